@@ -1,0 +1,66 @@
+# Understudy. `make help` lists the commands. Everything runs in its own virtual environment, .venv.
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+SOURCES := understudy broker ha spark resource_agent
+MESSAGES ?= 60000
+SEEDS    ?= 1000
+FIRST    ?= 1
+ARGS     ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test check lint types bench sim format clean
+
+help: ## List the commands
+	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
+	@echo "make demo MESSAGES=200000     the same with more messages"
+	@echo "make test                     the tests (ARGS='-k link -x' goes to pytest)"
+	@echo "make check                    format, lint, strict types, import direction, then the tests"
+	@echo "make bench                    rates, CPU per message and confirm latency; writes bench/README.md"
+	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
+	@echo "make setup                    only the set-up that all of these do by themselves"
+	@echo "make format                   format the source and sort its imports"
+	@echo "make clean                    remove the virtual environment, caches and builds"
+
+$(STAMP): pyproject.toml scripts/find_python.sh
+	@python=$$(sh scripts/find_python.sh) && \
+	  { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && \
+	  echo "installing into $(VENV)" && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev]' && \
+	  touch $(STAMP)
+
+java:
+	@sh scripts/ensure_java.sh >/dev/null
+
+setup: $(STAMP) java ## A virtual environment with everything in it, and a Java for Spark
+
+demo: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) $(ARGS)
+
+test: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(STAMP)
+	@$(BIN)/python -m bench.run $(ARGS)
+
+sim: $(STAMP)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist bench/.build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache spark-warehouse metastore_db
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,107 @@
+"""Compiles bench/load.c with the machine's C compiler, once, and calls it. Without a compiler: `None`.
+
+The library is kept in bench/.build under the hash of its source, so that an edit is never run stale.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from bench.loads import Load, LoadError, Outcome
+
+SOURCE = Path(__file__).with_name("load.c")
+CELLS = 2_000_000
+"""One cell a microsecond: latencies up to two seconds, longer ones in the last cell."""
+
+
+class _Load(ctypes.Structure):
+    """Mirror of `Load` in load.c, field by field."""
+
+    _fields_ = (
+        ("publish_fd", ctypes.c_int32),
+        ("consume_fd", ctypes.c_int32),
+        ("frames", ctypes.c_char_p),
+        ("frames_size", ctypes.c_uint64),
+        ("message_size", ctypes.c_uint64),
+        ("body_size", ctypes.c_uint64),
+        ("messages", ctypes.c_uint64),
+        ("window", ctypes.c_uint64),
+        ("ack_every", ctypes.c_uint64),
+        ("limit_ns", ctypes.c_uint64),
+        ("stall_ns", ctypes.c_uint64),
+        ("tags_used", ctypes.c_uint64),
+        ("confirm_cells", ctypes.POINTER(ctypes.c_uint32)),
+        ("deliver_cells", ctypes.POINTER(ctypes.c_uint32)),
+        ("cells", ctypes.c_uint64),
+        ("sent", ctypes.c_uint64),
+        ("confirmed", ctypes.c_uint64),
+        ("nacked", ctypes.c_uint64),
+        ("delivered", ctypes.c_uint64),
+        ("acked", ctypes.c_uint64),
+        ("elapsed_ns", ctypes.c_uint64),
+        ("reads", ctypes.c_uint64),
+        ("writes", ctypes.c_uint64),
+        ("highest_cell", ctypes.c_uint64),
+        ("error", ctypes.c_char * 256),
+    )
+
+
+def compiled() -> ctypes.CDLL | None:
+    """The loop as a library, or None where it cannot be compiled."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        return None
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    library = SOURCE.parent / ".build" / f"load-{digest}.so"
+    if not library.exists():
+        library.parent.mkdir(exist_ok=True)
+        partial = library.with_suffix(f".{os.getpid()}")
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(partial), str(SOURCE)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return None
+        partial.replace(library)
+    return ctypes.CDLL(str(library))
+
+
+def run(library: ctypes.CDLL, load: Load) -> Outcome:
+    """Run one load to its end. Raises LoadError."""
+    cells = ctypes.c_uint32 * CELLS
+    confirm_cells, deliver_cells = cells(), cells()
+    native = _Load(
+        publish_fd=load.publish_fd,
+        consume_fd=-1 if load.consume_fd is None else load.consume_fd,
+        frames=load.frames,
+        frames_size=len(load.frames),
+        message_size=load.message_size,
+        body_size=load.body_size,
+        messages=load.messages,
+        window=load.window,
+        ack_every=load.ack_every,
+        limit_ns=load.limit_ns,
+        stall_ns=load.stall_ns,
+        tags_used=load.tags_used,
+        confirm_cells=ctypes.cast(confirm_cells, ctypes.POINTER(ctypes.c_uint32)),
+        deliver_cells=ctypes.cast(deliver_cells, ctypes.POINTER(ctypes.c_uint32)),
+        cells=CELLS,
+    )
+    if library.run_load(ctypes.byref(native)):
+        raise LoadError(native.error.decode(errors="replace"))
+    return Outcome(
+        messages=native.sent,
+        elapsed_ns=native.elapsed_ns,
+        nacked=native.nacked,
+        delivered=native.delivered,
+        reads=native.reads,
+        writes=native.writes,
+        confirm_us=_counts(confirm_cells, native.highest_cell),
+        deliver_us=_counts(deliver_cells, native.highest_cell),
+    )
+
+
+def _counts(cells: ctypes.Array[ctypes.c_uint32], highest: int) -> dict[int, int]:
+    return {us: count for us, count in enumerate(cells[: highest + 1]) if count}

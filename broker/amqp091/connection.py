@@ -1,0 +1,453 @@
+"""One AMQP 0-9-1 connection, server side, without I/O: bytes in, bytes out.
+
+Owner: `Broker`; driven by the shell (or a simulation) through `receive`, `eof`, `lost`, `take_output`,
+`writable`. It frames input, keeps channel 0 and the channels, output and back-pressure, heartbeats and
+closing. It never raises for what the peer sends. Implements `hooks.ExtensionPeer`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from broker.amqp091.channel import Channel
+from broker.amqp091.frames import (
+    ACK,
+    BODY,
+    EXTENSION_OVERHEAD,
+    FRAME_END,
+    HEADER,
+    HEARTBEAT,
+    HEARTBEAT_FRAME,
+    METHOD,
+    OVERHEAD,
+    PUBLISH,
+    extension_head,
+    head,
+)
+from broker.amqp091.grammar import encode_frame
+from broker.amqp091.handshake import Handshake, Step
+from broker.amqp091.heartbeat import Heartbeat, Verdict
+from broker.amqp091.methods import State, serve_method, serve_while_closing
+from broker.amqp091.publish import Publisher
+from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame
+
+if TYPE_CHECKING:
+    from broker.engine import Broker, BrokerSettings, Peer
+    from broker.model.vhost import VirtualHost
+
+_KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
+_STALL = 4
+"""Input is not parsed further while unsent output exceeds this many times `unsent_max`: a client that asks
+(by basic.get, say) and does not read must not fill memory."""
+
+
+class ServerConnection:
+    """`is_management`: the peer claimed, and may claim, to speak the extension class only (link or
+    management). `wants_close`: close the socket once the output is written. `paused_reading`: do not read for
+    now."""
+
+    __slots__ = (
+        "_buffered", "_choked", "_deaf", "_dirty", "_doom", "_pending", "_publisher", "_stalled", "_tail",
+        "_writable", "broker", "capabilities", "channel_max", "channels", "clean", "client_properties",
+        "deadline", "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
+        "paused_reading", "payload_max", "peer", "peer_address", "publishes", "settings", "state", "tags",
+        "user", "vhost", "wants_close",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
+        self.broker = broker
+        self.peer = peer
+        self.peer_address = peer.address
+        self.settings: BrokerSettings = broker.settings
+        self.vhost: VirtualHost = broker.vhost
+        self.user = ""
+        self.tags: frozenset[str] = frozenset()
+        self.client_properties: dict[str, Any] = {}
+        self.capabilities: dict[str, Any] = {}
+        self.is_management = self.extension_used = self.publishes = False
+        self.channels: dict[int, Channel] = {}
+        self.frame_max = self.settings.frame_max_before_login
+        self.payload_max = self.frame_max - OVERHEAD
+        self.channel_max = 0
+        self.now = now
+        self.life = Heartbeat(now)
+        self.out: list[bytes] = []
+        self._pending = self._buffered = 0
+        self._tail = b""
+        self._writable = True
+        self._choked = self._stalled = self._deaf = self._dirty = False
+        self.wants_close = self.paused_reading = self.clean = self.gone = False
+        self._doom: AmqpError | None = None
+        self.state = State.OPENING
+        self._publisher = Publisher(self, broker.publish_memo)
+        self.handshake = Handshake(self, now)
+        self.deadline: float | None = None
+        self.arm(self.handshake.deadline)
+
+    @property
+    def running(self) -> bool:
+        return self.state is State.RUNNING
+
+    def capability(self, name: str) -> bool:
+        """Does the client say that it has this capability?"""
+        return self.capabilities.get(name) is True
+
+    def log(self, sentence: str) -> None:
+        self.broker.log(f"connection {self.peer.address}: {sentence}")
+
+    # -- input
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Bytes arrived."""
+        self.now = self.life.received = now
+        self.broker.clock(now, len(data))
+        if self._deaf or self.state is State.CLOSED:
+            return
+        self._feed(self._tail + data if self._tail else data)
+
+    def _feed(self, buf: bytes) -> None:
+        self._tail = b""
+        at = 0
+        try:
+            if self.handshake.step is Step.HEADER:
+                at = self.handshake.header(buf)
+                if at < 0:
+                    self.abandon("what it sent is no AMQP 0-9-1 protocol header")
+                    return
+                if at == 0:
+                    self._tail = buf
+                    return
+            at = self._frames(buf, at)
+        except AmqpError as error:
+            self._publisher.flush()
+            self._close_for(error)
+        except Exception:
+            self.broker.log(f"connection {self.peer.address}: unexpected error\n{traceback.format_exc()}")
+            self._close_for(InternalError("the broker failed to handle a method"))
+        else:
+            self._publisher.flush()
+        if not self._deaf and self.state is not State.CLOSED:
+            self._tail = buf[at:]
+
+    def _frames(self, buf: bytes, pos: int) -> int:
+        """Handle all whole frames from `pos` on; returns where the rest begins."""
+        size = len(buf)
+        while size - pos >= 7:
+            kind, number, length = head(buf, pos)
+            if kind not in _KINDS:
+                raise FrameError(f"unknown frame type {kind}")
+            if length > self.payload_max:
+                raise FrameError(
+                    f"frame of {length + OVERHEAD} octets is above the maximum of {self.frame_max}"
+                )
+            end = pos + OVERHEAD + length
+            if end > size:
+                break
+            if buf[end - 1] != FRAME_END:
+                raise FrameError(f"frame ends with octet 0x{buf[end - 1]:02x}, not 0xce")
+            if self._pending + self._buffered > _STALL * self.settings.unsent_max and not self.is_management:
+                self._stalled = True
+                self._update_paused()
+                break
+            if kind == METHOD and number and self.state is State.RUNNING:
+                pos = self._channel_method(number, buf, pos, end)
+            else:
+                self._other_frame(kind, number, buf, pos, end)
+                pos = end
+            if self._deaf or self.state is State.CLOSED:
+                return size
+        return pos
+
+    def _channel_method(self, number: int, buf: bytes, pos: int, end: int) -> int:
+        channel = self.channels.get(number)
+        ids = buf[pos + 7 : pos + 11]
+        if channel is not None and channel.is_open and not self.is_management:
+            if channel.assembly is not None:
+                raise UnexpectedFrame("method frame where content was expected", 60, 40)
+            if ids == PUBLISH:
+                return self._publisher.publishes(channel, buf, pos, end)
+            if ids == ACK:
+                self._publisher.flush()
+                if channel.is_open:
+                    return channel.acks(buf, pos, end)
+        self._publisher.flush()
+        serve_method(self, number, buf[pos + 7 : end - 1])
+        return end
+
+    def _other_frame(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
+        if kind == HEARTBEAT:
+            if number or end - pos != OVERHEAD:
+                raise FrameError("heartbeat on a channel other than 0, or with a payload")
+            return
+        if self.state is State.CLOSING:
+            serve_while_closing(self, kind, number, buf[pos + 7 : end - 1])
+            return
+        if kind == METHOD:
+            self._publisher.flush()
+            serve_method(self, number, buf[pos + 7 : end - 1])
+            return
+        if self.state is not State.RUNNING or number == 0:
+            raise UnexpectedFrame("content frame where a method was expected")
+        self._publisher.content(kind, number, buf, pos, end)
+
+    # -- what the handshake decides
+
+    def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
+        """Tune-Ok was accepted: the negotiated limits hold from the next frame on."""
+        self.frame_max = frame_max
+        self.payload_max = frame_max - OVERHEAD
+        self.channel_max = channel_max
+        self.life.interval = heartbeat
+
+    def opened(self, now: float) -> None:
+        """Open-Ok is queued: ordinary life begins."""
+        self.state = State.RUNNING
+        self.life.sent = now
+        self.deadline = None
+        self._arm_heartbeat()
+        if self.broker.blocked:
+            self.block(True)
+
+    # -- output
+
+    def send(self, *parts: bytes) -> None:
+        """Queue bytes."""
+        self.out += parts
+        self.sent(sum(map(len, parts)))
+
+    def sent(self, octets: int) -> None:
+        """`octets` were appended to `out`: they count as unsent, and the shell will be told."""
+        self._pending += octets
+        if not self._dirty:
+            self._dirty = True
+            self.broker.dirty.append(self)
+
+    def take_output(self) -> list[bytes]:
+        """What to write, drained; write it joined."""
+        out, self.out = self.out, []
+        self._dirty = False
+        if out:
+            self.life.sent = self.broker.now
+        self._pending = 0
+        if self._choked or self._stalled:
+            self._ask_to_resume()
+        return out
+
+    def written(self, buffered: int) -> None:
+        """The shell's answer to a write: octets that the kernel has not taken yet. Optional for a driver."""
+        self._buffered = buffered
+
+    def writable(self, writable: bool) -> None:
+        """Back-pressure from the transport: False stops deliveries to this connection, True resumes (then
+        tick)."""
+        self._writable = writable
+        if writable:
+            self._buffered = 0
+            self._ask_to_resume()
+
+    def _ask_to_resume(self) -> None:
+        if self._writable and self.state is State.RUNNING:
+            self._choked = False
+            self.broker.resuming[self] = None
+
+    @property
+    def delivery_budget(self) -> int:
+        """Octets that may still be delivered now; 0 or less for none."""
+        return self.settings.unsent_max - self._pending if self._writable else 0
+
+    def choke(self) -> None:
+        """A delivery did not fit: `resume` is called once output has been taken."""
+        self._choked = True
+
+    def doom(self, error: AmqpError) -> None:
+        """Close for `error`, but not now: a queue is in the middle of its dispatch."""
+        self._doom = error
+        self.broker.resuming[self] = None
+
+    def resume(self) -> None:
+        """By the broker, at the start of an end_tick after output was taken: go on where back-pressure
+        stopped."""
+        if self.state is not State.RUNNING:
+            return
+        if self._doom is not None:
+            self._close_for(self._doom)
+            return
+        for channel in list(self.channels.values()):
+            channel.resume()
+        if self._stalled:
+            self._stalled = False
+            self._update_paused()
+            self._feed(self._tail)
+
+    @property
+    def unsent(self) -> int:
+        return self._pending + self._buffered
+
+    # -- back-pressure on publishers
+
+    def note_publish(self) -> None:
+        """The peer publishes: a memory alarm stops reading from it."""
+        if not self.publishes:
+            self.publishes = True
+            self._update_paused()
+
+    def block(self, blocked: bool) -> None:
+        """The broker's memory alarm began or ended."""
+        if self.state is not State.RUNNING or self.is_management:
+            return
+        if self.capability("connection.blocked"):
+            name = "connection.blocked" if blocked else "connection.unblocked"
+            self.send(encode_frame(0, name, **({"reason": "low on memory"} if blocked else {})))
+        self._update_paused()
+
+    def _update_paused(self) -> None:
+        held_back = self.broker.blocked and self.publishes and self.state is State.RUNNING
+        paused = self._stalled or held_back
+        if paused is not self.paused_reading:
+            self.paused_reading = paused
+            self.life.received = self.now
+            self.sent(0)
+
+    # -- the extension class
+
+    def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
+        """Queue one frame of class 250. ValueError when the payload exceeds `extension_room`."""
+        if self.state is not State.RUNNING:
+            return
+        if len(payload) > self.extension_room:
+            raise ValueError(f"extension payload of {len(payload)} octets does not fit a frame")
+        self.send(extension_head(channel, method_id, len(payload)), payload, b"\xce")
+
+    @property
+    def extension_room(self) -> int:
+        return self.frame_max - EXTENSION_OVERHEAD
+
+    # -- time
+
+    def arm(self, when: float) -> None:
+        """Ask for `timer` at `when` at the latest."""
+        if self.deadline is None or when < self.deadline:
+            self.deadline = when
+            self.broker.arm(when, self)
+
+    def timer(self, now: float) -> None:
+        """A deadline has come: handshake, heartbeat or close."""
+        self.now = now
+        self.deadline = None
+        if self.state is State.OPENING:
+            try:
+                self.handshake.timer(now)
+            except AmqpError as error:
+                self._close_for(error)
+            if self.state is State.OPENING:
+                self.arm(self.handshake.deadline)
+        elif self.state is State.CLOSING:
+            self.finish()
+        elif self.state is State.RUNNING:
+            self._heartbeat(now)
+
+    def _heartbeat(self, now: float) -> None:
+        verdict = self.life.check(now, listening=not self.paused_reading)
+        if verdict is Verdict.DEAD:
+            self.abandon(f"no sign of life for {2 * self.life.interval} s")
+            return
+        if verdict is Verdict.SEND and self._buffered == 0:
+            self.send(HEARTBEAT_FRAME)
+        self._arm_heartbeat()
+
+    def _arm_heartbeat(self) -> None:
+        deadline = self.life.next_deadline()
+        if deadline is not None:
+            self.arm(deadline)
+
+    # -- the end
+
+    def fail(self, channel: Channel, error: AmqpError) -> None:
+        """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
+        if not isinstance(error, ChannelError):
+            self._close_for(error)
+            return
+        self.log(f"channel {channel.number}: {error.code} {error.reply_text}")
+        self._publisher.forget(channel)
+        channel.close_for(error)
+
+    def forget_channel(self, channel: Channel) -> None:
+        """The channel is closed on both sides."""
+        self._publisher.forget(channel)
+        self.channels.pop(channel.number, None)
+
+    def close(self, code: int, text: str) -> None:
+        """connection.close after what is queued; text as it is. A connection not yet open is just closed."""
+        if self.state in (State.CLOSING, State.CLOSED):
+            return
+        self._send_close(code, text, 0, 0)
+
+    def _close_for(self, error: AmqpError) -> None:
+        if self.state in (State.CLOSING, State.CLOSED):
+            self.finish()
+            return
+        self.log(f"closed with {error.code} {error.reply_text}")
+        # After a fault of framing the rest of the input means nothing.
+        self._deaf = not isinstance(error, ChannelError) and error.code in (501, 502, 505)
+        self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
+
+    def _send_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
+        self.end_channels()
+        if self.handshake.step is Step.HEADER:
+            self.finish()
+            return
+        self.state = State.CLOSING
+        self._stalled = False
+        self._update_paused()
+        self.send(
+            encode_frame(
+                0, "connection.close", reply_code=code, reply_text=text, failed_class=class_id,
+                failed_method=method_id,
+            )
+        )  # fmt: skip
+        self.arm(self.now + self.settings.close_timeout)
+
+    def abandon(self, why: str) -> None:
+        """Close the socket without connection.close: the peer would not understand, or is not there."""
+        self.log(why)
+        self.end_channels()
+        self.finish()
+
+    def finish(self) -> None:
+        self.state = State.CLOSED
+        self.wants_close = True
+        self._tail = b""
+        self.sent(0)
+
+    def end_channels(self) -> None:
+        """Requeue, cancel, and end what belonged to this connection. Idempotent."""
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            self._publisher.forget(channel)
+            channel.end()
+        if self.state is not State.OPENING:
+            self.vhost.connection_closed(self)
+
+    def eof(self, now: float) -> None:
+        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
+        self.now = now
+        self.clean = True
+        if self.state is not State.CLOSED:
+            if self.state is State.RUNNING:
+                self.log("closed by the client without connection.close")
+            self.end_channels()
+            self.finish()
+
+    def lost(self, now: float) -> None:
+        """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
+        if self.gone:
+            return
+        self.gone = True
+        self.now = now
+        self.end_channels()
+        self.finish()
+        self.out = []
+        self.broker.forget(self)
+        if self.extension_used:
+            self.broker.hooks.connection_lost(self, clean=self.clean)

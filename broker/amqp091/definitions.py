@@ -1,0 +1,112 @@
+"""Exchange and queue methods of a channel: each calls the virtual host and answers in channel order.
+
+Called by `Channel.method`. The answer to a change waits until the change is as safe as its scope asks
+(invariant 6); a passive declare changes nothing, but waits as well: what it reports must survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.model.values import Scope
+
+if TYPE_CHECKING:
+    from broker.amqp091.channel import Channel
+
+_Arguments = dict[str, Any]
+
+
+def _answer(channel: Channel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
+    if not arguments.get("nowait", False):
+        channel.answer(name, scope, **reply)
+
+
+def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
+    exchange = channel.connection.vhost.declare_exchange(
+        arguments["exchange"], arguments["type"], passive=arguments["passive"], durable=arguments["durable"],
+        auto_delete=arguments["auto_delete"], internal=arguments["internal"],
+        arguments=arguments["arguments"],
+    )  # fmt: skip
+    _answer(channel, arguments, "exchange.declare-ok", exchange.scope)
+
+
+def _delete_exchange(channel: Channel, arguments: _Arguments) -> None:
+    scope = channel.connection.vhost.delete_exchange(arguments["exchange"], if_unused=arguments["if_unused"])
+    _answer(channel, arguments, "exchange.delete-ok", scope)
+
+
+def _bind_exchange(channel: Channel, arguments: _Arguments) -> None:
+    scope = channel.connection.vhost.bind_exchange(
+        arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
+    )
+    _answer(channel, arguments, "exchange.bind-ok", scope)
+
+
+def _unbind_exchange(channel: Channel, arguments: _Arguments) -> None:
+    scope = channel.connection.vhost.unbind_exchange(
+        arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
+    )
+    _answer(channel, arguments, "exchange.unbind-ok", scope)
+
+
+def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
+    name = arguments["queue"]
+    if not name and arguments["passive"]:
+        name = channel.queue_name(name)
+    queue = channel.connection.vhost.declare_queue(
+        name, owner=channel.connection, passive=arguments["passive"], durable=arguments["durable"],
+        exclusive=arguments["exclusive"], auto_delete=arguments["auto_delete"],
+        arguments=arguments["arguments"],
+    )  # fmt: skip
+    channel.last_queue = queue.name
+    _answer(
+        channel, arguments, "queue.declare-ok", queue.scope, queue=queue.name,
+        message_count=queue.message_count, consumer_count=len(queue.consumers),
+    )  # fmt: skip
+
+
+def _bind_queue(channel: Channel, arguments: _Arguments) -> None:
+    name = channel.queue_name(arguments["queue"])
+    key = arguments["routing_key"]
+    if not arguments["queue"] and not key:
+        key = name
+    scope = channel.connection.vhost.bind_queue(
+        name, arguments["exchange"], key, arguments["arguments"], owner=channel.connection
+    )
+    _answer(channel, arguments, "queue.bind-ok", scope)
+
+
+def _unbind_queue(channel: Channel, arguments: _Arguments) -> None:
+    scope = channel.connection.vhost.unbind_queue(
+        channel.queue_name(arguments["queue"]), arguments["exchange"], arguments["routing_key"],
+        arguments["arguments"], owner=channel.connection,
+    )  # fmt: skip
+    _answer(channel, arguments, "queue.unbind-ok", scope)
+
+
+def _purge_queue(channel: Channel, arguments: _Arguments) -> None:
+    name = channel.queue_name(arguments["queue"])
+    removed = channel.connection.vhost.purge_queue(name, owner=channel.connection)
+    _answer(channel, arguments, "queue.purge-ok", removed.scope, message_count=removed.messages)
+
+
+def _delete_queue(channel: Channel, arguments: _Arguments) -> None:
+    name = channel.queue_name(arguments["queue"])
+    removed = channel.connection.vhost.delete_queue(
+        name, owner=channel.connection, if_unused=arguments["if_unused"], if_empty=arguments["if_empty"]
+    )
+    _answer(channel, arguments, "queue.delete-ok", removed.scope, message_count=removed.messages)
+
+
+DEFINITION_METHODS: dict[str, Callable[[Channel, _Arguments], None]] = {
+    "exchange.declare": _declare_exchange,
+    "exchange.delete": _delete_exchange,
+    "exchange.bind": _bind_exchange,
+    "exchange.unbind": _unbind_exchange,
+    "queue.declare": _declare_queue,
+    "queue.bind": _bind_queue,
+    "queue.unbind": _unbind_queue,
+    "queue.purge": _purge_queue,
+    "queue.delete": _delete_queue,
+}

@@ -1,0 +1,137 @@
+"""Deliveries of one channel: frames out, unacknowledged messages, credit. The hot path of consuming.
+
+Owner: `Channel`. The queue calls `deliver` (through the channel) with a batch; a batch becomes one list of
+byte strings and one `Run` of tags, so that a message costs no object of its own. What does not fit the
+connection's budget of unsent bytes is staged, by reference and without tags, until it does: a multiple ack
+can only ever reach what was really sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.amqp091.frames import METHOD, reframe, tag_bytes
+from broker.amqp091.properties import with_header
+from broker.model.consumer import Consumer, DeliverySink
+from broker.model.records import Entry, Envelope
+
+if TYPE_CHECKING:
+    from broker.model.queue import Queue
+
+REPLICATION_ID = "x-replication-id"
+"""Consumer argument that asks for, and header that carries, `<queue uuid hex>:<epoch>:<sequence>`."""
+
+_ID_ROOM = 128
+"""More than that header adds to a content header frame: name, type, lengths, 32 + 1 + 20 + 1 + 20 octets."""
+
+
+class ServedConsumer(Consumer):
+    """A consumer with what its channel keeps of it: qos, counts, and the constant start of its deliver
+    frames."""
+
+    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "started", "wants_id")
+
+    def __init__(
+        self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
+        exclusive: bool, arguments: Mapping[str, object],
+    ) -> None:  # fmt: skip
+        super().__init__(queue, tag, sink, no_ack=no_ack, exclusive=exclusive, arguments=arguments)
+        self.limit = limit
+        """Most messages in flight; 0 for no limit."""
+        self.in_flight = 0
+        self.started = False
+        """Consume-Ok has gone out: deliveries may follow it."""
+        self.wants_id = arguments.get(REPLICATION_ID) is True
+        name = tag.encode()
+        self._start = (
+            b"%c%b" % (METHOD, channel.to_bytes(2, "big")),
+            b"\0\x3c\0\x3c%c%b" % (len(name), name),
+        )
+        self._prefixes: dict[int, bytes] = {}
+
+    def prefix(self, tail: bytes) -> bytes:
+        """Deliver frame up to its tag, for an envelope whose `deliver_tail` is `tail` (its length is in the
+        size)."""
+        length = len(tail)
+        known = self._prefixes.get(length)
+        if known is None:
+            head, ids = self._start
+            known = head + (len(ids) + 8 + length - 1).to_bytes(4, "big") + ids
+            self._prefixes[length] = known
+        return known
+
+
+class Staged:
+    """Batches taken from queues that the connection has no room for yet."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: deque[tuple[ServedConsumer, Queue, list[Entry]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    def take_of(self, consumer: Consumer) -> list[Entry]:
+        """Remove and return what is staged for `consumer`, in order."""
+        mine = [entry for c, _, entries in self.batches if c is consumer for entry in entries]
+        self.batches = deque(batch for batch in self.batches if batch[0] is not consumer)
+        return mine
+
+
+def fit(entries: list[Entry], budget: int) -> int:
+    """How many of `entries` to send within `budget` bytes of content; at least one."""
+    if sum([len(entry[2]) for entry in entries]) <= budget:
+        return len(entries)
+    for count, entry in enumerate(entries):
+        budget -= len(entry[2])
+        if budget < 0:
+            return count or 1
+    return len(entries)
+
+
+def write_deliveries(
+    out: list[bytes], consumer: ServedConsumer, tag: int, entries: list[Entry], channel: int, frame_max: int
+) -> int:
+    """Append deliver and content frames with tags from `tag` on; returns the octets appended."""
+    written = 0
+    start, total = 0, len(entries)
+    while start < total:
+        envelope = entries[start][1]
+        end = start + 1
+        while end < total and entries[end][1] is envelope:
+            end += 1
+        raws = [entry[2] for entry in (entries if end - start == total else entries[start:end])]
+        if consumer.wants_id:
+            raws = _with_ids(raws, entries[start:end], consumer.queue.uuid.hex())
+        room = frame_max - _ID_ROOM if consumer.wants_id else frame_max
+        if envelope.channel != channel or envelope.largest_frame > room:
+            raws = [reframe(raw, channel, frame_max) for raw in raws]
+        written += _write_run(out, consumer, tag + start, envelope, raws)
+        start = end
+    return written
+
+
+def _write_run(
+    out: list[bytes], consumer: ServedConsumer, tag: int, envelope: Envelope, raws: list[bytes]
+) -> int:
+    tail = envelope.deliver_tail
+    prefix = consumer.prefix(tail)
+    count = len(raws)
+    if count == 1:
+        out += (prefix, tag_bytes(tag), tail, raws[0])
+        return len(prefix) + 8 + len(tail) + len(raws[0])
+    parts = [prefix, b"", tail, b""] * count
+    parts[1::4] = map(tag_bytes, range(tag, tag + count))
+    parts[3::4] = raws
+    out += parts
+    return count * (len(prefix) + 8 + len(tail)) + sum(map(len, raws))
+
+
+def _with_ids(raws: list[bytes], entries: list[Entry], uuid: str) -> list[bytes]:
+    return [
+        with_header(raw, REPLICATION_ID, f"{uuid}:{envelope.epoch}:{sequence}")
+        for raw, (sequence, envelope, _) in zip(raws, entries, strict=True)
+    ]

@@ -1,0 +1,210 @@
+"""AMQP 0-9-1 field types: strict decoding of strings and tables, and their encoding. Pure functions.
+
+Used by `grammar`. The dialect of tables is the one that RabbitMQ and its clients speak (errata of 0-9-1):
+`s` is a signed 16-bit integer, `b` signed and `B` unsigned 8 bits, `x` a byte array. Every fault is a
+`SyntaxError_` (502).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from broker.errors import SyntaxError_
+
+MAX_DEPTH = 64
+"""Nesting of tables and arrays that is still read. RabbitMQ has no limit here; a thousand levels is an
+attack."""
+
+_FIXED = {
+    "b": struct.Struct(">b"), "B": struct.Struct(">B"), "s": struct.Struct(">h"), "u": struct.Struct(">H"),
+    "I": struct.Struct(">i"), "i": struct.Struct(">I"), "l": struct.Struct(">q"), "L": struct.Struct(">q"),
+    "f": struct.Struct(">f"), "d": struct.Struct(">d"), "T": struct.Struct(">Q"), "t": struct.Struct(">?"),
+}  # fmt: skip
+
+
+class Timestamp(int):
+    """Seconds since 1970, unsigned 64-bit: kept as a number, since not every value is a date."""
+
+
+class Float32(float):
+    """A 4-byte float, so that it is written back as it came."""
+
+
+def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
+    """A short string at `at`: (text, next offset)."""
+    if at >= len(data):
+        raise SyntaxError_("short string past the end of its frame")
+    end = at + 1 + data[at]
+    if end > len(data):
+        raise SyntaxError_("short string past the end of its frame")
+    raw = data[at + 1 : end]
+    if 0 in raw:
+        raise SyntaxError_("NUL in a short string")
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        raise SyntaxError_("short string is not UTF-8") from None
+
+
+def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
+    """A long string at `at`: (octets, next offset)."""
+    start = at + 4
+    end = start + int.from_bytes(data[at:start], "big")
+    if start > len(data) or end > len(data):
+        raise SyntaxError_("long string past the end of its frame")
+    return data[start:end], end
+
+
+def read_table(data: bytes, at: int, depth: int = 0) -> tuple[dict[str, Any], int]:
+    """A field table at `at`: (dict, next offset). The same key twice is refused (bad input 19)."""
+    if depth >= MAX_DEPTH:
+        raise SyntaxError_(f"field table nested deeper than {MAX_DEPTH}")
+    start = at + 4
+    end = start + int.from_bytes(data[at:start], "big")
+    if start > len(data) or end > len(data):
+        raise SyntaxError_("field table longer than its frame")
+    table: dict[str, Any] = {}
+    at = start
+    while at < end:
+        key, at = read_shortstr(data, at)
+        value, at = _read_value(data, at, end, depth)
+        if key in table:
+            raise SyntaxError_(f"field table has the key {key[:60]!r} twice")
+        table[key] = value
+    if at != end:
+        raise SyntaxError_("field table entry past the end of its table")
+    return table, end
+
+
+def _read_array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    if depth >= MAX_DEPTH:
+        raise SyntaxError_(f"field array nested deeper than {MAX_DEPTH}")
+    start = at + 4
+    end = start + int.from_bytes(data[at:start], "big")
+    if start > len(data) or end > len(data):
+        raise SyntaxError_("field array longer than its frame")
+    items = []
+    at = start
+    while at < end:
+        value, at = _read_value(data, at, end, depth)
+        items.append(value)
+    if at != end:
+        raise SyntaxError_("field array entry past the end of its array")
+    return items, end
+
+
+def _read_value(data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
+    if at >= end:
+        raise SyntaxError_("field without a value")
+    tag = chr(data[at])
+    at += 1
+    fixed = _FIXED.get(tag)
+    if fixed is not None:
+        if at + fixed.size > end:
+            raise SyntaxError_("field value past the end of its table")
+        number = fixed.unpack_from(data, at)[0]
+        if tag == "T":
+            number = Timestamp(number)
+        elif tag == "f":
+            number = Float32(number)
+        return number, at + fixed.size
+    match tag:
+        case "S":
+            raw, at = read_longstr(data, at)
+            return _text_or_bytes(raw), at
+        case "F":
+            return read_table(data, at, depth + 1)
+        case "A":
+            return _read_array(data, at, depth + 1)
+        case "V":
+            return None, at
+        case "x":
+            return read_longstr(data, at)
+        case "D":
+            if at + 5 > end:
+                raise SyntaxError_("field value past the end of its table")
+            return Decimal(int.from_bytes(data[at + 1 : at + 5], "big", signed=True)).scaleb(
+                -data[at]
+            ), at + 5
+        case _:
+            raise SyntaxError_(f"unknown field type 0x{ord(tag):02x}")
+
+
+def _text_or_bytes(raw: bytes) -> str | bytes:
+    """A long string in a table is octets by the specification and text by custom; octets only if they must
+    be."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def write_shortstr(text: str) -> bytes:
+    """Raises ValueError when it is longer than 255 octets."""
+    raw = text.encode()
+    if len(raw) > 255:
+        raise ValueError("short string longer than 255 octets")
+    return bytes((len(raw),)) + raw
+
+
+def write_longstr(raw: str | bytes) -> bytes:
+    octets = raw.encode() if isinstance(raw, str) else raw
+    return len(octets).to_bytes(4, "big") + octets
+
+
+def write_table(table: Mapping[str, Any]) -> bytes:
+    """Raises TypeError for a value that has no field type."""
+    body = b"".join(write_shortstr(key) + _write_value(value) for key, value in table.items())
+    return len(body).to_bytes(4, "big") + body
+
+
+def _write_value(value: Any) -> bytes:
+    match value:
+        case None:
+            return b"V"
+        case bool():
+            return b"t\x01" if value else b"t\x00"
+        case Timestamp():
+            return b"T" + value.to_bytes(8, "big")
+        case int():
+            return (
+                b"I" + value.to_bytes(4, "big", signed=True)
+                if -(2**31) <= value < 2**31
+                else _write_wide(value)
+            )
+        case Float32():
+            return b"f" + struct.pack(">f", value)
+        case float():
+            return b"d" + struct.pack(">d", value)
+        case str():
+            return b"S" + write_longstr(value)
+        case bytes() | bytearray() | memoryview():
+            return b"x" + write_longstr(bytes(value))
+        case Decimal():
+            return _write_decimal(value)
+        case datetime():
+            aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return b"T" + int(aware.timestamp()).to_bytes(8, "big")
+        case Mapping():
+            return b"F" + write_table(value)
+        case list() | tuple():
+            body = b"".join(_write_value(item) for item in value)
+            return b"A" + len(body).to_bytes(4, "big") + body
+        case _:
+            raise TypeError(f"no AMQP field type for {type(value).__name__}")
+
+
+def _write_wide(value: int) -> bytes:
+    return b"l" + value.to_bytes(8, "big", signed=True)
+
+
+def _write_decimal(value: Decimal) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or not -255 <= exponent <= 0:
+        raise TypeError("no AMQP field type for this Decimal")
+    number = int("".join(map(str, digits))) * (-1 if sign else 1)
+    return b"D" + bytes((-exponent,)) + number.to_bytes(4, "big", signed=True)

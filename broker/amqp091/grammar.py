@@ -1,0 +1,171 @@
+"""The method table of AMQP 0-9-1, read from `grammar.txt` at import into encoders and decoders.
+
+`decode` turns a method frame's payload into (Method, arguments); `encode_frame` the other way. Nothing here
+is on the path of publish, deliver and ack in the common case: those compare and cut bytes (`publish.py`,
+`delivery.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.amqp091.fields import (
+    read_longstr,
+    read_shortstr,
+    read_table,
+    write_longstr,
+    write_shortstr,
+    write_table,
+)
+from broker.errors import NotImplemented_, SyntaxError_
+
+_INTEGERS = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
+_TYPES = {*_INTEGERS, "shortstr", "longstr", "table", "bit"}
+
+
+@dataclass(slots=True, frozen=True)
+class Method:
+    """One line of the grammar. `name` is `class.method`, as the specification writes it."""
+
+    name: str
+    class_id: int
+    method_id: int
+    sender: str
+    fields: tuple[tuple[str, str], ...]
+
+    @property
+    def from_client(self) -> bool:
+        return self.sender != "S"
+
+    @property
+    def from_server(self) -> bool:
+        return self.sender != "C"
+
+
+def parse_grammar(text: str) -> list[Method]:
+    """Methods of a grammar. Raises ValueError naming the line."""
+    methods = []
+    class_name, class_id = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if words[0] == "class" and len(words) == 3:
+            class_name, class_id = words[1], int(words[2])
+        elif words[0] == "method" and len(words) >= 4 and words[3] in ("S", "C", "B"):
+            fields = tuple(_parse_field(word, number) for word in words[4:])
+            methods.append(Method(f"{class_name}.{words[1]}", class_id, int(words[2]), words[3], fields))
+        else:
+            raise ValueError(f"grammar line {number}: {line.strip()}")
+    return methods
+
+
+def _parse_field(word: str, number: int) -> tuple[str, str]:
+    name, _, kind = word.partition(":")
+    if kind not in _TYPES:
+        raise ValueError(f"grammar line {number}: unknown type {kind!r}")
+    return name, kind
+
+
+METHODS = parse_grammar(Path(__file__).with_name("grammar.txt").read_text())
+BY_NAME = {method.name: method for method in METHODS}
+BY_ID = {(method.class_id, method.method_id): method for method in METHODS}
+
+
+def lookup(payload: bytes) -> Method:
+    """The method that a method frame's payload names. Raises 502 when cut short, 540 when there is none."""
+    if len(payload) < 4:
+        raise SyntaxError_("method frame shorter than its class and method ids")
+    class_id, method_id = struct.unpack_from(">HH", payload)
+    if class_id == 250:
+        return Method("extension.any", 250, method_id, "B", (("payload", "longstr"),))
+    method = BY_ID.get((class_id, method_id))
+    if method is None:
+        raise NotImplemented_(f"no method {method_id} in class {class_id}", class_id, method_id)
+    return method
+
+
+def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
+    """Arguments by name, without the reserved ones. Raises SyntaxError_ (502) with the method's ids."""
+    arguments: dict[str, Any] = {}
+    at, bit = 4, 8
+    try:
+        for name, kind in method.fields:
+            value: Any
+            if kind == "bit":
+                if bit >= 8:
+                    bit, at = 0, at + 1
+                    if at > len(payload):
+                        raise SyntaxError_("arguments cut short")
+                value = bool(payload[at - 1] >> bit & 1)
+                bit += 1
+            else:
+                bit = 8
+                value, at = _read(kind, payload, at)
+            if name != "-":
+                arguments[name] = value
+        if at != len(payload):
+            raise SyntaxError_("octets left over after the arguments")
+    except SyntaxError_ as error:
+        error.class_id, error.method_id = method.class_id, method.method_id
+        raise
+    return arguments
+
+
+def _read(kind: str, payload: bytes, at: int) -> tuple[Any, int]:
+    size = _INTEGERS.get(kind)
+    if size is not None:
+        if at + size > len(payload):
+            raise SyntaxError_("arguments cut short")
+        return int.from_bytes(payload[at : at + size], "big"), at + size
+    if kind == "shortstr":
+        return read_shortstr(payload, at)
+    if kind == "longstr":
+        return read_longstr(payload, at)
+    return read_table(payload, at)
+
+
+def encode(name: str, **arguments: Any) -> bytes:
+    """A method frame's payload. Absent arguments are zero or empty. Raises TypeError for an unknown one."""
+    method = BY_NAME[name]
+    unknown = arguments.keys() - {field for field, _ in method.fields}
+    if unknown:
+        raise TypeError(f"{name} has no argument {', '.join(sorted(unknown))}")
+    parts = [struct.pack(">HH", method.class_id, method.method_id)]
+    bits, count = 0, 0
+    for field, kind in method.fields:
+        value = arguments.get(field)
+        if kind == "bit":
+            bits |= bool(value) << count % 8
+            count += 1
+            if count % 8 == 0:
+                parts.append(bytes((bits,)))
+                bits = 0
+            continue
+        if count % 8:
+            parts.append(bytes((bits,)))
+        bits = count = 0
+        parts.append(_write(kind, value))
+    if count % 8:
+        parts.append(bytes((bits,)))
+    return b"".join(parts)
+
+
+def _write(kind: str, value: Any) -> bytes:
+    size = _INTEGERS.get(kind)
+    if size is not None:
+        return int(value or 0).to_bytes(size, "big")
+    if kind == "shortstr":
+        return write_shortstr(value or "")
+    if kind == "longstr":
+        return write_longstr(value or b"")
+    return write_table(value or {})
+
+
+def encode_frame(channel: int, name: str, **arguments: Any) -> bytes:
+    """A whole method frame."""
+    payload = encode(name, **arguments)
+    return b"\x01%b%b%b\xce" % (channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)

@@ -1,0 +1,229 @@
+"""From the protocol header to connection.open-ok: one state machine per connection, until the connection
+runs.
+
+Owner: `ServerConnection`, which hands it the methods of channel 0 while the connection is not open yet. It
+decides identity, limits and whether the hooks let the connection in; it sends through the connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import platform
+from typing import TYPE_CHECKING, Any
+
+from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
+from broker.amqp091.grammar import Method, encode_frame
+from broker.errors import (
+    AmqpError,
+    CommandInvalid,
+    ConnectionForced,
+    LoginRefused,
+    NotAllowed,
+    SyntaxError_,
+)
+from broker.hooks import Hold, Refusal
+
+if TYPE_CHECKING:
+    from broker.amqp091.connection import ServerConnection
+
+PEER_CAPABILITY = "understudy.ha-peer"
+"""Claimed by the link of a pair: needs the tag `ha`."""
+MANAGEMENT_CAPABILITY = "understudy.management"
+"""Claimed by operators' tools: needs the tag `administrator` (or `ha`)."""
+
+_ASK_AGAIN = 0.1
+"""Seconds between two questions to the hooks about a connection that they hold."""
+
+
+class Step(enum.Enum):
+    """What the connection waits for."""
+
+    HEADER = "protocol header"
+    START_OK = "connection.start-ok"
+    TUNE_OK = "connection.tune-ok"
+    OPEN = "connection.open"
+    HELD = "the hooks"
+    DONE = "nothing: it is open"
+
+
+_EXPECTED = {
+    "connection.start-ok": Step.START_OK,
+    "connection.tune-ok": Step.TUNE_OK,
+    "connection.open": Step.OPEN,
+}
+
+
+class Handshake:
+    """One connection's way in. `deadline` is when it is given up, on the broker's clock."""
+
+    __slots__ = ("_connection", "deadline", "step")
+
+    def __init__(self, connection: ServerConnection, now: float) -> None:
+        self._connection = connection
+        self.step = Step.HEADER
+        self.deadline = now + connection.settings.handshake_timeout
+
+    def header(self, data: bytes) -> int:
+        """Look at the first bytes: octets consumed, 0 for not enough yet, -1 for refused (bad inputs 1, 2).
+
+        What is not our protocol and version is answered with our header, and the socket is closed.
+        """
+        if data[:8] == PROTOCOL_HEADER:
+            self.step = Step.START_OK
+            settings = self._connection.settings
+            self._connection.send(
+                encode_frame(
+                    0, "connection.start", version_major=0, version_minor=9, mechanisms="PLAIN",
+                    locales="en_US",
+                    server_properties=server_properties(settings.name, settings.version),
+                )
+            )  # fmt: skip
+            return 8
+        if PROTOCOL_HEADER.startswith(data):
+            return 0
+        if len(data) < 8 and data[:4] == PROTOCOL_HEADER[:4]:
+            return 0
+        self._connection.send(PROTOCOL_HEADER)
+        return -1
+
+    def method(self, method: Method, arguments: dict[str, Any], now: float) -> None:
+        """A method of channel 0. Raises the AMQP error that ends the connection."""
+        if _EXPECTED.get(method.name) is not self.step:
+            raise CommandInvalid(f"{method.name} while waiting for {self.step.value}")
+        if self.step is Step.START_OK:
+            self._start_ok(arguments)
+        elif self.step is Step.TUNE_OK:
+            self._tune_ok(arguments)
+        else:
+            self._open(arguments, now)
+
+    def _start_ok(self, arguments: dict[str, Any]) -> None:
+        connection = self._connection
+        properties = arguments["client_properties"]
+        connection.client_properties = properties
+        claimed = properties.get("capabilities")
+        connection.capabilities = claimed if isinstance(claimed, dict) else {}
+        if arguments["mechanism"] != "PLAIN":
+            raise CommandInvalid(f"mechanism {arguments['mechanism'][:40]!r} is not supported")
+        name, password = parse_plain(arguments["response"])
+        try:
+            identity = connection.broker.authenticator.authenticate(
+                name, password, loopback=connection.peer.loopback, tls=connection.peer.tls
+            )
+        except LoginRefused:
+            connection.log(f"login refused for user {name[:80]!r}")
+            if connection.capability("authentication_failure_close"):
+                raise
+            connection.abandon("login refused, and the client cannot be told")
+            return
+        connection.user, connection.tags = identity.name, identity.tags
+        settings = connection.settings
+        self.step = Step.TUNE_OK
+        connection.send(
+            encode_frame(
+                0, "connection.tune", channel_max=settings.channel_max, frame_max=settings.frame_max,
+                heartbeat=settings.heartbeat,
+            )
+        )  # fmt: skip
+
+    def _tune_ok(self, arguments: dict[str, Any]) -> None:
+        connection = self._connection
+        settings = connection.settings
+        frame_max, channel_max = arguments["frame_max"], arguments["channel_max"]
+        if frame_max == 0 or frame_max > settings.frame_max:
+            raise NotAllowed(f"negotiated frame_max = {frame_max} is higher than the maximum allowed value")
+        if frame_max < FRAME_MIN:
+            raise NotAllowed(f"negotiated frame_max = {frame_max} is lower than the minimum allowed value")
+        if channel_max == 0 or channel_max > settings.channel_max:
+            raise NotAllowed(
+                f"negotiated channel_max = {channel_max} is higher than the maximum allowed value"
+            )
+        connection.tuned(frame_max, channel_max, arguments["heartbeat"])
+        self.step = Step.OPEN
+
+    def _open(self, arguments: dict[str, Any], now: float) -> None:
+        connection = self._connection
+        name = arguments["virtual_host"]
+        vhost = connection.broker.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name[:80]!r} not found")
+        connection.vhost = vhost
+        if connection.capability(PEER_CAPABILITY):
+            if "ha" not in connection.tags:
+                raise LoginRefused(f"user '{connection.user}' may not be a peer of this broker")
+            connection.is_management = True
+        elif connection.capability(MANAGEMENT_CAPABILITY):
+            if not connection.tags & {"administrator", "ha"}:
+                raise LoginRefused(f"user '{connection.user}' may not manage this broker")
+            connection.is_management = True
+        self.step = Step.HELD
+        self.ask(now)
+
+    def ask(self, now: float) -> None:
+        """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again
+        later."""
+        connection = self._connection
+        answer = connection.broker.hooks.connection_opening(connection, management=connection.is_management)
+        if isinstance(answer, Refusal):
+            raise RefusedByHooks(answer)
+        if isinstance(answer, Hold):
+            connection.arm(min(now + _ASK_AGAIN, self.deadline))
+            return
+        self.step = Step.DONE
+        connection.send(encode_frame(0, "connection.open-ok"))
+        connection.opened(now)
+
+    def timer(self, now: float) -> None:
+        """The limit has passed, or the hooks are to be asked again. Raises what ends the connection."""
+        if now < self.deadline:
+            if self.step is Step.HELD:
+                self.ask(now)
+            return
+        if self.step is Step.HELD:
+            raise ConnectionForced("this broker did not begin to serve in time; try the next one", 10, 40)
+        self._connection.abandon(f"handshake not finished in time, waiting for {self.step.value}")
+
+
+class RefusedByHooks(AmqpError):
+    """connection.open was refused by the hooks, with their own code and whole text."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text, 10, 40)
+        self.code = refusal.code
+
+    @property
+    def reply_text(self) -> str:
+        return self.text.encode()[:255].decode(errors="ignore")
+
+
+def parse_plain(response: bytes) -> tuple[str, str]:
+    """User and password of a SASL PLAIN response (RFC 4616). Raises SyntaxError_; never quotes the
+    response."""
+    parts = response.split(b"\0")
+    if len(parts) != 3 or not parts[1]:
+        raise SyntaxError_("malformed PLAIN response")
+    try:
+        return parts[1].decode(), parts[2].decode()
+    except UnicodeDecodeError:
+        raise SyntaxError_("malformed PLAIN response") from None
+
+
+def server_properties(name: str, version: str) -> dict[str, Any]:
+    """What connection.start tells of this broker; capabilities by the names RabbitMQ gave them."""
+    return {
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+        },
+        "cluster_name": name,
+        "product": "Understudy",
+        "version": version,
+        "platform": f"Python {platform.python_version()}",
+        "copyright": "Licensed under the Apache License 2.0",
+        "information": "An AMQP 0-9-1 broker whose standby knows every line",
+    }

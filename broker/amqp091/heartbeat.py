@@ -1,0 +1,46 @@
+"""Signs of life between the two ends of a connection (section 4.2.7). Pure; used by server and client alike.
+
+An end sends something at least every half interval, and gives the other up after two intervals of silence.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Verdict(enum.Enum):
+    """What to do now."""
+
+    NOTHING = "nothing"
+    SEND = "send a heartbeat frame"
+    DEAD = "the other end is gone"
+
+
+class Heartbeat:
+    """`interval` in seconds as negotiated, 0 for none; `received` and `sent`: when something last was."""
+
+    __slots__ = ("interval", "received", "sent")
+
+    def __init__(self, now: float) -> None:
+        self.interval = 0
+        self.received = self.sent = now
+
+    def check(self, now: float, *, listening: bool = True) -> Verdict:
+        """Ask when `next_deadline` has come. `listening` False: we do not read, so silence says nothing."""
+        if not self.interval:
+            return Verdict.NOTHING
+        if not listening:
+            self.received = now
+        # Compared as `next_deadline` adds them up: a difference may round to less, and be asked for ever.
+        if now >= self.received + 2 * self.interval:
+            return Verdict.DEAD
+        if now >= self.sent + self.interval / 2:
+            self.sent = now
+            return Verdict.SEND
+        return Verdict.NOTHING
+
+    def next_deadline(self) -> float | None:
+        """When to `check` next."""
+        if not self.interval:
+            return None
+        return min(self.sent + self.interval / 2, self.received + 2 * self.interval)

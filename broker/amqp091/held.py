@@ -1,0 +1,92 @@
+"""Delayed completion of one channel: confirms and replies, released in channel order as the gates move.
+
+Owner: `Channel`. Filled during a tick, asked by `Broker.release` at its end. What needs nothing still waits
+for what was held before it. A confirm covers all tags up to its own, and is never sent before the position
+of the last publish it covers is reached (invariant 5): publishes of one tick share a position, so they
+share one entry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from broker.amqp091.frames import ack_frame
+from broker.model.completion import Completion
+from broker.model.values import ORIGIN, Need, Position
+
+
+class _Item:
+    """One thing to send: a confirm up to `tag`, or `frame` and then `after()`."""
+
+    __slots__ = ("after", "durable", "frame", "position", "tag", "waits")
+
+    def __init__(
+        self, position: Position, need: Need, tag: int, frame: bytes, after: Callable[[], None] | None
+    ) -> None:
+        self.position = position
+        self.waits = need is not Need.NONE
+        self.durable = need is Need.DURABLE
+        self.tag = tag
+        self.frame = frame
+        self.after = after
+
+
+class Held:
+    """The queue of one channel. `confirmed` is the last tag confirmed so far."""
+
+    __slots__ = ("_channel", "_items", "confirmed")
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self._items: deque[_Item] = deque()
+        self.confirmed = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def confirm(self, tag: int, need: Need, position: Position) -> None:
+        """Publishes up to `tag` are confirmed once `position` is reached as `need` says."""
+        if self._items:
+            last = self._items[-1]
+            same = need is Need.NONE or (
+                last.waits and last.position == position and last.durable == (need is Need.DURABLE)
+            )
+            if last.tag and same:
+                last.tag = tag
+                return
+        self._items.append(_Item(position if need is not Need.NONE else ORIGIN, need, tag, b"", None))
+
+    def reply(
+        self, frame: bytes, need: Need, position: Position, after: Callable[[], None] | None = None
+    ) -> None:
+        """`frame` goes out, then `after` runs, once `position` is reached and all before it has gone."""
+        self._items.append(_Item(position, need, 0, frame, after))
+
+    def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
+        """Append to `out` what may go; the callbacks to run after it, in order."""
+        items = self._items
+        tag = 0
+        after: list[Callable[[], None]] = []
+        while items:
+            item = items[0]
+            if item.waits and not completion.reached(item.position, item.durable):
+                break
+            items.popleft()
+            if item.tag:
+                tag = item.tag
+                continue
+            if tag:
+                self._confirm(tag, out)
+                tag = 0
+            if item.frame:
+                out.append(item.frame)
+            if item.after is not None:
+                after.append(item.after)
+        if tag:
+            self._confirm(tag, out)
+        return after
+
+    def _confirm(self, tag: int, out: list[bytes]) -> None:
+        out.append(ack_frame(self._channel, tag, multiple=tag > self.confirmed + 1))
+        self.confirmed = tag

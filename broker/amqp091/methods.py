@@ -1,0 +1,131 @@
+"""Methods that are not on the hot path: to which part of the connection each goes, and which are out of
+place.
+
+Called by `ServerConnection` for every method frame but publish and ack. Raises what ends the connection, with
+class and method ids filled in; what ends a channel only is handed to `ServerConnection.fail`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from broker.amqp091.channel import Channel
+from broker.amqp091.frames import METHOD
+from broker.amqp091.grammar import Method, decode_arguments, encode_frame, lookup
+from broker.errors import (
+    AmqpError,
+    BadChannel,
+    ChannelError,
+    CommandInvalid,
+    LoginRefused,
+    NotAllowed,
+    NotImplemented_,
+)  # fmt: skip
+from broker.security.identity import ADMINISTRATOR, HA
+
+if TYPE_CHECKING:
+    from broker.amqp091.connection import ServerConnection
+
+EXTENSION_CLASS = 250
+LINK_METHODS = range(10, 50)
+"""Extension methods of the link between nodes: for users with the tag `ha` only. The others manage."""
+
+
+class State(enum.Enum):
+    OPENING = "opening"
+    RUNNING = "running"
+    CLOSING = "closing"
+    """We sent connection.close and wait for close-ok."""
+    CLOSED = "closed"
+
+
+def serve_method(connection: ServerConnection, number: int, payload: bytes) -> None:
+    """Serve one method frame's payload, on channel `number`."""
+    method = lookup(payload)
+    if not method.from_client:
+        raise CommandInvalid(f"{method.name} is for servers to send", method.class_id, method.method_id)
+    try:
+        if number == 0:
+            _on_channel_0(connection, method, payload)
+        elif method.class_id == 10:
+            raise CommandInvalid(f"{method.name} on channel {number}")
+        elif connection.state is not State.RUNNING:
+            raise CommandInvalid(f"{method.name} before the connection is open")
+        else:
+            _on_channel(connection, number, method, payload)
+    except AmqpError as error:
+        if not error.class_id:
+            error.class_id, error.method_id = method.class_id, method.method_id
+        raise
+
+
+def _on_channel_0(connection: ServerConnection, method: Method, payload: bytes) -> None:
+    if method.class_id != 10:
+        if connection.state is State.RUNNING:
+            raise BadChannel(f"{method.name} on channel 0")
+        raise CommandInvalid(f"{method.name} before the connection is open")
+    arguments = decode_arguments(method, payload)
+    if method.name == "connection.close":
+        connection.end_channels()
+        connection.send(encode_frame(0, "connection.close-ok"))
+        connection.clean = True
+        connection.finish()
+    elif method.name == "connection.update-secret":
+        raise NotImplemented_("connection.update-secret")
+    elif connection.state is State.OPENING:
+        connection.handshake.method(method, arguments, connection.now)
+    else:
+        raise CommandInvalid(f"{method.name} on an open connection")
+
+
+def _on_channel(connection: ServerConnection, number: int, method: Method, payload: bytes) -> None:
+    channel = connection.channels.get(number)
+    if method.name == "channel.open":
+        _open_channel(connection, number, method, payload)
+        return
+    if channel is None:
+        raise BadChannel(f"{method.name} on channel {number}, which is not open")
+    arguments = decode_arguments(method, payload)
+    if not channel.is_open:
+        channel.while_closing(method.name)
+    elif method.class_id == EXTENSION_CLASS:
+        _extension(connection, number, method.method_id, arguments["payload"])
+    elif connection.is_management and method.class_id != 20:
+        raise NotAllowed("this connection claimed to speak the extension class only")
+    else:
+        try:
+            channel.method(method, arguments)
+        except ChannelError as error:
+            error.class_id, error.method_id = method.class_id, method.method_id
+            connection.fail(channel, error)
+
+
+def _open_channel(connection: ServerConnection, number: int, method: Method, payload: bytes) -> None:
+    if number in connection.channels:
+        raise BadChannel("second 'channel.open' seen")
+    if number > connection.channel_max:
+        raise BadChannel(f"channel {number} is above the maximum of {connection.channel_max}")
+    decode_arguments(method, payload)
+    connection.channels[number] = Channel(connection, number)
+    connection.send(encode_frame(number, "channel.open-ok"))
+
+
+def _extension(connection: ServerConnection, number: int, method_id: int, payload: bytes) -> None:
+    """Link methods are for `ha`, the rest for `administrator`, and for `ha` as well."""
+    wanted = {HA} if method_id in LINK_METHODS else {HA, ADMINISTRATOR}
+    if not wanted & connection.tags:
+        raise LoginRefused(f"extension method {method_id} is refused to user '{connection.user}'")
+    connection.extension_used = True
+    connection.broker.hooks.extension(connection, number, method_id, payload)
+
+
+def serve_while_closing(connection: ServerConnection, kind: int, number: int, payload: bytes) -> None:
+    """We sent close: everything is discarded but close-ok, and a close that crossed ours."""
+    if kind != METHOD or number:
+        return
+    name = lookup(payload).name
+    if name == "connection.close":
+        connection.send(encode_frame(0, "connection.close-ok"))
+    if name in ("connection.close-ok", "connection.close"):
+        connection.finish()

@@ -1,0 +1,402 @@
+"""Publishing: from bytes to runs. The hot path of the broker's input.
+
+Owner: `ServerConnection`, one `Publisher` each. In the common case a message costs one prefix comparison
+(method frame, header frame and start of the body frame, equal to the one before), one slice and one append.
+Messages of equal channel, route and persistence are gathered and handed to the virtual host as one run, at
+the latest when the connection's input is used up or any other frame comes: so order is what the client sent.
+
+Frames that do not arrive whole, or bodies in several frames, take the slow way through an `Assembly` per
+channel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
+from broker.amqp091.grammar import BY_NAME, decode_arguments, encode_frame
+from broker.amqp091.properties import (
+    HEADERS,
+    PERSISTENT,
+    PROPERTIES_AT,
+    TRANSIENT,
+    Checked,
+    check,
+    headers_of,
+)  # fmt: skip
+from broker.errors import (
+    AmqpError,
+    BadChannel,
+    ChannelError,
+    ContentTooLarge,
+    FrameError,
+    NotImplemented_,
+    PreconditionFailed,
+    ResourceError,
+    UnexpectedFrame,
+)
+from broker.model.values import Need
+
+if TYPE_CHECKING:
+    from broker.amqp091.channel import Channel
+    from broker.amqp091.connection import ServerConnection
+    from broker.model.vhost import PublishRoute, VirtualHost
+
+_PUBLISH = BY_NAME["basic.publish"]
+_BODY_SIZE_AT = 11
+_MEMO = 16384
+_CHECKED_MEMO = 1024
+_CHECKED_LONGEST = 512
+_HEADERS_FLAG = HEADERS >> 8
+_EMPTY_HEADER = 14
+"""Octets of the smallest content header payload: class, weight, body size, flags."""
+
+
+class Target(NamedTuple):
+    """What a basic.publish method frame says."""
+
+    exchange: str
+    routing_key: str
+    mandatory: bool
+
+
+class PublishMemo:
+    """Decoded method frames and checked property lists, shared by all connections of a broker; both
+    bounded."""
+
+    __slots__ = ("_checked", "_targets")
+
+    def __init__(self) -> None:
+        self._targets: dict[bytes, Target] = {}
+        self._checked: dict[bytes, Checked] = {}
+
+    def target(self, payload: bytes) -> Target:
+        """Decode a publish payload. Raises 502, and 540 for `immediate`, which RabbitMQ dropped as well."""
+        known = self._targets.get(payload)
+        if known is None:
+            arguments = decode_arguments(_PUBLISH, payload)
+            if arguments["immediate"]:
+                raise NotImplemented_("immediate=true", 60, 40)
+            known = Target(arguments["exchange"], arguments["routing_key"], arguments["mandatory"])
+            if len(self._targets) >= _MEMO:
+                self._targets.clear()
+            self._targets[payload] = known
+        return known
+
+    def checked(self, properties: bytes) -> Checked:
+        """Check a property list. Raises 502. Only those with a headers table are worth remembering."""
+        if not properties[0] & _HEADERS_FLAG:
+            return check(properties)
+        known = self._checked.get(properties)
+        if known is None:
+            known = check(properties)
+            if len(properties) <= _CHECKED_LONGEST:
+                if len(self._checked) >= _CHECKED_MEMO:
+                    self._checked.clear()
+                self._checked[properties] = known
+        return known
+
+
+class Assembly:
+    """A publish whose frames are still coming, on one channel."""
+
+    __slots__ = ("largest", "parts", "persistent", "remaining", "size", "target")
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.parts: list[bytes] = []
+        self.persistent = False
+        self.remaining = -1
+        """Octets of the body still to come; -1 before the header."""
+        self.largest = 0
+        self.size = 0
+
+
+class Publisher:
+    """Gathers runs for one connection."""
+
+    __slots__ = (
+        "_assembling", "_channel", "_connection", "_joint", "_joint_at", "_largest", "_memo", "_method",
+        "_opening", "_persistent", "_prefix", "_raws", "_target", "_total",
+    )  # fmt: skip
+
+    def __init__(self, connection: ServerConnection, memo: PublishMemo) -> None:
+        self._connection = connection
+        self._memo = memo
+        self._channel: Channel | None = None
+        self._method = b""
+        self._target = Target("", "", False)
+        self._persistent = False
+        self._largest = 0
+        self._raws: list[bytes] = []
+        self._prefix = b""
+        """The last whole message up to its body."""
+        self._opening = b""
+        """The last whole message up to its property flags."""
+        self._joint = b""
+        """What stands between its properties and its body: a frame end and the head of the body frame."""
+        self._joint_at = 0
+        self._total = 0
+        self._assembling = 0
+        """Octets held in assemblies of this connection."""
+
+    def publishes(self, channel: Channel, buf: bytes, pos: int, end: int) -> int:
+        """At `pos` is a whole publish method frame that ends at `end`. Take all messages that start here and
+        are whole and alike in route; returns where the rest begins."""
+        method = buf[pos:end]
+        if method != self._method or channel is not self._channel:
+            self.flush()
+            self._prefix = self._joint = self._method = b""
+            self._target = self._memo.target(method[7:-1])
+            self._channel, self._method = channel, method
+        skip = end - pos
+        size = len(buf)
+        while True:
+            prefix = self._prefix
+            if prefix and buf.startswith(prefix, pos):
+                total = self._total
+                append = self._raws.append
+                startswith = buf.startswith
+                end = pos + total
+                while end <= size and startswith(prefix, pos) and buf[end - 1] == FRAME_END:
+                    append(buf[pos + skip : end])
+                    pos = end
+                    end += total
+            if self._joint:
+                pos = self._similar(buf, pos, skip)
+            if not buf.startswith(method, pos):
+                return pos
+            end = self._whole(buf, pos, pos + skip)
+            if end < 0:
+                channel.assembly = Assembly(self._target)
+                return pos + skip
+            pos = end
+
+    def _similar(self, buf: bytes, pos: int, skip: int) -> int:
+        """Take messages from `pos` on that differ from the last whole one in nothing but the values of their
+        properties and their body; returns where the rest begins. Anything odd is left to `_whole`."""
+        opening, joint, joint_at, total = self._opening, self._joint, self._joint_at, self._total
+        start = skip + PROPERTIES_AT
+        checked = self._memo.checked if opening[start] & _HEADERS_FLAG else check
+        startswith, append, size = buf.startswith, self._raws.append, len(buf)
+        wanted = PERSISTENT if self._persistent else TRANSIENT
+        end = pos + total
+        while end <= size and startswith(opening, pos) and startswith(joint, pos + joint_at):
+            if buf[end - 1] != FRAME_END or checked(buf[pos + start : pos + joint_at]) is not wanted:
+                break
+            append(buf[pos + skip : end])
+            pos = end
+            end += total
+        return pos
+
+    def _whole(self, buf: bytes, pos: int, at: int) -> int:
+        """Take the message whose content starts at `at` if it is whole and in one body frame: its end, else
+        -1.
+
+        Whatever is odd is left to the slow way, which says precisely what is wrong.
+        """
+        connection = self._connection
+        size = len(buf)
+        if size - at < OVERHEAD + _EMPTY_HEADER:
+            return -1
+        kind, number, length = head(buf, at)
+        body_at = at + OVERHEAD + length
+        if kind != HEADER or number != self._number or length < _EMPTY_HEADER or body_at > size:
+            return -1
+        if buf[body_at - 1] != FRAME_END or buf[at + 7 : at + _BODY_SIZE_AT] != b"\0\x3c\0\0":
+            return -1
+        body = int.from_bytes(buf[at + _BODY_SIZE_AT : at + PROPERTIES_AT], "big")
+        end = body_at
+        if body:
+            end += OVERHEAD + body
+            if end > size or body > connection.payload_max or body > connection.settings.message_max:
+                return -1
+            if head(buf, body_at) != (BODY, number, body) or buf[end - 1] != FRAME_END:
+                return -1
+        if length > connection.payload_max:
+            return -1
+        try:
+            persistent = self._check(buf[at + PROPERTIES_AT : body_at - 1])
+        except ChannelError:
+            return -1
+        if persistent is not self._persistent:
+            self.flush()
+            self._persistent = persistent
+        self._prefix = buf[pos : body_at + 7 if body else body_at]
+        self._opening = buf[pos : at + PROPERTIES_AT + 2]
+        self._joint = buf[body_at - 1 : body_at + 7 if body else body_at]
+        self._joint_at = body_at - 1 - pos
+        self._total = end - pos
+        self._largest = max(self._largest, length + OVERHEAD, body + OVERHEAD)
+        self._raws.append(buf[at:end])
+        return end
+
+    @property
+    def _number(self) -> int:
+        return self._channel.number if self._channel is not None else 0
+
+    def _check(self, properties: bytes) -> bool:
+        """Whether the message is persistent. Raises 502, and 406 for a forged user-id (bad input 25)."""
+        checked = self._memo.checked(properties)
+        if checked.user_id is not None and checked.user_id != self._connection.user:
+            raise PreconditionFailed(
+                f"user_id property set to '{checked.user_id[:60]}' but authenticated user was "
+                f"'{self._connection.user}'", 60, 40,
+            )  # fmt: skip
+        return checked.persistent
+
+    def content(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
+        """A header or body frame on its own. Raises what ends the connection."""
+        channel = self._connection.channels.get(number)
+        if channel is None:
+            raise BadChannel(f"content frame on channel {number}, which is not open")
+        if not channel.is_open:
+            return
+        try:
+            if kind == HEADER:
+                self._header(channel, buf, pos, end)
+            else:
+                self._body(channel, buf, pos, end)
+        except ChannelError as error:
+            self.flush()
+            self._connection.fail(channel, error)
+
+    def _header(self, channel: Channel, buf: bytes, pos: int, end: int) -> None:
+        """A content header frame. Raises 505 without a publish before it, 501 or 502 if malformed, 311 if
+        too large."""
+        assembly = channel.assembly
+        if assembly is None or assembly.remaining >= 0:
+            raise UnexpectedFrame("content header without a publish before it")
+        if end - pos < OVERHEAD + _EMPTY_HEADER:
+            raise FrameError("content header cut short")
+        if buf[pos + 7 : pos + 9] != b"\0\x3c":
+            raise FrameError("content header of another class than its method", 60, 40)
+        if buf[pos + 9 : pos + _BODY_SIZE_AT] != b"\0\0":
+            raise FrameError("content header with a weight other than zero", 60, 40)
+        body = int.from_bytes(buf[pos + _BODY_SIZE_AT : pos + PROPERTIES_AT], "big")
+        limit = self._connection.settings.message_max
+        if body > limit:
+            raise ContentTooLarge(f"message size {body} is larger than configured max size {limit}", 60, 40)
+        assembly.persistent = self._check(buf[pos + PROPERTIES_AT : end - 1])
+        assembly.remaining = body
+        self._gather(channel, assembly, buf[pos:end])
+
+    def _body(self, channel: Channel, buf: bytes, pos: int, end: int) -> None:
+        """A body frame. Raises 505 without a header before it, 501 when it brings more than was announced."""
+        assembly = channel.assembly
+        if assembly is None or assembly.remaining < 0:
+            raise UnexpectedFrame("content body without a header before it")
+        length = end - pos - OVERHEAD
+        if length == 0 or length > assembly.remaining:
+            raise FrameError("body frame empty, or longer than the header announced", 60, 40)
+        assembly.remaining -= length
+        self._gather(channel, assembly, buf[pos:end])
+
+    def _gather(self, channel: Channel, assembly: Assembly, part: bytes) -> None:
+        assembly.parts.append(part)
+        assembly.largest = max(assembly.largest, len(part))
+        if assembly.remaining:
+            assembly.size += len(part)
+            self._assembling += len(part)
+            if self._assembling > self._connection.settings.assembling_max:
+                raise ResourceError("too many bytes of unfinished messages on one connection", 60, 40)
+            return
+        self._assembling -= assembly.size
+        channel.assembly = None
+        self._add(channel, assembly)
+
+    def _add(self, channel: Channel, assembly: Assembly) -> None:
+        if (
+            channel is not self._channel
+            or assembly.target != self._target
+            or assembly.persistent is not self._persistent
+        ):
+            self.flush()
+            self._prefix = self._joint = self._method = b""
+            self._channel = channel
+            self._target = assembly.target
+            self._persistent = assembly.persistent
+        self._largest = max(self._largest, assembly.largest)
+        self._raws.append(b"".join(assembly.parts))
+
+    def forget(self, channel: Channel) -> None:
+        """The channel is going: drop its unfinished message, and keep no reference to it."""
+        if channel.assembly is not None:
+            self._assembling -= channel.assembly.size
+            channel.assembly = None
+        if self._channel is channel:
+            self._channel = None
+            self._raws = []
+            self._prefix = self._joint = self._method = b""
+
+    def flush(self) -> None:
+        """Hand the gathered run to the virtual host. A channel error closes the channel; nothing is
+        raised."""
+        raws, channel = self._raws, self._channel
+        if not raws or channel is None:
+            return
+        self._raws = []
+        largest, self._largest = self._largest, 0
+        self._connection.note_publish()
+        try:
+            _publish(channel, self._target, raws, self._persistent, largest)
+        except AmqpError as error:
+            error.class_id, error.method_id = 60, 40
+            self._connection.fail(channel, error)
+        # The prefix stays good, so its frame sizes count for the next run as well.
+        self._largest = largest if self._prefix else 0
+
+
+def _publish(channel: Channel, target: Target, raws: list[bytes], persistent: bool, largest: int) -> None:
+    vhost = channel.connection.vhost
+    route = vhost.route(target.exchange, target.routing_key)
+    first = channel.next_publish_tag
+    channel.next_publish_tag = first + len(raws)
+    if not route.needs_headers:
+        need = _publish_run(channel, vhost, route, raws, persistent, largest, first, target)
+    else:
+        need = _publish_by_headers(channel, vhost, raws, persistent, largest, first, target)
+    if channel.confirming:
+        channel.held.confirm(channel.next_publish_tag - 1, need, vhost.history.position)
+        channel.connection.broker.holding[channel] = None
+
+
+def _publish_run(
+    channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], persistent: bool,
+    largest: int,
+    first: int, target: Target,
+) -> Need:  # fmt: skip
+    if target.mandatory and not route.queues:
+        _return(channel, target, raws)
+    return vhost.publish(
+        route, raws, persistent=persistent, channel=channel.number, largest_frame=largest,
+        producer=channel.producer, first_tag=first,
+    )  # fmt: skip
+
+
+def _publish_by_headers(
+    channel: Channel, vhost: VirtualHost, raws: list[bytes], persistent: bool, largest: int, first: int,
+    target: Target,
+) -> Need:  # fmt: skip
+    """Route each message by its headers; consecutive ones with the same queues still make one run."""
+    need, start = Need.NONE, 0
+    routes = [vhost.route_with_headers(target.exchange, target.routing_key, headers_of(raw)) for raw in raws]
+    for at in range(1, len(raws) + 1):
+        if at == len(raws) or routes[at].queues != routes[start].queues:
+            part = raws[start:at]
+            need = max(
+                need,
+                _publish_run(channel, vhost, routes[start], part, persistent, largest, first + start, target),
+            )
+            start = at
+    return need
+
+
+def _return(channel: Channel, target: Target, raws: list[bytes]) -> None:
+    """basic.return with 312 for each: mandatory, and routed to no queue."""
+    method = encode_frame(
+        channel.number, "basic.return", reply_code=312, reply_text="NO_ROUTE", exchange=target.exchange,
+        routing_key=target.routing_key,
+    )  # fmt: skip
+    for raw in raws:
+        channel.connection.send(method, raw)

@@ -1,0 +1,151 @@
+"""Outstanding deliveries of one channel, and the parsing of acks. Owner: `Channel`; filled by its deliveries.
+
+A batch of deliveries is one `Run` of consecutive tags, so that a message costs no object of its own; an
+ack, and a series of acks of consecutive single tags, is one range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.amqp091.frames import FRAME_END
+from broker.model.records import Entry
+
+if TYPE_CHECKING:
+    from broker.amqp091.delivery import ServedConsumer
+    from broker.model.queue import Queue
+
+ACK_SIZE = 21
+"""Octets of a basic.ack frame."""
+
+_first = attrgetter("first")
+
+
+class Run:
+    """Messages of one delivery batch: consecutive tags from `first`, of one queue and one consumer (None:
+    get)."""
+
+    __slots__ = ("consumer", "entries", "first", "queue")
+
+    def __init__(
+        self, first: int, entries: list[Entry], queue: Queue, consumer: ServedConsumer | None
+    ) -> None:
+        self.first = first
+        self.entries = entries
+        self.queue = queue
+        self.consumer = consumer
+
+
+class UnknownTag(Exception):
+    """A tag that is not outstanding. `settled`: runs before it in the same range, which still count."""
+
+    def __init__(self, tag: int, settled: list[Run]) -> None:
+        super().__init__(tag)
+        self.tag = tag
+        self.settled = settled
+
+
+class Unacked:
+    """Outstanding tags as runs, ascending. Acks in order cost one slice per run, whatever their number."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return sum(len(run.entries) for run in self._runs)
+
+    def add(self, run: Run) -> None:
+        """Tags must be above all before."""
+        self._runs.append(run)
+
+    def take_all(self) -> list[Run]:
+        runs, self._runs = self._runs, []
+        return runs
+
+    def take_through(self, tag: int) -> list[Run]:
+        """All up to `tag`, which must itself be outstanding, else UnknownTag and nothing is taken."""
+        runs = self._runs
+        at = bisect_right(runs, tag, key=_first) - 1
+        if at < 0 or tag >= runs[at].first + len(runs[at].entries):
+            raise UnknownTag(tag, [])
+        taken = runs[:at]
+        del runs[:at]
+        taken.append(self._cut(0, runs[0].first, tag))
+        return taken
+
+    def take(self, low: int, high: int) -> list[Run]:
+        """Tags `low` to `high`, each outstanding. UnknownTag at the first that is not, with those before
+        it."""
+        runs = self._runs
+        taken: list[Run] = []
+        at = bisect_right(runs, low, key=_first) - 1
+        while low <= high:
+            if not 0 <= at < len(runs):
+                raise UnknownTag(low, taken)
+            run = runs[at]
+            last = run.first + len(run.entries) - 1
+            if not run.first <= low <= last:
+                raise UnknownTag(low, taken)
+            end = last if last < high else high
+            whole = low == run.first and end == last
+            piece = self._cut(at, low, end)
+            taken.append(piece)
+            if not whole and low != run.first:
+                at += 1
+            low = end + 1
+        return taken
+
+    def _cut(self, at: int, low: int, high: int) -> Run:
+        """Take tags `low` to `high`, all inside run `at`."""
+        runs = self._runs
+        run = runs[at]
+        start, stop, size = low - run.first, high - run.first + 1, len(run.entries)
+        if start == 0 and stop == size:
+            return runs.pop(at)
+        entries = run.entries
+        piece = Run(low, entries[start:stop], run.queue, run.consumer)
+        if start == 0:
+            del entries[:stop]
+            run.first = high + 1
+        else:
+            if stop < size:
+                runs.insert(at + 1, Run(high + 1, entries[stop:], run.queue, run.consumer))
+            del entries[start:]
+        return piece
+
+
+class AckRange(NamedTuple):
+    """Tags `low` to `high`, each acknowledged on its own; or, where `low` is -1, all up to `high` (0:
+    all)."""
+
+    low: int
+    high: int
+
+
+def parse_acks(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
+    """At `pos` is a whole basic.ack frame. It and those of its channel that follow at once; where the rest
+    begins."""
+    start = buf[pos : pos + 11]
+    size = len(buf)
+    ranges: list[AckRange] = []
+    low = high = -1
+    while True:
+        tag = int.from_bytes(buf[pos + 11 : pos + 19], "big")
+        multiple = buf[pos + 19] & 1
+        if low >= 0 and (multiple or tag != high + 1):
+            ranges.append(AckRange(low, high))
+            low = -1
+        if multiple:
+            ranges.append(AckRange(-1, tag))
+        else:
+            low, high = (tag, tag) if low < 0 else (low, tag)
+        pos += ACK_SIZE
+        if pos + ACK_SIZE > size or not buf.startswith(start, pos) or buf[pos + 20] != FRAME_END:
+            break
+    if low >= 0:
+        ranges.append(AckRange(low, high))
+    return ranges, pos

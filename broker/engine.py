@@ -1,0 +1,233 @@
+"""The broker without I/O: connections, ticks, timers, completion. Owner: the shell, a node or a simulation.
+
+A driver hands bytes to connections, calls `timers` when `next_deadline` has come, calls `end_tick` once
+after each burst of those, and writes what the connections of `take_dirty` give. The order inside `end_tick`
+is the broker's promise: deliveries, then one history batch to all sinks (store, link, ledger), then the
+confirms and replies that the gates allow, so that nothing is confirmed that the sinks have not been given.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from broker.amqp091.channel import Channel
+from broker.amqp091.connection import ServerConnection
+from broker.amqp091.publish import PublishMemo
+from broker.hooks import BatchSink, Gate, Hooks
+from broker.memory_alarm import MemoryAlarm
+from broker.model.completion import Completion
+from broker.model.vhost import VirtualHost
+from broker.security.authenticator import Authenticator
+from broker.security.identity import User, default_users
+
+MIB = 1 << 20
+
+_LOGGER = logging.getLogger("understudy.broker")
+
+
+@dataclass(slots=True, frozen=True)
+class Peer:
+    """The other end of an inbound connection, as the socket says."""
+
+    host: str
+    port: int
+    loopback: bool
+    tls: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerSettings:
+    """Limits and identity of one broker. Sizes in octets, times in seconds; RabbitMQ's defaults where it
+    has one."""
+
+    name: str = "understudy"
+    version: str = "0.1.0"
+    users: tuple[User, ...] = field(default_factory=default_users)
+    allow_plain_without_tls: bool = False
+    frame_max: int = 131072
+    frame_max_before_login: int = 8192
+    channel_max: int = 2047
+    heartbeat: int = 60
+    handshake_timeout: float = 10.0
+    close_timeout: float = 3.0
+    """How long a connection.close of ours waits for its close-ok before the socket is closed."""
+    message_max: int = 16 * MIB
+    assembling_max: int = 64 * MIB
+    """Most octets of unfinished messages on all channels of one connection."""
+    unsent_max: int = MIB
+    """Deliveries to a connection stop while it has more unsent output than this."""
+    memory_limit: int | None = None
+    """Publishers are paused above this much queued and unsent data; None: never."""
+
+
+class Broker:
+    """One broker: its virtual hosts, connections and the order of a tick.
+
+    `sinks` receive each tick's batch in the order store, link, ledger; `gates` are whom confirms wait for.
+    Both are plain lists for the owner to change between ticks.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, hooks: Hooks, vhost: VirtualHost, *,
+        log: Callable[[str], None] | None = None, authenticator: Authenticator | None = None,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.hooks = hooks
+        self.vhost = vhost
+        self.vhosts = {vhost.name: vhost}
+        self.history = vhost.history
+        self.sinks: list[BatchSink] = vhost.history.sinks
+        self.gates: list[Gate] = []
+        self.completion = Completion(self.gates)
+        self.authenticator = authenticator or Authenticator(
+            settings.users, allow_plain_without_tls=settings.allow_plain_without_tls
+        )
+        self.log: Callable[[str], None] = log or _LOGGER.info
+        self.connections: set[ServerConnection] = set()
+        self.publish_memo = PublishMemo()
+        self.dirty: list[ServerConnection] = []
+        """Connections with output; they add themselves once per `take_output`."""
+        self.resuming: dict[ServerConnection, None] = {}
+        """Connections whose output was taken after back-pressure stopped them."""
+        self.holding: dict[Channel, None] = {}
+        """Channels with confirms or replies that are not out yet."""
+        self.memory = MemoryAlarm(settings.memory_limit)
+        self.now = 0.0
+        self._wall_offset = 0.0
+        self._timers: list[tuple[float, int, ServerConnection]] = []
+        self._order = count()
+
+    @property
+    def blocked(self) -> bool:
+        """The memory alarm is on: publishers are not read from."""
+        return self.memory.raised
+
+    # -- driving
+
+    def accept(self, peer: Peer, now: float) -> ServerConnection:
+        """A client connected."""
+        self.clock(now, 0)
+        connection = ServerConnection(self, peer, now)
+        self.connections.add(connection)
+        return connection
+
+    def clock(self, now: float, octets: int) -> None:
+        """Input of `octets` arrived at `now`: the virtual hosts' wall clock follows."""
+        if now != self.now:
+            self.now = now
+            self.vhost.wall_ms = int(now * 1000 + self._wall_offset)
+        self.memory.received += octets
+
+    def end_tick(self, now: float, wall_ms: int) -> None:
+        """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
+        did."""
+        self.now = now
+        self._wall_offset = wall_ms - now * 1000
+        self.vhost.wall_ms = wall_ms
+        if self.resuming:
+            resuming, self.resuming = self.resuming, {}
+            for connection in resuming:
+                connection.resume()
+        self.vhost.dispatch()
+        self.history.flush(now, wall_ms)
+        if self.holding:
+            self.release()
+        if self.memory.due(now):
+            self._watch_memory(now)
+
+    def release(self) -> None:
+        """Send what the gates allow. `end_tick` calls it; so may one who moved a gate after its
+        `end_tick`."""
+        completion = self.completion
+        done = []
+        for channel in list(self.holding):
+            held, connection = channel.held, channel.connection
+            before = len(connection.out)
+            after = held.release(completion, connection.out)
+            octets = sum(map(len, connection.out[before:]))
+            if octets:
+                connection.sent(octets)
+            for call in after:
+                call()
+            if not held:
+                done.append(channel)
+        for channel in done:
+            if not channel.held:
+                self.holding.pop(channel, None)
+
+    def timers(self, now: float) -> None:
+        """Handshake limits, held handshakes, heartbeats, closes that nobody answered. Then call
+        `end_tick`."""
+        self.clock(now, 0)
+        heap = self._timers
+        while heap and heap[0][0] <= now:
+            when, _, connection = heapq.heappop(heap)
+            if connection.deadline == when and not connection.gone:
+                connection.timer(now)
+
+    def next_deadline(self) -> float | None:
+        """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
+        once."""
+        if self.resuming or self.vhost.pending:
+            return self.now
+        heap = self._timers
+        while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
+            heapq.heappop(heap)
+        deadlines = [heap[0][0]] if heap else []
+        for other in (self.history.next_deadline(), self.memory.next_deadline()):
+            if other is not None:
+                deadlines.append(other)
+        return min(deadlines, default=None)
+
+    def take_dirty(self) -> list[ServerConnection]:
+        """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""
+        dirty, self.dirty = self.dirty, []
+        return dirty
+
+    # -- called by connections
+
+    def arm(self, when: float, connection: ServerConnection) -> None:
+        """Call the connection's `timer` at `when`, unless it has changed its `deadline` by then."""
+        heapq.heappush(self._timers, (when, next(self._order), connection))
+
+    def forget(self, connection: ServerConnection) -> None:
+        """The connection's socket is gone."""
+        self.connections.discard(connection)
+        self.resuming.pop(connection, None)
+
+    # -- for the owner
+
+    def ordinary(self) -> Iterable[ServerConnection]:
+        """Open connections of clients: those that are neither link nor management."""
+        return [c for c in self.connections if c.running and not c.is_management]
+
+    def close_connections(
+        self, code: int, text: str, now: float, *, keep: Callable[[ServerConnection], bool] | None = None
+    ) -> None:
+        """connection.close, with `text` as it is, to everybody but those that `keep` names: demotion,
+        shutdown.
+
+        Everything they held is requeued and their exclusive queues end before this returns.
+        """
+        self.clock(now, 0)
+        for connection in list(self.connections):
+            if keep is None or not keep(connection):
+                connection.now = now
+                connection.close(code, text)
+
+    def _watch_memory(self, now: float) -> None:
+        unsent = sum(connection.unsent for connection in self.connections)
+        if self.memory.sample(now, self.vhost.queues.values(), unsent):
+            state = "above" if self.memory.raised else "below"
+            used, limit = self.memory.used, self.memory.limit
+            self.log(f"memory: {used} octets queued and unsent, {state} the limit of {limit}")
+            for connection in list(self.connections):
+                connection.block(self.memory.raised)

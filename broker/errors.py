@@ -1,0 +1,101 @@
+"""The broker's error tree: the class says how far the damage goes, and carries the AMQP reply code.
+
+`ChannelError` closes a channel, `ConnectionError_` a connection; both are raised by the model or the protocol
+machine without class and method ids, which the channel that was executing the method fills in.
+"""
+
+from __future__ import annotations
+
+
+class AmqpError(Exception):
+    """A fault that is reported to the peer. `code` is the AMQP 0-9-1 reply code (section 1.2 of its XML)."""
+
+    code = 541
+    label = "INTERNAL_ERROR"
+
+    def __init__(self, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(text)
+        self.text = text
+        self.class_id = class_id
+        self.method_id = method_id
+
+    @property
+    def reply_text(self) -> str:
+        """`LABEL - text`, cut to what a short string holds."""
+        return f"{self.label} - {self.text}".encode()[:255].decode(errors="ignore")
+
+
+class ChannelError(AmqpError):
+    """Closes the channel; the connection lives on."""
+
+
+class ConnectionError_(AmqpError):
+    """Closes the connection."""
+
+
+class ContentTooLarge(ChannelError):
+    code, label = 311, "CONTENT_TOO_LARGE"
+
+
+class AccessRefused(ChannelError):
+    code, label = 403, "ACCESS_REFUSED"
+
+
+class NotFound(ChannelError):
+    code, label = 404, "NOT_FOUND"
+
+
+class ResourceLocked(ChannelError):
+    code, label = 405, "RESOURCE_LOCKED"
+
+
+class PreconditionFailed(ChannelError):
+    code, label = 406, "PRECONDITION_FAILED"
+
+
+class ConnectionForced(ConnectionError_):
+    code, label = 320, "CONNECTION_FORCED"
+
+
+class InvalidPath(ConnectionError_):
+    code, label = 402, "INVALID_PATH"
+
+
+class LoginRefused(ConnectionError_):
+    code, label = 403, "ACCESS_REFUSED"
+
+
+class FrameError(ConnectionError_):
+    code, label = 501, "FRAME_ERROR"
+
+
+class SyntaxError_(ConnectionError_):
+    code, label = 502, "SYNTAX_ERROR"
+
+
+class CommandInvalid(ConnectionError_):
+    code, label = 503, "COMMAND_INVALID"
+
+
+class BadChannel(ConnectionError_):
+    code, label = 504, "CHANNEL_ERROR"
+
+
+class UnexpectedFrame(ConnectionError_):
+    code, label = 505, "UNEXPECTED_FRAME"
+
+
+class ResourceError(ConnectionError_):
+    code, label = 506, "RESOURCE_ERROR"
+
+
+class NotAllowed(ConnectionError_):
+    code, label = 530, "NOT_ALLOWED"
+
+
+class NotImplemented_(ConnectionError_):
+    code, label = 540, "NOT_IMPLEMENTED"
+
+
+class InternalError(ConnectionError_):
+    code, label = 541, "INTERNAL_ERROR"

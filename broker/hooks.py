@@ -1,0 +1,98 @@
+"""All that the broker offers to those who watch it. The broker has never heard of high availability.
+
+`Hooks` is the default: it changes nothing. A high-availability adapter subclasses it. Every call is made on
+the broker's one thread, inside a tick, and must not block.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from broker.model.records import Batch, ExchangeDeclare, QueueDeclare
+from broker.model.values import Position, Scope
+
+if TYPE_CHECKING:
+    from broker.model.queue import Queue
+
+
+class Gate(Protocol):
+    """Somebody whom confirms wait for. Watermarks never go back."""
+
+    @property
+    def applied(self) -> Position:
+        """Everything up to here is in the memory of all whom this gate stands for."""
+
+    @property
+    def durable(self) -> Position:
+        """Everything up to here is on the disks of all whom this gate stands for."""
+
+
+class BatchSink(Protocol):
+    """Somebody who receives each tick's history: the store, the link, the ledger. Before any confirm."""
+
+    def batch(self, batch: Batch) -> None: ...
+
+
+class Hold(enum.Enum):
+    """Answer of `connection_opening`: do not decide yet; ask again later, up to the handshake limit."""
+
+    HOLD = "hold"
+
+
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """Answer of `connection_opening`: close the connection with this reply code and text."""
+
+    code: int
+    text: str
+
+
+class ExtensionPeer(Protocol):
+    """A connection that speaks the extension class 250, as the hooks see it."""
+
+    user: str
+    tags: frozenset[str]
+    peer_address: str
+
+    def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
+        """Queue one extension method frame; split by the caller so that it fits `extension_room`."""
+
+    @property
+    def extension_room(self) -> int:
+        """Largest payload in bytes that fits one frame at the negotiated frame_max."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes queued and not yet taken by the kernel, for back-pressure."""
+
+    def close(self, code: int, text: str) -> None:
+        """Close the connection with connection.close after what is already queued."""
+
+
+class Hooks:
+    """What an observer may decide or see; this base is a broker on its own."""
+
+    def queue_scope(self, declared: QueueDeclare) -> Scope:
+        """Which sinks see this queue. May stamp `declared.replicate`. On its own: durable ones are stored."""
+        return Scope.STORE if declared.durable and not declared.exclusive else Scope.NONE
+
+    def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
+        return Scope.STORE if declared.durable else Scope.NONE
+
+    def queue_created(self, queue: Queue) -> None:
+        """After a queue came to be, declared or applied: the place to set its id source."""
+
+    def queue_deleted(self, queue: Queue) -> None: ...
+
+    def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | Hold | None:
+        """At connection.open. `management`: the peer claims to speak management or link methods only."""
+        return None
+
+    def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
+        """A method of class 250 arrived from an identity that may send it."""
+        connection.close(540, "NOT_IMPLEMENTED - no extension is served here")
+
+    def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:
+        """A connection that has sent extension methods is gone."""

@@ -1,0 +1,103 @@
+"""How a follower (a backup, or a node in recovery) applies history records. Called by `VirtualHost.apply`.
+
+Nothing is decided here: what the records do not say does not happen (invariant 18). Everything is idempotent,
+and what names an unknown queue or exchange is ignored: its deletion may have been seen already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from broker.model.binding import Binding
+from broker.model.exchange import BUILT_IN, Exchange
+from broker.model.queue import Queue
+from broker.model.records import (
+    Bind,
+    ConsumerSeen,
+    Dequeue,
+    EnqueueRun,
+    ExchangeDeclare,
+    ExchangeDelete,
+    QueueDeclare,
+    QueueDelete,
+    Record,
+    Unbind,
+    Unrouted,
+)
+
+if TYPE_CHECKING:
+    from broker.model.vhost import VirtualHost
+
+
+def apply_record(vhost: VirtualHost, record: Record) -> None:
+    """Change the follower's state as `record` says. The frequent kinds come first."""
+    match record:
+        case EnqueueRun():
+            for uuid, first in zip(record.queues, record.firsts, strict=True):
+                queue = vhost.queues_by_uuid.get(uuid)
+                if queue is not None:
+                    queue.replica.add_run(first, record.envelope, record.raws)
+        case Dequeue():
+            queue = vhost.queues_by_uuid.get(record.queue)
+            if queue is not None:
+                queue.replica.dequeue(record.epoch, record.ranges)
+        case Unrouted():
+            pass
+        case QueueDeclare():
+            _declare_queue(vhost, record)
+        case QueueDelete():
+            queue = vhost.queues_by_uuid.get(record.uuid)
+            if queue is not None:
+                queue.end()
+                vhost._drop_queue(queue)
+        case ExchangeDeclare():
+            found = vhost.exchanges.get(record.name)
+            if record.name not in BUILT_IN and (found is None or found.declaration() != record):
+                if found is not None:
+                    vhost.remove_exchange(found)
+                vhost.add_exchange(Exchange(record))
+        case ExchangeDelete():
+            found = vhost.exchanges.get(record.name)
+            if found is not None and not found.built_in:
+                vhost.remove_exchange(found)
+        case Bind():
+            binding = _binding(vhost, record)
+            if binding is not None:
+                vhost.add_binding(binding)
+        case Unbind():
+            binding = _binding(vhost, record)
+            held = binding and binding.source.bindings.get(binding.key)
+            if held:
+                vhost.remove_binding(held)
+        case ConsumerSeen():
+            queue = vhost.queues_by_uuid.get(record.queue)
+            if queue is not None:
+                queue.consumer_seen = True
+        case _:
+            assert_never(record)
+
+
+def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
+    """A queue of the same name but another UUID is another queue: it goes, with its messages (invariant
+    17)."""
+    known = vhost.queues_by_uuid.get(record.uuid)
+    if known is not None:
+        known.set_scope(record.scope, record.replicate)
+        return
+    namesake = vhost.queues.get(record.name)
+    if namesake is not None:
+        namesake.end()
+        vhost._drop_queue(namesake)
+    vhost._make_queue(record, None)
+
+
+def _binding(vhost: VirtualHost, record: Bind | Unbind) -> Binding | None:
+    source = vhost.exchanges.get(record.source)
+    target: Queue | Exchange | None
+    if record.queue is not None:
+        target = vhost.queues_by_uuid.get(record.queue)
+    else:
+        target = vhost.exchanges.get(record.target)
+    if source is None or target is None:
+        return None
+    return Binding(source, target, record.routing_key, record.arguments)

@@ -1,0 +1,55 @@
+"""A binding: from a source exchange to a queue or another exchange. Owner: `Topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.model.records import Bind, Unbind
+from broker.model.value_codec import canonical
+from broker.model.values import Scope
+
+if TYPE_CHECKING:
+    from broker.model.exchange import Exchange
+    from broker.model.queue import Queue
+
+BindingKey = tuple[bytes, str, bytes]
+"""Target (a queue's UUID, or `x` and an exchange's name), routing key, canonical arguments."""
+
+
+def target_key(target: Queue | Exchange) -> bytes:
+    """Names a queue or exchange; stable over restarts. The prefix keeps the two apart."""
+    uuid: bytes | None = getattr(target, "uuid", None)
+    return b"q" + uuid if uuid is not None else b"x" + target.name.encode()
+
+
+class Binding:
+    """Immutable. `scope` is what both ends have in common: a binding needs both."""
+
+    __slots__ = ("arguments", "key", "routing_key", "scope", "source", "target")
+
+    def __init__(
+        self, source: Exchange, target: Queue | Exchange, routing_key: str, arguments: Mapping[str, object]
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.scope: Scope = source.scope & target.scope
+        self.key: BindingKey = (target_key(target), routing_key, canonical(arguments))
+
+    @property
+    def queue_uuid(self) -> bytes | None:
+        """16 bytes, or None when the target is an exchange."""
+        uuid: bytes | None = getattr(self.target, "uuid", None)
+        return uuid
+
+    def bind_record(self) -> Bind:
+        return Bind(
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope
+        )
+
+    def unbind_record(self) -> Unbind:
+        return Unbind(
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope
+        )

@@ -1,0 +1,203 @@
+"""Exchanges: what one holds, and how each type picks among its bindings.
+
+Owner: `Topology`, which adds and removes bindings and follows exchange-to-exchange ones (`Topology.reach`).
+The default exchange has no bindings here: it finds queues by name in the topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from broker.errors import PreconditionFailed
+from broker.model.binding import Binding, BindingKey
+from broker.model.records import ExchangeDeclare
+from broker.model.topic_trie import TopicTrie
+from broker.model.values import ExchangeType, Scope
+
+EVERYWHERE = Scope.STORE | Scope.LINK
+"""Scope of the built-in exchanges: a binding from one goes wherever its target goes."""
+
+BUILT_IN: dict[str, ExchangeType] = {
+    "": ExchangeType.DIRECT,
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+    "amq.headers": ExchangeType.HEADERS,
+    "amq.match": ExchangeType.HEADERS,
+}
+
+
+class Matcher(Protocol):
+    """How one exchange type picks bindings."""
+
+    def add(self, binding: Binding) -> None: ...
+
+    def remove(self, binding: Binding) -> None: ...
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]: ...
+
+
+class DirectMatcher:
+    def __init__(self) -> None:
+        self._by_key: dict[str, dict[BindingKey, Binding]] = {}
+
+    def add(self, binding: Binding) -> None:
+        self._by_key.setdefault(binding.routing_key, {})[binding.key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        of_key = self._by_key.get(binding.routing_key, {})
+        of_key.pop(binding.key, None)
+        if not of_key:
+            self._by_key.pop(binding.routing_key, None)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._by_key.get(routing_key, {}).values()
+
+
+class FanoutMatcher:
+    def __init__(self) -> None:
+        self._all: dict[BindingKey, Binding] = {}
+
+    def add(self, binding: Binding) -> None:
+        self._all[binding.key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        self._all.pop(binding.key, None)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._all.values()
+
+
+class TopicMatcher:
+    def __init__(self) -> None:
+        self._trie: TopicTrie[Binding] = TopicTrie()
+
+    def add(self, binding: Binding) -> None:
+        self._trie.add(binding.routing_key, binding.key, binding)
+
+    def remove(self, binding: Binding) -> None:
+        self._trie.remove(binding.routing_key, binding.key)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._trie.match(routing_key)
+
+
+X_MATCH = ("all", "any", "all-with-x", "any-with-x")
+
+
+class HeadersMatcher:
+    def __init__(self) -> None:
+        self._all: dict[BindingKey, Binding] = {}
+
+    def add(self, binding: Binding) -> None:
+        self._all[binding.key] = binding
+
+    def remove(self, binding: Binding) -> None:
+        self._all.pop(binding.key, None)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return [binding for binding in self._all.values() if headers_match(binding.arguments, headers)]
+
+
+def headers_match(arguments: Mapping[str, object], headers: Mapping[str, object]) -> bool:
+    """Does a message with `headers` match a binding's `arguments`?
+
+    `x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
+    binding value of None asks for the key's presence only.
+    """
+    how = arguments.get("x-match", "all")
+    with_x = how in ("all-with-x", "any-with-x")
+    wanted = [(k, v) for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))]
+    hits = (k in headers and (v is None or _same(v, headers[k])) for k, v in wanted)
+    return any(hits) if how in ("any", "any-with-x") else all(hits)
+
+
+def _same(wanted: object, got: object) -> bool:
+    """Equal in value and kind: True is not 1 in a field table, while text may come as str or bytes."""
+    if isinstance(wanted, str) and isinstance(got, bytes):
+        return wanted.encode() == got
+    if isinstance(wanted, bytes) and isinstance(got, str):
+        return wanted == got.encode()
+    return isinstance(wanted, bool) == isinstance(got, bool) and wanted == got
+
+
+def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:
+    """Raises PreconditionFailed for an `x-match` that means nothing."""
+    how = arguments.get("x-match", "all")
+    if type_ is ExchangeType.HEADERS and how not in X_MATCH:
+        raise PreconditionFailed(f"invalid x-match field value {how!r}; expected one of {', '.join(X_MATCH)}")
+
+
+_MATCHERS: dict[
+    ExchangeType, type[DirectMatcher] | type[FanoutMatcher] | type[TopicMatcher] | type[HeadersMatcher]
+] = {
+    ExchangeType.DIRECT: DirectMatcher,
+    ExchangeType.FANOUT: FanoutMatcher,
+    ExchangeType.TOPIC: TopicMatcher,
+    ExchangeType.HEADERS: HeadersMatcher,
+}
+
+
+class Exchange:
+    """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete)."""
+
+    __slots__ = (
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "bound",
+        "durable",
+        "internal",
+        "matcher",
+        "name",
+        "replicate",
+        "scope",
+        "type",
+    )
+
+    def __init__(self, declared: ExchangeDeclare) -> None:
+        self.name = declared.name
+        self.type = ExchangeType(declared.type)
+        self.durable = declared.durable
+        self.auto_delete = declared.auto_delete
+        self.internal = declared.internal
+        self.arguments = declared.arguments
+        self.replicate = declared.replicate
+        self.scope = declared.scope
+        self.bound = False
+        self.bindings: dict[BindingKey, Binding] = {}
+        self.matcher: Matcher = _MATCHERS[self.type]()
+
+    @property
+    def built_in(self) -> bool:
+        return self.name in BUILT_IN
+
+    def add(self, binding: Binding) -> None:
+        self.bound = True
+        self.bindings[binding.key] = binding
+        self.matcher.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        self.bindings.pop(binding.key, None)
+        self.matcher.remove(binding)
+
+    def declaration(self) -> ExchangeDeclare:
+        return ExchangeDeclare(
+            self.name,
+            self.type.value,
+            self.durable,
+            self.auto_delete,
+            self.internal,
+            self.arguments,
+            self.replicate,
+            self.scope,
+        )
+
+
+def built_in_exchanges() -> dict[str, Exchange]:
+    """The exchanges that every virtual host has; they are in no definitions and no history."""
+    return {
+        name: Exchange(ExchangeDeclare(name, type_.value, True, False, False, {}, "all", EVERYWHERE))
+        for name, type_ in BUILT_IN.items()
+    }

@@ -1,0 +1,307 @@
+"""What a backup, or a node in recovery, holds of one queue: runs as they came, not parsed.
+
+Owner: `Queue` while its mode is REPLICA. A run of messages stays one blob with an index; only promotion, or a
+snapshot for another node, cuts it. Dequeues are idempotent, and safe in any order against their own enqueue
+while the copy is `incomplete` (invariant 16). A run that is dequeued whole lets go of its bytes at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import repeat
+
+from broker.model.records import EnqueueRun, Entry, Envelope, RawRun
+from broker.model.replication_id_set import Range, ReplicationIdSet, to_ranges
+
+_COMPACT_AT = 64
+"""Dead runs kept in an epoch's index before it is rewritten, if they are also half of it."""
+
+
+class _Run:
+    """Messages first..last of one run. Live ones are those from `head` to `last` that are not set in
+    `gone`."""
+
+    __slots__ = ("envelope", "first", "gone", "head", "last", "left", "raws")
+
+    def __init__(self, first: int, envelope: Envelope, raws: RawRun | list[bytes], count: int) -> None:
+        self.first = first
+        self.last = first + count - 1
+        self.head = first
+        self.left = count
+        self.gone: bytearray | None = None
+        self.envelope: Envelope | None = envelope
+        self.raws: RawRun | list[bytes] | None = raws
+
+    def remove(self, low: int, high: int) -> int:
+        """Forget low..high, both inside the run; how many were still there."""
+        if low < self.head:
+            low = self.head
+            if high < low:
+                return 0
+        if self.gone is None:
+            if low == self.head:
+                self.head = high + 1
+                removed = high - low + 1
+                self.left -= removed
+                if not self.left:
+                    self._release()
+                return removed
+            self.gone = bytearray(self.last - self.first + 1)
+        start, stop = low - self.first, high - self.first + 1
+        removed = self.gone.count(0, start, stop)
+        self.gone[start:stop] = b"\1" * (stop - start)
+        self.left -= removed
+        if not self.left:
+            self._release()
+        return removed
+
+    def _release(self) -> None:
+        self.envelope = self.raws = self.gone = None
+        self.head = self.last + 1
+
+    def live_ranges(self) -> list[Range]:
+        if not self.left:
+            return []
+        if self.gone is None:
+            return [(self.head, self.last)]
+        first, gone = self.first, self.gone
+        return to_ranges([seq for seq in range(self.head, self.last + 1) if not gone[seq - first]])
+
+    def pieces(self) -> list[_Run]:
+        """The same live messages as runs without holes; cuts the blob."""
+        entries = self.entries()
+        made = []
+        for low, high in self.live_ranges():
+            count = high - low + 1
+            part, entries = entries[:count], entries[count:]
+            made.append(_Run(low, part[0][1], [raw for _, _, raw in part], count))
+        return made
+
+    def entries(self) -> list[Entry]:
+        if self.raws is None or self.envelope is None:
+            return []
+        raws = self.raws.split() if isinstance(self.raws, RawRun) else self.raws
+        first, head, gone, envelope = self.first, self.head, self.gone, self.envelope
+        if gone is None:
+            return list(zip(range(head, self.last + 1), repeat(envelope), raws[head - first :], strict=False))
+        return [
+            (seq, envelope, raws[seq - first]) for seq in range(head, self.last + 1) if not gone[seq - first]
+        ]
+
+
+class _EpochRuns:
+    """The runs of one epoch, disjoint, ascending; dead ones are swept out when they are many."""
+
+    __slots__ = ("count", "dead", "firsts", "highest", "runs")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.runs: list[_Run] = []
+        self.count = 0
+        self.dead = 0
+        self.highest = 0
+
+    def overlapping(self, low: int, high: int) -> int:
+        """Index of the first run that may reach into low..high, or of the first beyond."""
+        at = bisect_right(self.firsts, low) - 1
+        return at if at >= 0 and self.runs[at].last >= low else at + 1
+
+    def add(self, run: _Run) -> None:
+        """Insert a run; its place must be free."""
+        if not self.runs or run.first > self.runs[-1].last:
+            self.firsts.append(run.first)
+            self.runs.append(run)
+        else:
+            at = bisect_right(self.firsts, run.first)
+            self.firsts.insert(at, run.first)
+            self.runs.insert(at, run)
+        self.count += run.left
+
+    def remove(self, low: int, high: int) -> None:
+        runs = self.runs
+        for at in range(self.overlapping(low, high), len(runs)):
+            run = runs[at]
+            if run.first > high:
+                break
+            if run.left:
+                self.count -= run.remove(max(low, run.first), min(high, run.last))
+                if not run.left:
+                    self.dead += 1
+        if self.dead > _COMPACT_AT and self.dead * 2 > len(runs):
+            self._index([run for run in runs if run.left])
+
+    def open_up(self, low: int, high: int) -> None:
+        """Cut the runs around low..high to what is live in them, so that their holes can be filled again."""
+        at = self.overlapping(low, high)
+        end = bisect_right(self.firsts, high)
+        cut = [
+            piece
+            for run in self.runs[at:end]
+            for piece in (run.pieces() if run.left <= run.last - run.first else [run])
+        ]
+        self._index([*self.runs[:at], *cut, *self.runs[end:]])
+
+    def _index(self, runs: list[_Run]) -> None:
+        self.runs = runs
+        self.firsts = [run.first for run in runs]
+        self.dead = sum(not run.left for run in runs)
+
+
+class ReplicaContents:
+    """All messages of one queue, by epoch and sequence.
+
+    `incomplete`: a snapshot is still being fetched; a dequeue of an id not held leaves a tombstone, and an
+    enqueue that comes later is swallowed by it. Outside of that, a dequeue of an unknown id does nothing.
+    """
+
+    __slots__ = ("_epochs", "_tombstones")
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, _EpochRuns] = {}
+        self._tombstones: dict[int, ReplicationIdSet] | None = None
+
+    @property
+    def count(self) -> int:
+        """Messages held."""
+        return sum(epoch.count for epoch in self._epochs.values())
+
+    @property
+    def incomplete(self) -> bool:
+        return self._tombstones is not None
+
+    def begin_incomplete(self) -> None:
+        """From now on keep tombstones."""
+        if self._tombstones is None:
+            self._tombstones = {}
+
+    def complete(self) -> None:
+        """The snapshot is whole: forget the tombstones."""
+        self._tombstones = None
+
+    def last_sequences(self) -> dict[int, int]:
+        """Per epoch the highest sequence ever added here, also if dequeued since."""
+        return {number: epoch.highest for number, epoch in sorted(self._epochs.items())}
+
+    def note_sequence(self, epoch: int, sequence: int) -> None:
+        """Remember that `epoch` got as far as `sequence`, though the message itself is not here any more."""
+        runs = self._epochs.setdefault(epoch, _EpochRuns())
+        runs.highest = max(runs.highest, sequence)
+
+    def add_run(self, first: int, envelope: Envelope, raws: RawRun | list[bytes]) -> None:
+        """Hold first..first+count-1 of `envelope.epoch`. Ids already held or entombed are skipped.
+
+        An id that was held once and dequeued is taken again: one ordered stream never enqueues an id twice,
+        and whoever drops ids to fetch them anew gets them.
+        """
+        count = len(raws.lengths) if isinstance(raws, RawRun) else len(raws)
+        if not count:
+            return
+        epoch = self._epochs.get(envelope.epoch)
+        if epoch is None:
+            epoch = self._epochs[envelope.epoch] = _EpochRuns()
+        last = first + count - 1
+        if not epoch.runs or first > epoch.runs[-1].last:
+            epoch.add(_Run(first, envelope, raws, count))
+        else:
+            self._add_around(epoch, first, last, envelope, raws)
+        epoch.highest = max(epoch.highest, last)
+        if self._tombstones:
+            tombs = self._tombstones.get(envelope.epoch)
+            if tombs is not None:
+                for low, high in tombs.ranges_within(first, last):
+                    epoch.remove(low, high)
+
+    def _add_around(
+        self, epoch: _EpochRuns, first: int, last: int, envelope: Envelope, raws: RawRun | list[bytes]
+    ) -> None:
+        """Fill the gaps between runs that are already there with the parts of a new one."""
+        epoch.open_up(first, last)
+        at, gaps, low = epoch.overlapping(first, last), [], first
+        while at < len(epoch.runs) and epoch.runs[at].first <= last:
+            if epoch.runs[at].first > low:
+                gaps.append((low, epoch.runs[at].first - 1))
+            low = epoch.runs[at].last + 1
+            at += 1
+        if low <= last:
+            gaps.append((low, last))
+        if gaps == [(first, last)]:
+            epoch.add(_Run(first, envelope, raws, last - first + 1))
+            return
+        cut = raws.split() if isinstance(raws, RawRun) else raws
+        for low, high in gaps:
+            epoch.add(_Run(low, envelope, cut[low - first : high - first + 1], high - low + 1))
+
+    def dequeue(self, epoch: int, ranges: list[Range]) -> None:
+        """Forget these; unknown ids are ignored (or entombed while incomplete)."""
+        held = self._epochs.get(epoch)
+        if held is not None:
+            for low, high in ranges:
+                held.remove(low, high)
+        if self._tombstones is not None:
+            tombs = self._tombstones.setdefault(epoch, ReplicationIdSet())
+            for low, high in ranges:
+                tombs.add_range(low, high)
+
+    def ids(self) -> dict[int, ReplicationIdSet]:
+        """A fresh copy of what is held, by epoch; no empty sets."""
+        held = {}
+        for number, epoch in sorted(self._epochs.items()):
+            if epoch.count:
+                made = held[number] = ReplicationIdSet()
+                for run in epoch.runs:
+                    for low, high in run.live_ranges():
+                        made.add_range(low, high)
+        return held
+
+    def keep_only(self, ids: dict[int, ReplicationIdSet]) -> int:
+        """Forget all that is not in `ids`; how many went."""
+        before = self.count
+        for number, held in self.ids().items():
+            kept = ids.get(number)
+            for low, high in (held.difference(kept) if kept is not None else held).ranges():
+                self._epochs[number].remove(low, high)
+        return before - self.count
+
+    def entries(self) -> list[Entry]:
+        """Everything, cut, sorted by (epoch, sequence)."""
+        found: list[Entry] = []
+        for _, epoch in sorted(self._epochs.items()):
+            for run in epoch.runs:
+                found += run.entries()
+        return found
+
+    def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
+        """Those held that are in `ids`, cut, sorted by (epoch, sequence)."""
+        found: list[Entry] = []
+        for number in sorted(ids):
+            epoch = self._epochs.get(number)
+            if epoch is None:
+                continue
+            for low, high in ids[number].ranges():
+                for at in range(epoch.overlapping(low, high), len(epoch.runs)):
+                    run = epoch.runs[at]
+                    if run.first > high:
+                        break
+                    if run.left:
+                        found += [entry for entry in run.entries() if low <= entry[0] <= high]
+        return found
+
+    def clear(self) -> None:
+        """Forget all messages; what `last_sequences` says stays."""
+        for epoch in self._epochs.values():
+            epoch.runs, epoch.firsts, epoch.count, epoch.dead = [], [], 0, 0
+
+
+def group_runs(queue: bytes, entries: list[Entry]) -> list[EnqueueRun]:
+    """Entries of one queue as few EnqueueRun records (scope NONE): consecutive ids that share an envelope."""
+    runs: list[EnqueueRun] = []
+    envelope, following, raws = None, 0, []
+    for seq, its, raw in entries:
+        if its is envelope and seq == following:
+            raws.append(raw)
+        else:
+            raws = [raw]
+            envelope = its
+            runs.append(EnqueueRun([queue], [seq], its, raws))
+        following = seq + 1
+    return runs

@@ -1,0 +1,332 @@
+"""History records as bytes: what the store keeps and the link carries.
+
+A record is `u32 length | u8 kind | u8 scope | body`, little-endian, where length counts kind, scope and body.
+Runs of messages are decoded without cutting them: lengths, and one blob. Kinds are numbered for good; a kind
+that is not known here is corruption, since both ends agree on a version before they exchange records.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.model.records import (
+    Bind,
+    ConsumerSeen,
+    Dequeue,
+    EnqueueRun,
+    Envelope,
+    ExchangeDeclare,
+    ExchangeDelete,
+    QueueDeclare,
+    QueueDelete,
+    RawRun,
+    Record,
+    Unbind,
+    Unrouted,
+)
+from broker.model.value_codec import UnsupportedValue, decode_value, encode_value
+from broker.model.values import Reason, Scope
+
+FORMAT_VERSION: Final = 1
+"""Goes up when a kind's body changes; the store's files and the link's hello carry it."""
+
+_HEAD = struct.Struct("<IBB")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_RUN = struct.Struct("<QQBHIQI")  # epoch, wall_ms, flags, channel, largest_frame, producer_first, count
+_RANGES = struct.Struct("<QBI")  # epoch, reason, count of ranges
+_TAGS = struct.Struct("<QQ")
+_PERSISTENT, _REDELIVERED, _PRODUCER = 1, 2, 4
+_SWAP = sys.byteorder == "big"
+
+
+class CorruptRecord(ValueError):
+    """Bytes that are no record, or not all of one."""
+
+
+class _Reader:
+    """A cursor over one record's body. Raises CorruptRecord at the end of it."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, count: int) -> memoryview:
+        part = self.data[self.at : self.at + count]
+        if len(part) != count:
+            raise CorruptRecord("record is cut short")
+        self.at += count
+        return part
+
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        return form.unpack(self.take(form.size))
+
+    def text(self) -> str:
+        return str(self.take(self.unpack(_U16)[0]), "utf-8", "surrogateescape")
+
+    def table(self) -> dict[str, object]:
+        value, self.at = decode_value(self.data, self.at)
+        if not isinstance(value, dict):
+            raise CorruptRecord("argument table expected")
+        return value
+
+    def numbers(self, code: str, count: int) -> list[int]:
+        found = array(code)
+        found.frombytes(self.take(count * found.itemsize))
+        if _SWAP:
+            found.byteswap()
+        return found.tolist()
+
+
+def _text(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogateescape")
+    return _U16.pack(len(data)) + data
+
+
+def _numbers(code: str, values: list[int]) -> bytes:
+    made = array(code, values)
+    if _SWAP:
+        made.byteswap()
+    return made.tobytes()
+
+
+def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
+    envelope, raws = run.envelope, run.raws
+    if isinstance(raws, RawRun):
+        lengths, blobs = raws.lengths, [raws.blob]
+    else:
+        lengths, blobs = list(map(len, raws)), raws  # type: ignore[assignment]
+    flags = (
+        _PERSISTENT * envelope.persistent
+        | _REDELIVERED * envelope.redelivered
+        | _PRODUCER * (run.producer is not None)
+    )
+    return [
+        _U16.pack(len(run.queues)),
+        *run.queues,
+        _numbers("Q", run.firsts),
+        _RUN.pack(
+            envelope.epoch,
+            envelope.wall_ms,
+            flags,
+            envelope.channel,
+            envelope.largest_frame,
+            run.producer_first,
+            len(lengths),
+        ),
+        _text(envelope.exchange),
+        _text(envelope.routing_key),
+        _text(run.producer or ""),
+        _numbers("I", lengths),
+        *blobs,
+    ]
+
+
+def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
+    (count,) = body.unpack(_U16)
+    uuids = bytes(body.take(16 * count))
+    queues = [uuids[at : at + 16] for at in range(0, len(uuids), 16)]
+    firsts = body.numbers("Q", count)
+    epoch, wall_ms, flags, channel, largest_frame, producer_first, messages = body.unpack(_RUN)
+    exchange, routing_key, producer = body.text(), body.text(), body.text()
+    lengths = body.numbers("I", messages)
+    blob = bytes(body.take(sum(lengths)))  # a copy: a view would hold the whole chunk it came in
+    envelope = Envelope(
+        epoch,
+        exchange,
+        routing_key,
+        persistent=bool(flags & _PERSISTENT),
+        wall_ms=wall_ms,
+        channel=channel,
+        largest_frame=largest_frame,
+        redelivered=bool(flags & _REDELIVERED),
+    )
+    named = producer if flags & _PRODUCER else None
+    return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)
+
+
+def _encode_unrouted(record: Unrouted) -> list[bytes]:
+    return [_text(record.producer), _TAGS.pack(record.first, record.last)]
+
+
+def _decode_unrouted(body: _Reader, scope: Scope) -> Unrouted:
+    producer = body.text()
+    first, last = body.unpack(_TAGS)
+    return Unrouted(producer, first, last, scope)
+
+
+def _encode_dequeue(record: Dequeue) -> list[bytes]:
+    flat = [end for pair in record.ranges for end in pair]
+    return [record.queue, _RANGES.pack(record.epoch, record.reason, len(record.ranges)), _numbers("Q", flat)]
+
+
+def _decode_dequeue(body: _Reader, scope: Scope) -> Dequeue:
+    queue = bytes(body.take(16))
+    epoch, reason, count = body.unpack(_RANGES)
+    flat = body.numbers("Q", count * 2)
+    return Dequeue(queue, epoch, Reason(reason), list(zip(flat[::2], flat[1::2], strict=True)), scope)
+
+
+def _encode_queue_declare(record: QueueDeclare) -> list[bytes]:
+    flags = record.durable | record.exclusive << 1 | record.auto_delete << 2
+    return [
+        record.uuid,
+        bytes([flags]),
+        _text(record.name),
+        _text(record.replicate),
+        encode_value(record.arguments),
+    ]
+
+
+def _decode_queue_declare(body: _Reader, scope: Scope) -> QueueDeclare:
+    uuid, flags = bytes(body.take(16)), body.take(1)[0]
+    name, replicate, arguments = body.text(), body.text(), body.table()
+    return QueueDeclare(
+        uuid, name, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
+    )
+
+
+def _encode_queue_delete(record: QueueDelete) -> list[bytes]:
+    return [record.uuid, _text(record.name)]
+
+
+def _decode_queue_delete(body: _Reader, scope: Scope) -> QueueDelete:
+    return QueueDelete(bytes(body.take(16)), body.text(), scope)
+
+
+def _encode_exchange_declare(record: ExchangeDeclare) -> list[bytes]:
+    flags = record.durable | record.auto_delete << 1 | record.internal << 2
+    return [
+        bytes([flags]),
+        _text(record.name),
+        _text(record.type),
+        _text(record.replicate),
+        encode_value(record.arguments),
+    ]
+
+
+def _decode_exchange_declare(body: _Reader, scope: Scope) -> ExchangeDeclare:
+    flags = body.take(1)[0]
+    name, type_, replicate, arguments = body.text(), body.text(), body.text(), body.table()
+    return ExchangeDeclare(
+        name, type_, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
+    )
+
+
+def _encode_exchange_delete(record: ExchangeDelete) -> list[bytes]:
+    return [_text(record.name)]
+
+
+def _decode_exchange_delete(body: _Reader, scope: Scope) -> ExchangeDelete:
+    return ExchangeDelete(body.text(), scope)
+
+
+def _encode_bind(record: Bind | Unbind) -> list[bytes]:
+    return [
+        bytes([record.queue is not None]),
+        record.queue or bytes(16),
+        _text(record.source),
+        _text(record.target),
+        _text(record.routing_key),
+        encode_value(record.arguments),
+    ]
+
+
+def _decode_bind(body: _Reader, scope: Scope) -> Bind:
+    to_queue, uuid = body.take(1)[0], bytes(body.take(16))
+    source, target, routing_key = body.text(), body.text(), body.text()
+    return Bind(source, uuid if to_queue else None, target, routing_key, body.table(), scope)
+
+
+def _decode_unbind(body: _Reader, scope: Scope) -> Unbind:
+    same = _decode_bind(body, scope)
+    return Unbind(same.source, same.queue, same.target, same.routing_key, same.arguments, scope)
+
+
+def _encode_consumer_seen(record: ConsumerSeen) -> list[bytes]:
+    return [record.queue]
+
+
+def _decode_consumer_seen(body: _Reader, scope: Scope) -> ConsumerSeen:
+    return ConsumerSeen(bytes(body.take(16)), scope)
+
+
+_Encoder = Callable[..., list[bytes]]
+_Decoder = Callable[[_Reader, Scope], Record]
+_KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
+    1: (EnqueueRun, _encode_run, _decode_run),  # type: ignore[dict-item]
+    2: (Unrouted, _encode_unrouted, _decode_unrouted),
+    3: (Dequeue, _encode_dequeue, _decode_dequeue),
+    4: (QueueDeclare, _encode_queue_declare, _decode_queue_declare),
+    5: (QueueDelete, _encode_queue_delete, _decode_queue_delete),
+    6: (ExchangeDeclare, _encode_exchange_declare, _decode_exchange_declare),
+    7: (ExchangeDelete, _encode_exchange_delete, _decode_exchange_delete),
+    8: (Bind, _encode_bind, _decode_bind),
+    9: (Unbind, _encode_bind, _decode_unbind),
+    10: (ConsumerSeen, _encode_consumer_seen, _decode_consumer_seen),
+}
+_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
+_SCOPES: Final = tuple(Scope(bits) for bits in range(4))
+KIND_ENQUEUE_RUN: Final = 1
+KIND_DEQUEUE: Final = 3
+
+
+def encode_record(record: Record) -> bytes:
+    """One framed record. Raises UnsupportedValue for arguments that no field table can hold."""
+    kind, encode = _KIND_OF[type(record)]
+    parts = encode(record)
+    size = sum(map(len, parts)) + 2
+    return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
+
+
+def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Each record of `buf` as (kind, scope, the whole framed record), not decoded: for a store's filter.
+
+    Raises CorruptRecord if the last one is cut short.
+    """
+    view, at = memoryview(buf), 0
+    while at < len(view):
+        if len(view) - at < _HEAD.size:
+            raise CorruptRecord("record head is cut short")
+        size, kind, scope = _HEAD.unpack_from(view, at)
+        end = at + 4 + size
+        if size < 2 or end > len(view):
+            raise CorruptRecord("record is cut short")
+        yield kind, scope, view[at:end]
+        at = end
+
+
+def decode_records(buf: bytes | memoryview) -> list[Record]:
+    """All records of `buf`, which must end where a record ends. Raises CorruptRecord."""
+    found: list[Record] = []
+    for kind, scope, framed in split_records(buf):
+        if kind not in _KINDS or scope >= len(_SCOPES):
+            raise CorruptRecord(f"unknown record kind {kind} or scope {scope}")
+        body = _Reader(framed[_HEAD.size :])
+        try:
+            found.append(_KINDS[kind][2](body, _SCOPES[scope]))
+        except CorruptRecord:
+            raise
+        except (ValueError, struct.error, OverflowError, ArithmeticError) as error:
+            raise CorruptRecord(f"record of kind {kind}: {error}") from error
+        if body.at != len(body.data):
+            raise CorruptRecord(f"record of kind {kind} has {len(body.data) - body.at} bytes too many")
+    return found
+
+
+__all__ = [
+    "FORMAT_VERSION",
+    "KIND_DEQUEUE",
+    "KIND_ENQUEUE_RUN",
+    "CorruptRecord",
+    "UnsupportedValue",
+    "decode_records",
+    "encode_record",
+    "split_records",
+]

@@ -1,0 +1,218 @@
+"""History records: what happened to the model, in the one form that store, link and ledger see.
+
+A record is made by the virtual host that serves (`VirtualHost`), collected by `History` into a `Batch` per
+tick, and applied elsewhere (`VirtualHost.apply`) by a backup or at recovery. Binary form: `record_codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.model.values import Position, Reason, Scope
+
+
+class Envelope:
+    """What all messages of one run share; one object per run, referred to by every queue entry of it.
+
+    `deliver_tail` is the end of a basic.deliver method frame: redelivered octet, exchange and routing key
+    as short strings, and the frame-end octet. `channel` is the channel number inside the raw frames and
+    `largest_frame` the size in bytes of the largest of them (header and end octet included): a delivery on
+    another channel, or to a peer with a smaller frame_max, must frame the message again.
+    """
+
+    __slots__ = (
+        "_redelivered", "channel", "deliver_tail", "epoch", "exchange", "largest_frame", "persistent",
+        "redelivered", "routing_key", "wall_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
+        channel: int, largest_frame: int, redelivered: bool = False,
+    ) -> None:  # fmt: skip
+        self.epoch = epoch
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.persistent = persistent
+        self.wall_ms = wall_ms
+        self.channel = channel
+        self.largest_frame = largest_frame
+        self.redelivered = redelivered
+        name, key = exchange.encode(), routing_key.encode()
+        self.deliver_tail = b"%c%c%b%c%b\xce" % (redelivered, len(name), name, len(key), key)
+        self._redelivered: Envelope | None = None
+
+    def as_redelivered(self) -> Envelope:
+        """The same envelope with the redelivered flag set; made once and kept."""
+        if self.redelivered:
+            return self
+        if self._redelivered is None:
+            self._redelivered = Envelope(
+                self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
+                channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
+            )  # fmt: skip
+        return self._redelivered
+
+
+Entry = tuple[int, Envelope, bytes]
+"""One message in a queue: its sequence, its run's envelope (which has the epoch), its raw frames."""
+
+
+@dataclass(slots=True)
+class RawRun:
+    """Messages of one run as one blob, not yet cut: `lengths[i]` bytes each, in order."""
+
+    lengths: list[int]
+    blob: bytes | memoryview
+
+    def split(self) -> list[bytes]:
+        """Cut into messages. Costs a copy of the blob; a backup only does this when it is promoted."""
+        view, at, out = bytes(self.blob), 0, []
+        for length in self.lengths:
+            out.append(view[at : at + length])
+            at += length
+        return out
+
+
+@dataclass(slots=True)
+class EnqueueRun:
+    """`count` messages of one route, appended to each of `queues` from `firsts[i]` on, in envelope.epoch.
+
+    On the primary `raws` is the list of messages; decoded records carry a `RawRun` instead.
+    """
+
+    queues: list[bytes]
+    firsts: list[int]
+    envelope: Envelope
+    raws: list[bytes] | RawRun
+    producer: str | None = None
+    producer_first: int = 0
+    scope: Scope = Scope.NONE
+
+    @property
+    def count(self) -> int:
+        return len(self.raws.lengths) if isinstance(self.raws, RawRun) else len(self.raws)
+
+
+@dataclass(slots=True)
+class Unrouted:
+    """Ledger only (scope NONE): tags first..last of `producer` were routed to no queue."""
+
+    producer: str
+    first: int
+    last: int
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Dequeue:
+    """Messages that left one queue for one reason; `ranges` inclusive, ascending, of sequences in `epoch`."""
+
+    queue: bytes
+    epoch: int
+    reason: Reason
+    ranges: list[tuple[int, int]]
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class QueueDeclare:
+    """A queue came to be. `arguments` as declared; `replicate` is the level stamped by the primary."""
+
+    uuid: bytes
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    replicate: str = "none"
+    scope: Scope = Scope.NONE
+
+    @property
+    def content_scope(self) -> Scope:
+        """Which sinks see its messages: a queue of level `configuration` shows the link its existence only."""
+        return self.scope & ~Scope.LINK if self.replicate == "configuration" else self.scope
+
+
+@dataclass(slots=True)
+class QueueDelete:
+    uuid: bytes
+    name: str
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class ExchangeDeclare:
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    replicate: str = "none"
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class ExchangeDelete:
+    name: str
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Bind:
+    """`source` exchange to a queue (by UUID, 16 bytes) or, when `queue` is None, to exchange `target`."""
+
+    source: str
+    queue: bytes | None
+    target: str
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Unbind:
+    source: str
+    queue: bytes | None
+    target: str
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class ConsumerSeen:
+    """The queue has had a consumer: an auto-delete queue may end from now on."""
+
+    queue: bytes
+    scope: Scope = Scope.NONE
+
+
+Record = (
+    EnqueueRun | Unrouted | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
+    | Bind | Unbind | ConsumerSeen
+)  # fmt: skip
+
+
+class Batch:
+    """One tick's records, all or nothing. Encoded lazily, once per record, for whoever wants the bytes.
+
+    `encode` is handed in so that this module knows no wire format.
+    """
+
+    __slots__ = ("_encoded", "position", "records", "wall_ms")
+
+    def __init__(self, position: Position, wall_ms: int, records: list[Record]) -> None:
+        self.position = position
+        self.wall_ms = wall_ms
+        self.records = records
+        self._encoded: list[bytes] | None = None
+
+    def payload(self, scope: Scope) -> list[bytes]:
+        """The encoded records that `scope` sees, in order. Shared between sinks: each is encoded once."""
+        from broker.model.record_codec import encode_record
+
+        if self._encoded is None:
+            self._encoded = [encode_record(r) if r.scope else b"" for r in self.records]
+        return [e for e, r in zip(self._encoded, self.records, strict=True) if r.scope & scope]

@@ -1,0 +1,102 @@
+"""Topic patterns in a trie of words; `*` is one word, `#` any number of them.
+
+Owner: a topic exchange. Matching walks all live states word by word, like an automaton, so that its cost is
+words x nodes at worst: `#.#.#.#` cannot make it explode (bad input 24). Patterns with runs of `#` share one
+node.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Node(Generic[T]):
+    __slots__ = ("hash", "loops", "star", "values", "words")
+
+    def __init__(self, loops: bool = False) -> None:
+        self.words: dict[str, _Node[T]] = {}
+        self.star: _Node[T] | None = None
+        self.hash: _Node[T] | None = None
+        self.loops = loops
+        """This is the node behind a `#`: any word leads back to it."""
+        self.values: dict[object, T] = {}
+
+    def empty(self) -> bool:
+        return not (self.words or self.star or self.hash or self.values)
+
+
+def _split(pattern: str) -> list[str]:
+    words: list[str] = []
+    for word in pattern.split("."):
+        if not (word == "#" and words and words[-1] == "#"):
+            words.append(word)
+    return words
+
+
+class TopicTrie(Generic[T]):
+    """Values under patterns. A value is named by a key that is unique over the whole trie."""
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add(self, pattern: str, key: object, value: T) -> None:
+        node = self._root
+        for word in _split(pattern):
+            if word == "#":
+                node.hash = node = node.hash or _Node(loops=True)
+            elif word == "*":
+                node.star = node = node.star or _Node()
+            else:
+                node = node.words.setdefault(word, _Node())
+        node.values[key] = value
+
+    def remove(self, pattern: str, key: object) -> None:
+        """Forget one value, and the branch that led only to it. Nothing happens if it is not there."""
+        path: list[tuple[_Node[T], str]] = []
+        node: _Node[T] | None = self._root
+        for word in _split(pattern):
+            if node is None:
+                return
+            path.append((node, word))
+            node = node.hash if word == "#" else node.star if word == "*" else node.words.get(word)
+        if node is None:
+            return
+        node.values.pop(key, None)
+        for parent, word in reversed(path):
+            if not node.empty():
+                return
+            if word == "#":
+                parent.hash = None
+            elif word == "*":
+                parent.star = None
+            else:
+                parent.words.pop(word, None)
+            node = parent
+
+    def match(self, routing_key: str) -> list[T]:
+        """Values whose pattern matches, each once."""
+        states = _closed({self._root: None})
+        for word in routing_key.split("."):
+            following: dict[_Node[T], None] = {}
+            for node in states:
+                if node.loops:
+                    following[node] = None
+                if node.star is not None:
+                    following[node.star] = None
+                child = node.words.get(word)
+                if child is not None:
+                    following[child] = None
+            if not following:
+                return []
+            states = _closed(following)
+        return [value for node in states for value in node.values.values()]
+
+
+def _closed(states: dict[_Node[T], None]) -> dict[_Node[T], None]:
+    """With all nodes that a `#` reaches by matching no word. One step is enough: no `#` follows a `#`."""
+    for node in list(states):
+        if node.hash is not None:
+            states[node.hash] = None
+    return states

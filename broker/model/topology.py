@@ -1,0 +1,150 @@
+"""The graph of exchanges, bindings and queues, and the ways through it. No checks, no history.
+
+Owner: `Definitions`, which checks what clients ask and records it; `VirtualHost.apply` changes the graph here
+directly. Every change forgets the memo of routes and raises `generation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.errors import AccessRefused, NotFound
+from broker.model.binding import Binding, BindingKey, target_key
+from broker.model.exchange import Exchange, built_in_exchanges
+from broker.model.publish_route import PublishRoute
+from broker.model.queue import Queue
+from broker.model.values import ExchangeType
+
+ROUTE_MEMO = 16384
+"""Routes remembered; the memo starts anew when it is full."""
+
+
+class Topology:
+    """`queues` by name, `queues_by_uuid`, `exchanges` by name; and `route`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.generation = 0
+        self.exchanges: dict[str, Exchange] = built_in_exchanges()
+        self.queues: dict[str, Queue] = {}
+        self.queues_by_uuid: dict[bytes, Queue] = {}
+        self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
+        self._routes: dict[tuple[str, str], PublishRoute] = {}
+
+    def _changed(self) -> None:
+        self.generation += 1
+        self._routes.clear()
+
+    def add_queue(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        self.queues_by_uuid[queue.uuid] = queue
+        self._changed()
+
+    def remove_queue(self, queue: Queue) -> list[Exchange]:
+        """Take a queue out with its bindings; the exchanges that were bound to it."""
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+        self.queues_by_uuid.pop(queue.uuid, None)
+        self._changed()
+        return self._remove_incoming(target_key(queue))
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._changed()
+
+    def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
+        """Take an exchange out with all its bindings; the exchanges that were bound to it."""
+        self.exchanges.pop(exchange.name, None)
+        for binding in list(exchange.bindings.values()):
+            self.remove_binding(binding)
+        self._changed()
+        return self._remove_incoming(target_key(exchange))
+
+    def _remove_incoming(self, key: bytes) -> list[Exchange]:
+        sources: dict[str, Exchange] = {}
+        for binding in list(self._incoming.get(key, {}).values()):
+            sources[binding.source.name] = binding.source
+            self.remove_binding(binding)
+        return list(sources.values())
+
+    def add_binding(self, binding: Binding) -> bool:
+        """False if the very same binding exists."""
+        if binding.key in binding.source.bindings:
+            return False
+        binding.source.add(binding)
+        self._incoming.setdefault(binding.key[0], {})[binding.source.name, binding.key] = binding
+        self._changed()
+        return True
+
+    def remove_binding(self, binding: Binding) -> None:
+        binding.source.remove(binding)
+        of_target = self._incoming.get(binding.key[0], {})
+        of_target.pop((binding.source.name, binding.key), None)
+        if not of_target:
+            self._incoming.pop(binding.key[0], None)
+        self._changed()
+
+    # -- ways through
+
+    def route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """Where a publish goes; memoised. Raises NotFound, or AccessRefused if the exchange is internal."""
+        found = self._routes.get((exchange, routing_key))
+        if found is None:
+            source = self._publishable(exchange)
+            queues, needs_headers = self._reach(source, routing_key, None)
+            found = PublishRoute(exchange, routing_key, queues, needs_headers, self.generation)
+            if len(self._routes) >= ROUTE_MEMO:
+                self._routes.clear()
+            self._routes[exchange, routing_key] = found
+        return found
+
+    def route_with_headers(
+        self, exchange: str, routing_key: str, headers: Mapping[str, object]
+    ) -> PublishRoute:
+        """The same for one message whose headers matter; not memoised."""
+        queues, _ = self._reach(self._publishable(exchange), routing_key, headers)
+        return PublishRoute(exchange, routing_key, queues, False, self.generation, by_headers=True)
+
+    def renewed(self, route: PublishRoute) -> PublishRoute:
+        """A stale route looked up again; one that headers decided keeps those of its queues that still
+        exist."""
+        if not route.by_headers:
+            return self.route(route.exchange, route.routing_key)
+        alive = tuple(queue for queue in route.queues if not queue.deleted)
+        return PublishRoute(route.exchange, route.routing_key, alive, False, self.generation, by_headers=True)
+
+    def _publishable(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _reach(
+        self, source: Exchange, routing_key: str, headers: Mapping[str, object] | None
+    ) -> tuple[tuple[Queue, ...], bool]:
+        """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
+
+        Without `headers`, a headers exchange on the way matches nothing and is reported.
+        """
+        if source.name == "":
+            queue = self.queues.get(routing_key)
+            return ((queue,) if queue is not None else ()), False
+        queues: dict[Queue, None] = {}
+        seen = {source.name}
+        to_visit = [source]
+        needs_headers = False
+        while to_visit:
+            exchange = to_visit.pop()
+            if headers is None and exchange.type is ExchangeType.HEADERS:
+                needs_headers = True
+                continue
+            for binding in exchange.matcher.match(routing_key, headers or {}):
+                target = binding.target
+                if isinstance(target, Queue):
+                    queues[target] = None
+                elif target.name not in seen:
+                    seen.add(target.name)
+                    to_visit.append(target)
+        return tuple(queues), needs_headers

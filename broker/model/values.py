@@ -1,0 +1,80 @@
+"""Value types that every room of the house shares: ids, positions, scopes, needs, reasons.
+
+No behaviour beyond comparison; no I/O. `ha.core` may import this module and nothing else of the model but
+the records and the id sets.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, NewType
+
+Epoch = NewType("Epoch", int)
+"""One period of serving by one owner. Minted by the authority, never repeated, never going back."""
+
+Sequence = NewType("Sequence", int)
+"""Place of a message in one queue and one epoch, counted from 1 without gaps."""
+
+
+class Position(NamedTuple):
+    """A point in a primary's history: batch `n` (from 1) of `epoch`. Compares as a tuple does."""
+
+    epoch: int
+    n: int
+
+
+ORIGIN = Position(0, 0)
+"""Before all history."""
+
+FOREVER = Position(2**62, 2**62)
+"""After all history: the watermark of a gate that never holds anything."""
+
+
+class MessageId(NamedTuple):
+    """Replication id: names one message in one queue for all time (with the queue's UUID)."""
+
+    epoch: int
+    sequence: int
+
+
+class Scope(enum.IntFlag):
+    """Which sinks see an object's history. The broker itself only knows STORE; a hook may add LINK."""
+
+    NONE = 0
+    STORE = 1
+    LINK = 2
+
+
+class Need(enum.IntEnum):
+    """What a publisher's confirm, or a reply, waits for. Ordered: the larger one includes the smaller."""
+
+    NONE = 0
+    """Nothing of its own; it still follows its predecessors on the channel."""
+    APPLIED = 1
+    """Every gate has applied the batch."""
+    DURABLE = 2
+    """Every gate has the batch on disk."""
+
+
+class Reason(enum.IntEnum):
+    """Why a message left its queue. Travels on the link and into the ledger (as `ledger_name`)."""
+
+    ACKED = 1
+    REJECTED = 2
+    EXPIRED = 3
+    DROPPED = 4
+    DEAD_LETTERED = 5
+    PURGED = 6
+    DELETED = 7
+    """The queue itself was deleted."""
+
+    @property
+    def ledger_name(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+class ExchangeType(enum.Enum):
+    DIRECT = "direct"
+    FANOUT = "fanout"
+    TOPIC = "topic"
+    HEADERS = "headers"

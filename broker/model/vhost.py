@@ -1,0 +1,218 @@
+"""The virtual host: publishing, consuming, and following another's history. The model's front door.
+
+Owner: the engine (one today). Channels call everything but `apply`, `activate` and `deactivate`, which the
+engine, recovery and the high-availability adapter call. Deterministic: ids of new queues come from
+`new_uuid`, time from `wall_ms`, which the engine sets at the start of each tick. Definitions are in
+`Definitions`, routing in `Topology`; both are its bases, so that a channel sees one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.errors import AccessRefused, InternalError
+from broker.hooks import Hooks
+from broker.model.applying import apply_record
+from broker.model.consumer import Consumer
+from broker.model.definitions import Definitions, Removed
+from broker.model.fingerprint import definitions_of, fingerprint_of
+from broker.model.history import History
+from broker.model.publish_route import PublishRoute
+from broker.model.queue import Queue
+from broker.model.records import ConsumerSeen, EnqueueRun, Envelope, Record, Unrouted
+from broker.model.values import Need, Scope
+
+__all__ = ["PublishRoute", "QueueInfo", "Removed", "VirtualHost"]
+
+
+class QueueInfo(NamedTuple):
+    """One line of the management's queue list."""
+
+    name: str
+    uuid: bytes
+    ready: int
+    unacked: int
+    consumers: int
+    scope: Scope
+    durable: bool
+    replicate: str
+
+
+class VirtualHost(Definitions):
+    """See the module. `serving` is False at first: contents are replicas and only `apply` may change
+    anything.
+
+    `wall_ms`: wall clock of this tick. `pending`: queues that asked for dispatch in this tick. `generation`
+    (of `Topology`) grows with every change of queues, exchanges or bindings.
+    """
+
+    def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
+        super().__init__(name, hooks, history, new_uuid)
+        self.wall_ms = 0
+
+    # -- messages
+
+    def publish(
+        self,
+        route: PublishRoute,
+        raws: list[bytes],
+        *,
+        persistent: bool,
+        channel: int,
+        largest_frame: int,
+        producer: str | None = None,
+        first_tag: int = 0,
+    ) -> Need:
+        """Enqueue one run of equal route. The confirm waits for the Need at `history.position`.
+
+        `raws` belongs to the model from now on. A route that has gone stale is looked up again.
+        """
+        history = self.history
+        if route.generation != self.generation:
+            route = self.renewed(route)
+        if not route.groups:
+            if producer is not None and history.ledger_wanted and raws:
+                history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
+            return Need.NONE
+        envelope = Envelope(
+            history.epoch,
+            route.exchange,
+            route.routing_key,
+            persistent=persistent,
+            wall_ms=self.wall_ms,
+            channel=channel,
+            largest_frame=largest_frame,
+        )
+        for scope, transient_scope, queues, uuids in route.groups:
+            firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
+            seen_by = scope if persistent else transient_scope
+            if seen_by or history.ledger_wanted:
+                history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
+        return route.need[persistent]
+
+    def consume(self, consumer: Consumer) -> Scope:
+        """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.
+
+        Raises AccessRefused if somebody's exclusive use forbids it.
+        """
+        queue = consumer.queue
+        if queue.consumers and (consumer.exclusive or queue.exclusive_consumer):
+            raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
+        queue.consumers.append(consumer)
+        queue.schedule()
+        if queue.consumer_seen:
+            return Scope.NONE
+        queue.consumer_seen = True
+        if not queue.auto_delete:
+            return Scope.NONE
+        self._record(ConsumerSeen(queue.uuid, queue.scope))
+        return queue.scope
+
+    def cancel(self, consumer: Consumer) -> None:
+        """basic.cancel, or the channel closed. May end an auto-delete queue. Idempotent.
+
+        Unacked messages stay the channel's: it requeues them when it closes, before the cancel.
+        """
+        queue = consumer.queue
+        if consumer not in queue.consumers:
+            return
+        queue.consumers.remove(consumer)
+        if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
+            self._end_queue(queue)
+
+    def connection_closed(self, owner: object) -> None:
+        """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
+        for queue in list(self._owned.get(owner, ())):
+            if self.serving:
+                self._end_queue(queue)
+        self._owned.pop(owner, None)
+
+    def dispatch(self) -> int:
+        """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
+        delivered."""
+        sent = 0
+        pending = self.pending
+        while pending:
+            queues = pending[:]
+            pending.clear()
+            for queue in queues:
+                sent += queue.dispatch()
+        return sent
+
+    # -- following and changing sides
+
+    def apply(self, record: Record) -> None:
+        """Apply one history record without making history. Idempotent; unknown queues are ignored.
+
+        Raises InternalError while serving.
+        """
+        if self.serving:
+            raise InternalError("a serving virtual host follows nobody")
+        apply_record(self, record)
+
+    def activate(self, epoch: int) -> None:
+        """Begin to serve in `epoch`: positions and ids start anew, contents become ready, older ones
+        redelivered.
+
+        Raises InternalError, with nothing changed, if a queue's copy is incomplete or of a later epoch.
+        """
+        if self.serving:
+            raise InternalError("already serving")
+        for queue in self.queues.values():
+            queue.check_may_serve(epoch)
+        self.history.begin_epoch(epoch)
+        for queue in self.queues.values():
+            queue.activate(epoch)
+        self.serving = True
+
+    def deactivate(self) -> None:
+        """Stop serving: every queue is a replica again. History must be flushed before, consumers are not
+        told."""
+        for queue in self.queues.values():
+            queue.deactivate()
+        self.pending.clear()
+        self._owned.clear()
+        self.serving = False
+
+    def orphans(self) -> list[Queue]:
+        """Auto-delete queues that had a consumer, and exclusive ones, whose clients have not come back."""
+        return [
+            queue
+            for queue in self.queues.values()
+            if (queue.auto_delete and queue.consumer_seen and not queue.consumers)
+            or (queue.exclusive and queue.owner is None)
+        ]
+
+    def end_orphans(self) -> int:
+        """Delete them, once, by the serving node, when its clients had their time to return; how many."""
+        ended = self.orphans()
+        for queue in ended:
+            self._end_queue(queue)
+        return len(ended)
+
+    # -- looking
+
+    def definitions(self, scope: Scope | None = None) -> list[Record]:
+        """Declares, ConsumerSeen and binds that rebuild what `scope` sees (all if None), in an order that
+        applies."""
+        return definitions_of(self, scope)
+
+    def fingerprint(self, scope: Scope | None = None) -> str:
+        """Hex hash of queues, exchanges, bindings and message ids: those that `scope` sees, or all."""
+        return fingerprint_of(self, scope)
+
+    def list_queues(self) -> list[QueueInfo]:
+        return [
+            QueueInfo(
+                q.name,
+                q.uuid,
+                q.total_count - q.unacked_count,
+                q.unacked_count,
+                len(q.consumers),
+                q.scope,
+                q.durable,
+                q.replicate,
+            )
+            for q in self.queues.values()
+        ]

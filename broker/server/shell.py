@@ -1,0 +1,212 @@
+"""The asyncio shell: sockets, ticks, timers, limits. It owns every socket and thinks nothing.
+
+Owner: the daemon. One thread, one event loop. All that arrived in one wake-up of the loop is handed to the
+connections; then one tick: `end_tick`, and one write per connection. Only `wake` may be called from other
+threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from broker.server.clock import now, wall_ms
+from broker.server.driven import Dialing, Driven, DrivenConnection
+from broker.server.garbage import GarbageSchedule
+from broker.server.sockets import READ_SIZE, Inbound, Outbound
+
+if TYPE_CHECKING:
+    from broker.server.driven import DialWanted
+
+DIAL_TIMEOUT = 2.0
+"""Seconds that a dial may take to connect."""
+BACKLOG = 1024
+
+_LOGGER = logging.getLogger("understudy.shell")
+
+
+class Shell:
+    """Runs one `Driven` (and its dials, when it is `Dialing`) on the current event loop.
+
+    `addresses`: host and port of each listener as bound, port 0 resolved.
+    """
+
+    def __init__(self, driven: Driven, *, connections_max: int = 10_000) -> None:
+        self.driven = driven
+        self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
+        self.connections_max = connections_max
+        self.loop = asyncio.get_running_loop()
+        self.buffer = memoryview(bytearray(READ_SIZE))
+        self.addresses: list[tuple[str, int]] = []
+        self.inbound: dict[DrivenConnection, Inbound] = {}
+        self.outbound: dict[int, Outbound] = {}
+        self._sockets: set[Inbound] = set()
+        self._dials: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._garbage = GarbageSchedule()
+        self._tick_due = False
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._stop = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._reason: str | None = None
+
+    # -- listeners
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Bind one listener; the bound host and port. Raises OSError."""
+        server = await self.loop.create_server(lambda: Inbound(self), host, port, backlog=BACKLOG)
+        self._servers.append(server)
+        bound = server.sockets[0].getsockname()
+        self.addresses.append((str(bound[0]), int(bound[1])))
+        return self.addresses[-1]
+
+    def admit(self, socket: Inbound) -> bool:
+        """May one more connection come in? Called by the socket itself."""
+        if self._stopping or len(self._sockets) >= self.connections_max:
+            _LOGGER.warning("connection refused: %d are open already", len(self._sockets))
+            return False
+        self._sockets.add(socket)
+        self._idle.clear()
+        return True
+
+    def left(self, socket: Inbound) -> None:
+        """An admitted socket is closed."""
+        self._sockets.discard(socket)
+        self._garbage.connections_closed += 1
+        if not self._sockets:
+            self._idle.set()
+        self.tick_soon()
+
+    # -- ticks
+
+    def wake(self) -> None:
+        """Ask for a tick, from any thread: the store calls this when a sync is done."""
+        try:
+            self.loop.call_soon_threadsafe(self.tick_soon)
+        except RuntimeError:
+            _LOGGER.debug("woken after the loop was closed")
+
+    def tick_soon(self) -> None:
+        """Ask for a tick after all input of this wake-up; loop thread only."""
+        if not self._tick_due:
+            self._tick_due = True
+            self.loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._tick_due = False
+        try:
+            self._run_tick()
+        except Exception as error:
+            # The machine is in an unknown state: nothing more may be confirmed by it.
+            _LOGGER.exception("a tick failed")
+            self._reason = f"internal error: {error!r}"
+            self._stopping = True
+            self._stop.set()
+
+    def _run_tick(self) -> None:
+        if not self._stopping:
+            at = now()
+            deadline = self.driven.next_deadline()
+            if deadline is not None and deadline <= at:
+                self.driven.timers(at)
+            self.driven.end_tick(at, wall_ms())
+        for connection in self.driven.take_dirty():
+            socket = self.inbound.get(connection)
+            if socket is not None:
+                socket.serve()
+        if self.dialing is not None:
+            self._serve_dials(self.dialing)
+        if not self._stopping:
+            self._arm()
+
+    def _serve_dials(self, node: Dialing) -> None:
+        for outbound in list(self.outbound.values()):
+            outbound.serve()
+        if self._stopping:
+            return
+        for wanted in node.wants_dials():
+            task = self.loop.create_task(self._dial(node, wanted))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
+        if node.stopped is not None:
+            self._reason = node.stopped
+            self._stop.set()
+
+    def _arm(self) -> None:
+        """Have a tick at the driven machine's next deadline. A timer that fires too early just looks
+        again."""
+        deadline = self.driven.next_deadline()
+        if deadline is None:
+            return
+        delay = deadline - now()
+        if delay <= 0:
+            self.tick_soon()
+        elif self._timer is None or deadline < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = deadline
+            self._timer = self.loop.call_later(delay, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.tick_soon()
+
+    # -- dials
+
+    async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
+        try:
+            await asyncio.wait_for(
+                self.loop.create_connection(lambda: Outbound(self, node, wanted), wanted.host, wanted.port),
+                DIAL_TIMEOUT,
+            )
+        except (OSError, TimeoutError) as error:
+            if not self._stopping and wanted.dial_id not in self.outbound:
+                node.dial_failed(wanted.dial_id, str(error) or "timed out", now())
+                self.tick_soon()
+
+    # -- life
+
+    async def run(self) -> str | None:
+        """Serve until `request_stop`, or until the node says that it must end; returns the node's reason,
+        if any."""
+        with self._garbage.governing():
+            self.tick_soon()
+            while not self._stop.is_set():
+                try:
+                    await asyncio.wait_for(self._stop.wait(), 1.0)
+                except TimeoutError:
+                    self._garbage.step()
+        return self._reason
+
+    def request_stop(self) -> None:
+        """Begin a graceful stop: `run` returns. Loop thread or signal handler."""
+        self._stop.set()
+
+    async def close(self, grace: float = 3.0) -> None:
+        """Stop listening, flush output for at most `grace` seconds, then close every socket.
+
+        Call it after the machine was told to stop (it has sent connection.close to its clients by then): from
+        here on it is given input, so that close-ok can come, but no ticks and timers.
+        """
+        for server in self._servers:
+            server.close()
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tick()
+        for task in self._dials:
+            task.cancel()
+        for outbound in list(self.outbound.values()):
+            outbound.close()
+        try:
+            await asyncio.wait_for(self._idle.wait(), grace)
+        except TimeoutError:
+            _LOGGER.info("%d connections did not close in time", len(self._sockets))
+        for socket in [*self._sockets, *self.outbound.values()]:
+            socket.abort()
+        # One turn of the loop, in which the aborted transports tell their protocols.
+        await asyncio.sleep(0)

@@ -1,0 +1,36 @@
+"""What can go wrong with a node's own disk. All of it is fatal to the node; each text says what to do.
+
+Raised by `broker.store` at start (`StoreUnusable`, `StoreLocked`, `StoreCorrupt`) to whoever starts the node,
+which prints the one line and ends. While the node runs nothing is raised: `Store.failed` carries the
+sentence.
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base: the data directory cannot be used. `str()` is one line, meant for a person."""
+
+
+class StoreUnusable(StoreError):
+    """The directory or a file in it cannot be created, read or written."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the data directory."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes that had been synced are not what was written. Names the file and the offset in bytes."""
+
+    def __init__(self, path: str, offset: int, what: str) -> None:
+        super().__init__(
+            f"{path} is damaged at offset {offset}: {what}; nothing was changed. Move the data directory "
+            f"away and let this node join its peer as a new one, or restore the directory from a backup"
+        )
+        self.path = path
+        self.offset = offset
+
+
+class StoreMisuse(StoreError):
+    """The caller broke the order that the store demands: a defect of the program, never of the disk."""

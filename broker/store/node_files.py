@@ -1,0 +1,197 @@
+"""What a node knows of itself across restarts: who it is, how often it was started, which epochs it has seen.
+
+Owner: the node. Called at start and at rare turns (promotion, a new in-sync record), on the broker's thread:
+each save blocks for two syncs. Every change is durable on return, so that the caller may act on it at once.
+
+    <directory>/lock         held by the running process
+    <directory>/node.json    identity, incarnation, epoch high-water
+    <directory>/insync.json  this node's copy of the in-sync record
+    <directory>/store/       the segments
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from broker.store.errors import StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable
+from broker.store.files import FileLayer, HeldLock
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """`number` (1..65535) is fixed for the node's life, for authorities that mint epochs without asking."""
+
+    node_id: str
+    """32 hex digits."""
+    name: str
+    cluster_id: str | None
+    incarnation: int
+    """One process life; raised durably at each start, before anything else is done."""
+    number: int
+
+
+class RecordFile:
+    """One JSON object in one file, with a checksum, replaced atomically and durably."""
+
+    def __init__(self, files: FileLayer, directory: str, name: str) -> None:
+        self._files = files
+        self._directory = directory
+        self.path = f"{directory}/{name}"
+
+    def load(self) -> dict[str, Any] | None:
+        """The object last saved, None if there never was one; StoreCorrupt if it is not what was saved."""
+        try:
+            raw = self._files.read(self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreUnusable(f"cannot read {self.path}: {error.strerror or error}") from error
+        try:
+            document = json.loads(raw)
+            body, checksum, version = document["body"], document["checksum"], document["format"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreCorrupt(self.path, 0, "it is not a file of this program") from error
+        if version != FORMAT:
+            raise StoreUnusable(f"{self.path} has format {version}, and this version reads {FORMAT} only")
+        if not isinstance(body, dict) or checksum != _checksum(body):
+            raise StoreCorrupt(self.path, 0, "its checksum does not match")
+        return body
+
+    def save(self, body: Mapping[str, Any]) -> None:
+        """Durable on return. StoreUnusable on any error: the caller must then stop the node."""
+        document = {"format": FORMAT, "checksum": _checksum(body), "body": body}
+        fresh = f"{self.path}.new"
+        try:
+            self._discard(fresh)
+            file = self._files.open_append(fresh)
+            try:
+                file.write(json.dumps(document, sort_keys=True).encode() + b"\n")
+                file.sync()
+            finally:
+                file.close()
+            self._files.replace(fresh, self.path)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise StoreUnusable(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def _discard(self, path: str) -> None:
+        """What a crash in the middle of an earlier save left behind."""
+        try:
+            self._files.unlink(path)
+        except FileNotFoundError:
+            pass
+
+
+class NodeFiles:
+    """The data directory of one node, locked while this object lives."""
+
+    def __init__(self, files: FileLayer, directory: str, lock: HeldLock) -> None:
+        self.files = files
+        self.directory = directory
+        self.store_directory = f"{directory}/store"
+        self.record = RecordFile(files, directory, "insync.json")
+        """For the authority: its copy of the in-sync record. Contents are the authority's own."""
+        self._node = RecordFile(files, directory, "node.json")
+        self._lock = lock
+        self._identity: NodeIdentity | None = None
+        self._epoch = 0
+
+    @classmethod
+    def open(
+        cls, files: FileLayer, directory: str, name: str, *,
+        number: int | None = None, new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> NodeFiles:  # fmt: skip
+        """Create or load, lock, and begin a new incarnation, durably.
+
+        `number` replaces the stored one; by default a new node derives its own from its id. Raises
+        StoreLocked, StoreUnusable or StoreCorrupt, with nothing changed.
+        """
+        try:
+            files.make_directory(directory)
+            lock = files.lock(f"{directory}/lock", str(os.getpid()))
+        except OSError as error:
+            why = error.strerror or error
+            raise StoreUnusable(f"cannot use data directory {directory}: {why}") from error
+        if isinstance(lock, str):
+            raise StoreLocked(
+                f"data directory {directory} is in use by process {lock}; each node needs its own"
+            )
+        node = cls(files, directory, lock)
+        try:
+            node._begin(name, number, new_id)
+        except BaseException:
+            lock.release()
+            raise
+        return node
+
+    @property
+    def identity(self) -> NodeIdentity:
+        if self._identity is None:
+            raise StoreMisuse("the node files were not opened")
+        return self._identity
+
+    @property
+    def epoch(self) -> int:
+        """The highest epoch this node has seen or used, in any life; 0 if none."""
+        return self._epoch
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Durable on return; to be called before the first use of `epoch`. A lower one changes nothing."""
+        if epoch > self._epoch:
+            self._save(self.identity, epoch)
+
+    def set_cluster(self, cluster_id: str) -> None:
+        """Found or adopt a cluster; durable on return. StoreMisuse if the node belongs to another."""
+        if self.identity.cluster_id == cluster_id:
+            return
+        if self.identity.cluster_id is not None:
+            raise StoreMisuse(f"this node belongs to cluster {self.identity.cluster_id}, not to {cluster_id}")
+        self._save(replace(self.identity, cluster_id=cluster_id), self._epoch)
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        self._lock.release()
+
+    def _begin(self, name: str, number: int | None, new_id: Callable[[], str]) -> None:
+        stored = self._node.load()
+        if stored is None:
+            self._refuse_orphans()
+            node_id = new_id()
+            number = number or 1 + zlib.crc32(node_id.encode()) % 65535
+            self._save(NodeIdentity(node_id, name, None, 1, number), 0)
+            return
+        try:
+            epoch = int(stored.pop("epoch"))
+            identity = NodeIdentity(**stored)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreCorrupt(self._node.path, 0, "a field is missing or unknown") from error
+        fresh = replace(
+            identity, name=name, incarnation=identity.incarnation + 1, number=number or identity.number
+        )  # fmt: skip
+        self._save(fresh, epoch)
+
+    def _refuse_orphans(self) -> None:
+        """A directory with our data but no identity has lost its epochs: to begin again could repeat one."""
+        names = self.files.list(self.directory)
+        orphans = [n for n in ("insync.json", "store") if n in names]
+        if orphans:
+            raise StoreUnusable(
+                f"{self.directory} holds {' and '.join(orphans)} but no node.json; restore it, or move the "
+                f"directory away and let this node join as a new one"
+            )
+
+    def _save(self, identity: NodeIdentity, epoch: int) -> None:
+        self._node.save(asdict(identity) | {"epoch": epoch})
+        self._identity, self._epoch = identity, epoch
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"

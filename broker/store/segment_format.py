@@ -1,0 +1,124 @@
+"""The format of a segment file, as pure functions on bytes: no files, no state.
+
+A segment is a header, then frames; a frame is one batch (little endian):
+
+    header  8s magic | u32 version | u32 kind (0 log, 1 checkpoint) | u64 number | u64 salt | u32 crc of these
+    frame   4s magic | u32 head crc | u32 payload crc | u32 payload length | u64 epoch | u64 n | u64 synced
+            | payload
+
+The head crc covers all of the frame's head after it. Both are seeded with the header's crc, and that with a
+salt drawn for each process life: a frame is valid in its own segment only, and a message that looks like a
+frame, because somebody published a copy of one, is not.
+
+`synced` is the length in bytes that this segment had been synced to when the frame was written. It tells a
+torn tail from damage: what follows the last sync may be anything after a crash, in any order of pages, and is
+cut; but if a later intact frame says that the bad bytes had been synced, then the disk has lost what was
+promised. A segment that is done ends with a seal, a frame with synced = SEALED, so that a cut at a frame
+boundary shows too.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from broker.model.values import Position
+
+VERSION = 1
+LOG, CHECKPOINT = 0, 1
+SEALED = 2**64 - 1
+
+_HEADER = struct.Struct("<8sIIQQ")
+_CRC = struct.Struct("<I")
+_HEAD = struct.Struct("<IIQQQ")
+_MAGIC = b"UNDSTLOG"
+FRAME_MAGIC = b"\xf5UB\x0a"
+HEADER_BYTES = _HEADER.size + _CRC.size
+FRAME_HEAD_BYTES = len(FRAME_MAGIC) + _CRC.size + _HEAD.size
+
+
+class NotASegment(ValueError):
+    """The header is not whole, or not one of ours."""
+
+
+class WrongVersion(ValueError):
+    """Whole, and written by another version of this program. `args[0]` is that version."""
+
+
+class Header(NamedTuple):
+    kind: int
+    number: int
+    seed: int
+    """Crc of the header: what the frames' checksums begin with."""
+
+
+class FrameHead(NamedTuple):
+    position: Position
+    length: int
+    """Of the payload, in bytes."""
+    payload_crc: int
+    synced: int
+
+    @property
+    def is_seal(self) -> bool:
+        return self.synced == SEALED
+
+    def fits_payload(self, payload: bytes, seed: int) -> bool:
+        """Whether `payload` is what was written."""
+        return len(payload) == self.length and zlib.crc32(payload, seed) == self.payload_crc
+
+
+def pack_header(kind: int, number: int, salt: int) -> bytes:
+    head = _HEADER.pack(_MAGIC, VERSION, kind, number, salt)
+    return head + _CRC.pack(zlib.crc32(head))
+
+
+def unpack_header(raw: bytes) -> Header:
+    """Raises NotASegment or WrongVersion."""
+    if len(raw) < HEADER_BYTES:
+        raise NotASegment
+    magic, version, kind, number, _salt = _HEADER.unpack_from(raw)
+    (seed,) = _CRC.unpack_from(raw, _HEADER.size)
+    if magic != _MAGIC or zlib.crc32(raw[: _HEADER.size]) != seed:
+        raise NotASegment
+    if version != VERSION or kind not in (LOG, CHECKPOINT):
+        raise WrongVersion(version)
+    return Header(kind, number, seed)
+
+
+def pack_frame(position: Position, payload: Sequence[bytes], synced: int, seed: int) -> list[bytes]:
+    """One batch as pieces to be joined with others. zlib lets other threads run while it sums long ones."""
+    crc = seed
+    length = 0
+    for piece in payload:
+        crc = zlib.crc32(piece, crc)
+        length += len(piece)
+    head = _HEAD.pack(crc, length, position.epoch, position.n, synced)
+    return [FRAME_MAGIC, _CRC.pack(zlib.crc32(head, seed)), head, *payload]
+
+
+def pack_seal(position: Position, seed: int) -> bytes:
+    return b"".join(pack_frame(position, (), SEALED, seed))
+
+
+def unpack_head(raw: bytes, seed: int) -> FrameHead | None:
+    """The head of the frame that begins at raw[0]; None if it is short or not what was written."""
+    if len(raw) < FRAME_HEAD_BYTES or not raw.startswith(FRAME_MAGIC):
+        return None
+    at = len(FRAME_MAGIC)
+    (crc,) = _CRC.unpack_from(raw, at)
+    head = raw[at + _CRC.size : FRAME_HEAD_BYTES]
+    if zlib.crc32(head, seed) != crc:
+        return None
+    payload_crc, length, epoch, n, synced = _HEAD.unpack(head)
+    return FrameHead(Position(epoch, n), length, payload_crc, synced)
+
+
+def candidates(window: bytes) -> Iterator[int]:
+    """Offsets in `window` at which a frame may begin."""
+    at = window.find(FRAME_MAGIC)
+    while at >= 0:
+        yield at
+        at = window.find(FRAME_MAGIC, at + 1)

@@ -1,0 +1,161 @@
+"""Dials: this node's outbound connections, one per configured broker, kept open and made anew when lost.
+
+Owner: Node. Makes calls on nobody: it fills `inbox` with what peers say, which Node hands to the core in
+its tick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+
+REDIAL = 0.2
+"""Seconds between two attempts at one address."""
+HANDSHAKE = 2.0
+"""Seconds a peer may take to let us in."""
+CAPABILITIES = {"understudy.ha-peer": True}
+
+
+@dataclass(slots=True, frozen=True)
+class Dial:
+    """An outbound TCP connection that the node wants; `dial_id` is never used twice."""
+
+    dial_id: int
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class _Address:
+    host: str
+    port: int
+    next_at: float = 0.0
+    dial_id: int | None = None
+    never: bool = False
+    """It is this node itself."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(slots=True)
+class _Open:
+    address: _Address
+    client: ClientConnection
+    told_open: bool = False
+    told_lost: bool = False
+
+
+@dataclass(slots=True)
+class Dials:
+    """All addresses and the connections to them."""
+
+    user: str
+    password: str
+    name: str
+    inbox: Inbox
+    addresses: list[_Address] = field(default_factory=list)
+    open: dict[int, _Open] = field(default_factory=dict)
+    _wanted: list[Dial] = field(default_factory=list)
+
+    @classmethod
+    def to(cls, brokers: list[tuple[str, int]], user: str, password: str, name: str, inbox: Inbox) -> Dials:
+        return cls(user, password, name, inbox, [_Address(host, port) for host, port in brokers])
+
+    def names(self) -> list[str]:
+        return [a.text for a in self.addresses]
+
+    def due(self, now: float, *, at_once: bool = False) -> None:
+        """Ask for connections to all addresses that have none and whose time has come."""
+        for address in self.addresses:
+            if address.dial_id is None and not address.never and (at_once or now >= address.next_at):
+                address.dial_id = self.inbox.new_peer()
+                self._wanted.append(Dial(address.dial_id, address.host, address.port))
+
+    def next_deadline(self) -> float | None:
+        times = [a.next_at for a in self.addresses if a.dial_id is None and not a.never]
+        for item in self.open.values():
+            deadline = item.client.next_deadline()
+            if deadline is not None:
+                times.append(deadline)
+        return min(times, default=None)
+
+    def timers(self, now: float) -> None:
+        for dial_id, item in list(self.open.items()):
+            item.client.timers(now)
+            self._events(dial_id, item)
+        self.due(now)
+
+    def take_wanted(self) -> list[Dial]:
+        wanted, self._wanted = self._wanted, []
+        return wanted
+
+    def forget(self, address: str) -> None:
+        """That address is this node: never again."""
+        for entry in self.addresses:
+            if entry.text == address:
+                entry.never = True
+
+    # -- what the driver reports
+
+    def dialed(self, dial_id: int, now: float) -> None:
+        address = self._of(dial_id)
+        if address is None:
+            return
+        client = ClientConnection(
+            self.user,
+            self.password,
+            now,
+            capabilities=CAPABILITIES,
+            handshake_timeout=HANDSHAKE,
+            heartbeat=5,
+            client_properties={"connection_name": f"link of {self.name}"},
+        )
+        self.open[dial_id] = _Open(address, client)
+
+    def failed(self, dial_id: int, now: float) -> None:
+        address = self._of(dial_id)
+        if address is not None:
+            address.dial_id, address.next_at = None, now + REDIAL
+            self.inbox.put(DialFailed(address.text))
+
+    def received(self, dial_id: int, data: bytes, now: float) -> None:
+        item = self.open.get(dial_id)
+        if item is not None:
+            item.client.receive(data, now)
+            self._events(dial_id, item)
+
+    def closed(self, dial_id: int, clean: bool, now: float) -> None:
+        item = self.open.pop(dial_id, None)
+        if item is None:
+            self.failed(dial_id, now)
+            return
+        item.address.dial_id, item.address.next_at = None, now + REDIAL
+        self._lost(dial_id, item, clean)
+
+    def _events(self, dial_id: int, item: _Open) -> None:
+        for event in item.client.events():
+            match event:
+                case Opened():
+                    item.told_open = True
+                    self.inbox.put(DialOpen(dial_id, item.address.text))
+                case ExtensionReceived(method_id=method_id, payload=payload):
+                    self.inbox.put(Arrived(dial_id, method_id, payload))
+                case Closed():
+                    # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
+                    self._lost(dial_id, item, event.by_peer)
+
+    def _lost(self, dial_id: int, item: _Open, clean: bool) -> None:
+        if item.told_lost:
+            return
+        item.told_lost = True
+        if item.told_open:
+            self.inbox.put(PeerLost(dial_id, clean))
+        else:
+            self.inbox.put(DialFailed(item.address.text))
+
+    def _of(self, dial_id: int) -> _Address | None:
+        return next((a for a in self.addresses if a.dial_id == dial_id), None)

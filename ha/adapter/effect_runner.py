@@ -1,0 +1,111 @@
+"""EffectRunner: carries out what the core decided, strictly in order. Owner: Node.
+
+A save is durable before the effect after it begins: that is what makes "recorded, then released" true.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, assert_never
+
+from ha.core.effects import (
+    AdoptCluster,
+    Answer,
+    ClosePeer,
+    Effect,
+    Log,
+    Note,
+    Redial,
+    SaveRecord,
+    SendMethod,
+    SendStream,
+    StartServing,
+    StopServing,
+)  # fmt: skip
+from ha.core.link import Method, chunks
+
+if TYPE_CHECKING:
+    from ha.adapter.node import Node
+
+CHANNEL = 1
+"""The one channel of a link or management connection."""
+
+
+class EffectRunner:
+    """Knows how to reach a peer, inbound or dialed."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def run(self, now: float) -> None:
+        """Until there is nothing left: carrying one out may lead to more."""
+        while effects := self._node.core.take_effects():
+            for effect in effects:
+                self._one(effect, now)
+
+    def _one(self, effect: Effect, now: float) -> None:
+        node = self._node
+        match effect:
+            case SendStream(peer=peer, parts=parts):
+                self._stream(peer, parts)
+            case SendMethod(peer=peer, method=method, payload=payload):
+                self._send(peer, method, payload)
+            case Note(kind=kind, fields=fields):
+                self._note(kind, dict(fields))
+            case Log(sentence=sentence):
+                node.log(sentence)
+            case SaveRecord(record=record, incomplete=incomplete):
+                node.save_record(record, incomplete)
+            case ClosePeer(peer=peer, code=code, text=text):
+                self._close(peer, code, text)
+            case Redial():
+                node.dials.due(now, at_once=True)
+            case AdoptCluster(cluster_id=cluster_id):
+                node.adopt_cluster(cluster_id)
+            case StartServing(epoch=epoch):
+                node.start_serving(epoch, now)
+            case StopServing(reason=reason):
+                node.stop_serving(reason, now)
+            case Answer(token=token, ok=ok, reason=reason):
+                node.answer(token, ok, reason)
+            case _:
+                assert_never(effect)
+
+    def _stream(self, peer: int, parts: list[bytes]) -> None:
+        """Cut to what a frame holds, one DATA method each."""
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            for piece in chunks(parts, inbound.extension_room):
+                inbound.send_extension(CHANNEL, Method.DATA, piece)
+
+    def _send(self, peer: int, method: int, payload: bytes) -> None:
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            inbound.send_extension(CHANNEL, method, payload)
+            return
+        dial = self._node.dials.open.get(peer)
+        if dial is not None and dial.client.opened and not dial.client.wants_close:
+            dial.client.send_extension(method, payload)
+
+    def _close(self, peer: int, code: int, text: str) -> None:
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            inbound.close(code, text)
+            return
+        dial = self._node.dials.open.get(peer)
+        if dial is not None:
+            dial.client.close(code, text)
+
+    def _note(self, kind: str, fields: dict[str, Any]) -> None:
+        """`view` is the writer's, not the record's."""
+        view = fields.pop("view", None)
+        if view is not None:
+            self._node.ledger.view = view
+        self._node.ledger.record(kind, **fields)
+
+    def manage_ok(self, peer: int, answer: dict[str, Any]) -> None:
+        """To an operator; as many frames as it takes, JSON tells where it ends."""
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            for piece in chunks([json.dumps(answer).encode()], inbound.extension_room):
+                inbound.send_extension(CHANNEL, Method.MANAGE_OK, piece)

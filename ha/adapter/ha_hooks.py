@@ -1,0 +1,67 @@
+"""HaHooks: the broker's hooks, answered by the core. Owner: Node. Called by the broker inside a tick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
+from broker.model.queue import Mode
+from broker.model.records import ExchangeDeclare, QueueDeclare
+from broker.model.values import Scope
+from ha.adapter.inbox import Arrived, Inbox, PeerLost
+from ha.core.connection_observer import CONNECTION_FORCED, Answer
+from ha.core.ha_broker import HaBroker
+from ha.core.id_setter import IdSetter
+from ha.core.replication_test import ReplicationTest
+
+if TYPE_CHECKING:
+    from broker.model.queue import Queue
+
+
+class HaHooks(Hooks):
+    """`core` is set by Node right after both exist."""
+
+    core: HaBroker
+
+    def __init__(self, test: ReplicationTest, inbox: Inbox) -> None:
+        self._test = test
+        self._inbox = inbox
+        self.peers: dict[int, ExtensionPeer] = {}
+        self._ids: dict[ExtensionPeer, int] = {}
+
+    def queue_scope(self, declared: QueueDeclare) -> Scope:
+        return self._test.queue_scope(declared)
+
+    def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
+        return self._test.exchange_scope(declared)
+
+    def queue_created(self, queue: Queue) -> None:
+        if queue.mode is Mode.ACTIVE:
+            self.set_ids(queue)
+
+    def set_ids(self, queue: Queue) -> None:
+        """Ids of this epoch, from 1: each queue has its own."""
+        queue.ids = IdSetter(self.core.epoch)  # type: ignore[assignment]
+
+    def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | Hold | None:
+        decision = self.core.admit(peer=management)
+        match decision.answer:
+            case Answer.ADMIT:
+                return None
+            case Answer.HOLD:
+                return Hold.HOLD
+            case Answer.REFUSE:
+                return Refusal(CONNECTION_FORCED, decision.text)
+
+    def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
+        peer = self._ids.get(connection)
+        if peer is None:
+            peer = self._ids[connection] = self._inbox.new_peer()
+            self.peers[peer] = connection
+        self._inbox.put(Arrived(peer, method_id, payload))
+
+    def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:
+        peer = self._ids.pop(connection, None)
+        if peer is not None:
+            del self.peers[peer]
+            self._inbox.put(PeerLost(peer, clean))

@@ -1,0 +1,64 @@
+"""Inbox: what peers said and did since the last tick, in order of arrival, for the core to hear with the
+tick's time.
+
+Owner: Node. Filled by the broker's hooks (inbound connections) and by Dials; emptied at the start of
+`end_tick`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Arrived:
+    """An extension method of a peer."""
+
+    peer: int
+    method: int
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class DialOpen:
+    """A dial is logged in."""
+
+    peer: int
+    address: str
+
+
+@dataclass(slots=True, frozen=True)
+class DialFailed:
+    """Nobody let us in at that address."""
+
+    address: str
+
+
+@dataclass(slots=True, frozen=True)
+class PeerLost:
+    """A connection that had spoken is gone."""
+
+    peer: int
+    clean: bool
+
+
+Item = Arrived | DialOpen | DialFailed | PeerLost
+
+
+class Inbox:
+    """A queue, and the counter that numbers peers and dials alike."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._peers = 0
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+
+    def take(self) -> list[Item]:
+        items, self._items = self._items, []
+        return items
+
+    def new_peer(self) -> int:
+        self._peers += 1
+        return self._peers

@@ -1,0 +1,434 @@
+"""A whole node without I/O: broker, ha core, store, node files and ledger behind one driving interface.
+
+Owner: the asyncio shell (`broker.server.shell`), or the simulation: both call exactly the methods below, on
+one thread. Time is passed in: `now` is seconds of a clock that never goes back, `wall_ms` is milliseconds
+since 1970.
+
+A driver's loop: deliver bytes to connections (`conn.receive`) and dials (`dial_received`); call `timers(now)`
+when `next_deadline()` has come; call `end_tick(now, wall_ms)` once after each burst of those, and also
+whenever the store reports a finished sync; then write what `take_dirty()` connections and
+`take_dial_output` give. Drain `wants_dials()` after each end_tick and report how each went. Stop the
+process when `stopped` is not None.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from broker.engine import Broker
+from broker.model.history import History
+from broker.model.records import Batch
+from broker.model.values import ORIGIN, Position, Scope
+from broker.model.vhost import VirtualHost
+from broker.store.errors import StoreError
+from ha.adapter.dials import Dial, Dials
+from ha.adapter.effect_runner import EffectRunner
+from ha.adapter.ha_hooks import HaHooks
+from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.ledger_port import PRIMARY, NullLedger
+from ha.adapter.primary_vhost import PrimaryVhost
+from ha.adapter.quarantine import Quarantine
+from ha.adapter.record_store import load_record, save_record
+from ha.adapter.recovery import recover
+from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.status_view import query_of, status_of
+from ha.core.errors import NodeFatal
+from ha.core.ha_broker import HaBroker
+from ha.core.in_sync_record import InSyncRecord
+from ha.core.link import Method
+from ha.core.replication_test import ReplicationTest
+from ha.core.role import Self_
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.amqp091.connection import ServerConnection
+    from broker.engine import BrokerSettings, Peer
+    from broker.store.node_files import NodeFiles
+    from broker.store.store import Store
+    from ha.adapter.ledger_port import LedgerPort
+    from ha.adapter.settings import HaSettings
+
+__all__ = ["Dial", "Node"]
+
+SHUTDOWN = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
+
+
+class Node:
+    """One broker of a pair, or one on its own when `ha.brokers` is empty."""
+
+    stopped: str | None
+    """Why this node must end (a failed sync, an illegal transition), or None. Nothing is written after it is
+    set.
+    """
+
+    def __init__(
+        self, *, broker: BrokerSettings, ha: HaSettings, store: Store, files: NodeFiles, ledger: LedgerPort,
+        random_bytes: Callable[[int], bytes], log: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one human sentence a call.
+
+        Raises StoreError if the in-sync record on disk is damaged.
+        """
+        self.stopped = None
+        identity = files.identity
+        self.me = Self_(identity.node_id, broker.name, identity.incarnation, identity.number, broker.version)
+        self._store, self._files, self._ledger = store, files, ledger
+        self._settings, self._random, self._log = ha, random_bytes, log
+        self._inbox = Inbox()
+        self._hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
+        wanted = not isinstance(ledger, NullLedger)
+        history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
+        self.vhost = VirtualHost("/", self._hooks, history, lambda: random_bytes(16))
+        self.broker = Broker(broker, self._hooks, self.vhost, log=log)
+        self._quarantine = Quarantine(files.files, files.directory, identity.incarnation)
+        self.replica = ReplicaVhost(self.vhost, store, ledger, self._quarantine, self._save_incomplete)
+        self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
+        record, incomplete = load_record(files)
+        self.core = HaBroker(
+            self.me,
+            ha.tuning(),
+            self.dials.names(),
+            record=record,
+            incomplete=incomplete,
+            epoch_seen=files.epoch,
+            cluster_id=identity.cluster_id,
+            primary_model=PrimaryVhost(self.vhost),
+            replica_model=self.replica,
+            position=self._position,
+        )
+        self._hooks.core = self.core
+        self._effects = EffectRunner(self)
+        self._core_deadline: float | None = None
+        self._grace_until: float | None = None
+        self._recovered = ORIGIN
+        self._now = 0.0
+        self._wall_ms = 0
+        self._started = False
+        self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._tokens = 0
+        self.broker.gates += [store, self.core]
+        self.broker.sinks += [_StoreSink(store), _LinkSink(self), _LedgerSink(ledger)]
+
+    # -- life
+
+    def start(self, now: float, wall_ms: int) -> None:
+        """Recover the store; standalone: open a new durable epoch and serve; else: joining, and dial the
+        others.
+
+        Raises StoreError if the store cannot be recovered.
+        """
+        self._now, self._wall_ms = now, wall_ms
+        self._recovered = recover(self._store, self.vhost)
+        self._store.start(None, self._recovered)
+        self.replica.position = self._recovered
+        self._ledger.view = self.core.epoch
+        self._started = True
+        self.core.start(now)
+        self._effects.run(now)
+        self.dials.due(now)
+
+    def stop(self, now: float) -> None:
+        """Clean end: close clients with 320, flush, note inventory and seal in the ledger, close the store.
+
+        Afterwards output may still be taken and written; the driver then closes every socket.
+        """
+        if self.stopped is not None or not self._started:
+            self._ledger.close(seal=False)
+            return
+        self._started = False
+        self._rest(now)
+        self._effects.run(now)
+        self.broker.close_connections(320, SHUTDOWN, now)
+        for queue in self.vhost.queues.values():
+            for epoch, ids in queue.snapshot().items():
+                for first, last in ids.ranges():
+                    self._ledger.record(
+                        "present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last
+                    )
+        self._store.close()
+        self._ledger.close(seal=self._store.failed is None)
+
+    # -- inbound connections
+
+    def accept(self, peer: Peer, now: float) -> ServerConnection:
+        """A client, a backup or an operator connected. Drive the result as any broker connection."""
+        return self.broker.accept(peer, now)
+
+    def take_dirty(self) -> list[ServerConnection]:
+        """Connections with output or a wish to close since the last call."""
+        dirty = self.broker.take_dirty()
+        return dirty if self.stopped is None else []
+
+    # -- outbound dials
+
+    def wants_dials(self) -> list[Dial]:
+        """New connections to open; drained by the call. Answer each with `dialed` or `dial_failed`."""
+        return self.dials.take_wanted() if self._running else []
+
+    def dialed(self, dial_id: int, now: float) -> None:
+        """The connection is established."""
+        self.dials.dialed(dial_id, now)
+
+    def dial_failed(self, dial_id: int, error: str, now: float) -> None:
+        """It could not be established; the node asks again with a new id, at most a second later."""
+        self.dials.failed(dial_id, now)
+
+    def dial_received(self, dial_id: int, data: bytes, now: float) -> None:
+        """Bytes arrived."""
+        self.dials.received(dial_id, data, now)
+
+    def dial_closed(self, dial_id: int, clean: bool, now: float) -> None:
+        """The connection is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False:
+        silence.
+        """
+        self.dials.closed(dial_id, clean, now)
+
+    def take_dial_output(self, dial_id: int) -> list[bytes]:
+        """Bytes to write, drained. Ask all open dials after each end_tick."""
+        item = self.dials.open.get(dial_id)
+        return item.client.take_output() if item is not None and self.stopped is None else []
+
+    def dial_wants_close(self, dial_id: int) -> bool:
+        """True once the node is done with it: write what output gives, then close, and call `dial_closed`."""
+        item = self.dials.open.get(dial_id)
+        return item is None or item.client.wants_close
+
+    # -- time
+
+    def end_tick(self, now: float, wall_ms: int) -> None:
+        """Hear peers, dispatch, flush history to store, links and ledger, acknowledge, release confirms."""
+        if not self._running:
+            return
+        self._now, self._wall_ms = now, wall_ms
+        try:
+            self._tick(now, wall_ms)
+        except (NodeFatal, StoreError, OSError) as error:
+            self._fatal(f"{error}")
+            return
+        if self._store.failed is not None:
+            self._fatal(self._store.failed)
+
+    def _tick(self, now: float, wall_ms: int) -> None:
+        core = self.core
+        self._hear(now)
+        if self._core_deadline is not None and now >= self._core_deadline:
+            core.timers(now)
+        if self._store.failed is not None:
+            return
+        self._effects.run(now)
+        self._ledger.flush()
+        if self._grace_until is not None and now >= self._grace_until:
+            self._grace_until = None
+            ended = self.vhost.end_orphans() if self.vhost.serving else 0
+            if ended:
+                self._log(f"{ended} queues ended: their clients have not come back")
+        self.broker.end_tick(now, wall_ms)
+        core.end_tick(now)
+        self._effects.run(now)
+        self._ledger.flush()
+        self._core_deadline = core.next_deadline()
+
+    def _hear(self, now: float) -> None:
+        """Everything that peers said since the last tick, in order of arrival."""
+        for item in self._inbox.take():
+            match item:
+                case Arrived(peer=peer, method=method, payload=payload):
+                    if method == Method.MANAGE:
+                        self._manage_payload(peer, payload, now)
+                    else:
+                        self.core.method(peer, method, payload, now)
+                case DialOpen(peer=peer, address=address):
+                    self.core.dial_open(peer, address, now)
+                case DialFailed(address=address):
+                    self.core.dial_failed(address, now)
+                case PeerLost(peer=peer, clean=clean):
+                    self.core.peer_lost(peer, clean, now)
+            if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
+                for name in self.dials.names():
+                    if self.core.is_self(name):
+                        self.dials.forget(name)
+
+    def timers(self, now: float) -> None:
+        """Do what is due: heartbeats, handshakes, redials, evictions (in the `end_tick` that follows)."""
+        if self._running:
+            self.broker.timers(now)
+            self.dials.timers(now)
+
+    def next_deadline(self) -> float | None:
+        """When `timers`, then `end_tick`, want to be called next."""
+        if not self._running:
+            return None
+        times = [
+            self._core_deadline,
+            self.broker.next_deadline(),
+            self.dials.next_deadline(),
+            self._grace_until,
+        ]
+        return min((t for t in times if t is not None), default=None)
+
+    # -- management
+
+    def status(self) -> dict[str, Any]:
+        """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
+        return status_of(self.core, self.me, self.vhost, self._position(), self._quarantine.count)
+
+    def manage(
+        self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
+    ) -> None:
+        """Run `ping | status | query | ready | promote | demote`; `reply` is called once, at once or some
+        ticks later.
+
+        The answer has `ok` (bool), `reason` (a sentence) and, for status and query, `status`. `promote` takes
+        `force_lossy` (bool); it answers after asking the peers (up to half of `ack_timeout`) and when
+        clients are served. A driver outside a tick calls `end_tick` soon after.
+        """
+        match command:
+            case "ping":
+                reply({"ok": True, "reason": f"{self.me.name} is alive"})
+            case "status":
+                status = self.status()
+                reply({"ok": True, "reason": status["reason"], "status": status})
+            case "query":
+                status = self.status() | {"queue_list": query_of(self.vhost)}
+                reply({"ok": True, "reason": status["reason"], "status": status})
+            case "ready":
+                status = self.status()
+                ready = status["status"] in ("ready", "active", "standalone", "recovering")
+                reply({"ok": ready, "reason": status["reason"], "status": status})
+            case "promote":
+                token = self._token(reply)
+                cluster = self._random(16).hex()
+                self.core.promote(token, cluster, now, force_lossy=bool(args.get("force_lossy", False)))
+                self._core_deadline = now
+            case "demote":
+                self.core.demote(self._token(reply), now)
+                self._core_deadline = now
+            case _:
+                reply({"ok": False, "reason": f"there is no command {command!r} here"})
+
+    def _token(self, reply: Callable[[dict[str, Any]], None]) -> int:
+        self._tokens += 1
+        self._answers[self._tokens] = reply
+        return self._tokens
+
+    def _manage_payload(self, peer: int, payload: bytes, now: float) -> None:
+        """An operator's question over AMQP; the answer goes to the same connection, if it still is there."""
+        try:
+            question = json.loads(payload)
+            command, args = str(question["command"]), dict(question.get("args") or {})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._effects.manage_ok(peer, {"ok": False, "reason": "not a management question"})
+            return
+        self.manage(command, args, lambda answer: self._effects.manage_ok(peer, answer), now)
+
+    # -- what effects need
+
+    def answer(self, token: int, ok: bool, reason: str) -> None:
+        reply = self._answers.pop(token, None)
+        if reply is not None:
+            reply({"ok": ok, "reason": reason, "status": self.status()})
+
+    def start_serving(self, epoch: int, now: float) -> None:
+        """The epoch is durable before the first id of it."""
+        self._files.raise_epoch(epoch)
+        for queue in self.vhost.queues.values():
+            queue.replica.complete()
+        self.vhost.activate(epoch)
+        for queue in self.vhost.queues.values():
+            self._hooks.set_ids(queue)
+        self._ledger.view = epoch
+        self._grace_until = now + self._settings.reconnect_grace if self.vhost.orphans() else None
+
+    def stop_serving(self, reason: str, now: float) -> None:
+        """The gate holds already: nothing of what is flushed here is confirmed."""
+        self._rest(now)
+        text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
+        self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)
+
+    def _rest(self, now: float) -> None:
+        """Flush, and make the virtual host a replica before any client is closed: that its clients go is this
+        node's doing, so no auto-delete or exclusive queue may end by it. Whoever serves next decides."""
+        if self.vhost.serving:
+            self.vhost.history.flush(now, self._wall_ms, force=True)
+            self.replica.position = Position(self.vhost.history.epoch, self.vhost.history.n)
+            self.vhost.deactivate()
+        self._grace_until = None
+
+    def save_record(self, record: InSyncRecord, incomplete: bool) -> None:
+        self._files.raise_epoch(record.epoch)
+        save_record(self._files, record, incomplete)
+
+    def adopt_cluster(self, cluster_id: str) -> None:
+        self._files.set_cluster(cluster_id)
+
+    @property
+    def hooks(self) -> HaHooks:
+        return self._hooks
+
+    @property
+    def ledger(self) -> LedgerPort:
+        return self._ledger
+
+    def log(self, sentence: str) -> None:
+        self._log(sentence)
+
+    # -- inside
+
+    @property
+    def _running(self) -> bool:
+        return self._started and self.stopped is None
+
+    def _save_incomplete(self, record: InSyncRecord) -> None:
+        self.save_record(record, True)
+
+    def _position(self) -> Position:
+        """How far this node's copy goes on disk (in memory, where it has no disk)."""
+        if self.vhost.serving:
+            here = Position(self.vhost.history.epoch, self.vhost.history.n)
+        else:
+            here = self.replica.position
+        return min(here, self._store.durable)
+
+    def _fatal(self, reason: str) -> None:
+        self.stopped = " ".join(reason.split()) or "an unknown fault"
+        self._log(f"stops: {self.stopped}")
+        self._ledger.close(seal=False)
+
+    def link_batch(self, batch: Batch) -> None:
+        """This tick's history, for the links: encoded once per record, whoever else wants it."""
+        primary = self.core.primary
+        if primary is not None and primary.backups:
+            primary.batch(batch.position, batch.wall_ms, batch.payload(Scope.LINK), self._now)
+
+
+class _StoreSink:
+    """Hands each tick's history to the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def batch(self, batch: Batch) -> None:
+        self._store.append(batch.position, batch.payload(Scope.STORE))
+
+
+class _LinkSink:
+    """Hands it to the links."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def batch(self, batch: Batch) -> None:
+        self._node.link_batch(batch)
+
+
+class _LedgerSink:
+    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick."""
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+
+    def batch(self, batch: Batch) -> None:
+        self._ledger.batch(batch, PRIMARY)
+        self._ledger.flush()

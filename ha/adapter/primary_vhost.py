@@ -1,0 +1,49 @@
+"""PrimaryVhost: a serving virtual host as the core's PrimaryModel sees it. Reads only. Owner: Node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from broker.model.queue_replica import group_runs
+from broker.model.record_codec import encode_record
+from broker.model.records import EnqueueRun, Entry
+from broker.model.values import Position, Scope
+from broker.model.vhost import VirtualHost
+from ha.core.ports import Cut
+
+
+class PrimaryVhost:
+    """See `ha.core.ports.PrimaryModel`. Called right after the flush of a tick."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self._vhost = vhost
+
+    def position(self) -> Position:
+        history = self._vhost.history
+        return Position(history.epoch, history.n)
+
+    def definitions(self) -> list[bytes]:
+        return [encode_record(record) for record in self._vhost.definitions(Scope.LINK)]
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        return [(q.uuid, q.ids.next) for q in self._vhost.queues.values() if q.scope & Scope.LINK]
+
+    def cut(self, queue: bytes) -> Cut | None:
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is None or not found.scope & Scope.LINK:
+            return None
+        if not found.content_scope & Scope.LINK:
+            return Cut(
+                {}, [], {}
+            )  # of level `configuration`: whatever a backup holds of it, it holds by itself
+        return Cut(found.snapshot(), found.held_entries(), found.last_sequences())
+
+    def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
+        found = self._vhost.queues_by_uuid.get(queue)
+        scope = found.scope if found is not None else Scope.LINK
+        return [encode_record(scoped(run, scope)) for run in group_runs(queue, entries)]
+
+
+def scoped(run: EnqueueRun, scope: Scope) -> EnqueueRun:
+    """The run with the scope it would have had when published: transient messages are never stored."""
+    return replace(run, scope=scope if run.envelope.persistent else scope & ~Scope.STORE)

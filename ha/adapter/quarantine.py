@@ -1,0 +1,74 @@
+"""Quarantine: readable files of the messages that a rejoining node held and its new primary never had.
+
+Owner: ReplicaVhost, which calls `export` before it drops them. One JSON object a line, one file an export,
+under `<data_dir>/quarantine`; durable on return. Exporting twice does no harm: a reader goes by (queue,
+epoch, sequence).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+from broker.model.records import Entry
+
+if TYPE_CHECKING:
+    from broker.store.files import FileLayer
+
+_FRAME_HEAD = 7
+_BODY = 3
+
+
+class Quarantine:
+    """The quarantine folder of one node life."""
+
+    def __init__(self, files: FileLayer, directory: str, incarnation: int) -> None:
+        self._files = files
+        self._directory = f"{directory}/quarantine"
+        self._incarnation = incarnation
+        self._exports = 0
+        self.count = 0
+        """Messages exported in this life."""
+
+    def export(self, queue: bytes, name: str, entries: list[Entry]) -> str:
+        """Write and sync; gives the path. OSError if it cannot: then nothing may be dropped."""
+        self._files.make_directory(self._directory)
+        self._exports += 1
+        path = f"{self._directory}/{queue.hex()}-{self._incarnation}-{self._exports}.jsonl"
+        file = self._files.open_append(path)
+        try:
+            for at in range(0, len(entries), 1000):
+                lines = [
+                    json.dumps(_line(queue, name, entry), sort_keys=True) for entry in entries[at : at + 1000]
+                ]
+                file.write(("\n".join(lines) + "\n").encode())
+            file.sync()
+        finally:
+            file.close()
+        self._files.sync_directory(self._directory)
+        self.count += len(entries)
+        return path
+
+
+def _line(queue: bytes, name: str, entry: Entry) -> dict[str, Any]:
+    sequence, envelope, raw = entry
+    body = _body(raw)
+    return {
+        "queue": queue.hex(), "name": name, "epoch": envelope.epoch, "sequence": sequence,
+        "exchange": envelope.exchange, "routing_key": envelope.routing_key, "persistent": envelope.persistent,
+        "enqueued_ms": envelope.wall_ms, "body": body.decode("utf-8", "replace"),
+        "frames": base64.b64encode(raw).decode(),
+    }  # fmt: skip
+
+
+def _body(raw: bytes) -> bytes:
+    """The message's body: the payloads of its body frames."""
+    parts: list[bytes] = []
+    at = 0
+    while at + _FRAME_HEAD <= len(raw):
+        size = int.from_bytes(raw[at + 3 : at + 7], "big")
+        if raw[at] == _BODY:
+            parts.append(raw[at + _FRAME_HEAD : at + _FRAME_HEAD + size])
+        at += _FRAME_HEAD + size + 1
+    return b"".join(parts)

@@ -1,0 +1,203 @@
+"""ReplicaVhost: a following virtual host and its store, as the core's ReplicaModel sees them. Owner: Node.
+
+Whatever changes the model is handed to the store in the same call and the same order, filtered by scope;
+the store syncs later, and `synced` says how far. Quarantine and the incomplete mark are durable before the
+drop they precede.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
+from broker.model.records import (
+    Batch,
+    Bind,
+    Dequeue,
+    EnqueueRun,
+    ExchangeDeclare,
+    ExchangeDelete,
+    QueueDeclare,
+    QueueDelete,
+    Record,
+    Unbind,
+)  # fmt: skip
+from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.values import ORIGIN, Position, Reason, Scope
+from broker.model.vhost import VirtualHost
+from ha.adapter.ledger_port import BACKUP, LedgerPort
+from ha.adapter.quarantine import Quarantine
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import InSyncRecord
+from ha.core.ports import IdsByEpoch, QueueBegun
+from ha.core.queue_snapshot import minus, total
+
+if TYPE_CHECKING:
+    from broker.model.queue import Queue
+    from broker.store.store import Store
+
+
+class ReplicaVhost:
+    """See `ha.core.ports.ReplicaModel`. `save_incomplete` is the node's: it writes the record file."""
+
+    def __init__(
+        self, vhost: VirtualHost, store: Store, ledger: LedgerPort, quarantine: Quarantine,
+        save_incomplete: Callable[[InSyncRecord], None],
+    ) -> None:  # fmt: skip
+        self._vhost = vhost
+        self._store = store
+        self._ledger = ledger
+        self._quarantine = quarantine
+        self._save_incomplete = save_incomplete
+        self._serial = 0
+        self.position = ORIGIN
+        """The newest batch, or definitions, that went into the model and to the store."""
+
+    def held(self) -> dict[bytes, IdsByEpoch]:
+        return {q.uuid: q.snapshot() for q in self._vhost.queues.values() if q.scope & Scope.LINK}
+
+    def save_incomplete(self, record: InSyncRecord) -> None:
+        self._save_incomplete(record)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._ledger.view = epoch
+
+    # -- the flow
+
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> None:
+        records = self._decode(payload)
+        apply = self._vhost.apply
+        for record in records:
+            apply(record)
+        self._append(position, _stored(payload))
+        self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
+
+    def mark(self) -> int:
+        return self._serial
+
+    @property
+    def synced(self) -> int:
+        return self._store.synced
+
+    @property
+    def durable(self) -> Position:
+        return self._store.durable
+
+    # -- becoming equal
+
+    def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
+        """Delete what the primary has not, then apply what it has. Sentences about deleted queues."""
+        wanted = self._decode(payload)
+        sentences: list[str] = []
+        changes = [*self._stale(wanted, sentences), *wanted]
+        for record in changes:
+            self._vhost.apply(record)
+        self._append(position, [encode_record(r) for r in changes if r.scope & Scope.STORE])
+        self._ledger.batch(Batch(position, 0, wanted), BACKUP)
+        return sentences
+
+    def _stale(self, wanted: list[Record], sentences: list[str]) -> list[Record]:
+        """Deletions of what is replicated here and not on the primary; bindings first, then queues,
+        exchanges.
+        """
+        queues = {r.uuid for r in wanted if isinstance(r, QueueDeclare)}
+        names = {r.name for r in wanted if isinstance(r, QueueDeclare)}
+        exchanges = {r.name for r in wanted if isinstance(r, ExchangeDeclare)}
+        bindings = {encode_record(r) for r in wanted if isinstance(r, Bind)}
+        changes: list[Record] = []
+        for record in self._vhost.definitions(Scope.LINK):
+            if isinstance(record, Bind) and encode_record(record) not in bindings:
+                changes.append(
+                    Unbind(
+                        record.source,
+                        record.queue,
+                        record.target,
+                        record.routing_key,
+                        record.arguments,
+                        record.scope,
+                    )
+                )
+        for queue in list(self._vhost.queues.values()):
+            if queue.uuid not in queues and (queue.scope & Scope.LINK or queue.name in names):
+                count = self._export(queue, queue.snapshot())
+                sentences.append(
+                    f"queue {queue.name!r} is not on the primary: deleted, {count} messages to quarantine"
+                )
+                changes.append(QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE))
+        changes += [
+            ExchangeDelete(r.name, r.scope) for r in self._vhost.definitions(Scope.LINK)
+            if isinstance(r, ExchangeDeclare) and r.name not in exchanges
+        ]  # fmt: skip
+        return changes
+
+    def begin_queue(self, queue: bytes, ids: IdsByEpoch, last: dict[int, int]) -> QueueBegun:
+        found = self._queue(queue)
+        extra = minus(found.replica.ids(), ids)
+        quarantined = 0
+        if extra:
+            quarantined = self._export(found, _beyond(extra, last))
+            found.replica.keep_only(ids)
+            drops = [
+                encode_record(Dequeue(queue, epoch, Reason.DROPPED, list(gone.ranges()), Scope.STORE))
+                for epoch, gone in extra.items()
+            ]
+            self._append(self.position, drops)
+        found.replica.begin_incomplete()
+        return QueueBegun(found.name, total(extra), quarantined, found.replica.ids())
+
+    def add_runs(self, queue: bytes, payload: bytes) -> None:
+        self._queue(queue)
+        records = self._decode(payload)
+        for record in records:
+            if not isinstance(record, EnqueueRun) or record.queues != [queue]:
+                raise LinkError("a snapshot piece with anything but runs of its queue")
+            self._vhost.apply(record)
+        self._append(self.position, _stored(payload))
+        self._ledger.batch(Batch(self.position, 0, records), BACKUP)
+
+    def end_queue(self, queue: bytes) -> None:
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is not None:
+            found.replica.complete()
+
+    # -- inside
+
+    def _append(self, position: Position, payload: list[bytes]) -> None:
+        self._serial = self._store.append(position, payload)
+        self.position = position
+
+    def _export(self, queue: Queue, ids: IdsByEpoch) -> int:
+        """To quarantine, fsynced, and into the ledger; how many."""
+        entries = queue.entries_for(ids) if ids else []
+        if entries:
+            self._quarantine.export(queue.uuid, queue.name, entries)
+            for epoch, gone in ids.items():
+                for first, end in gone.ranges():
+                    self._ledger.record(
+                        "quarantine", queue=queue.uuid.hex(), epoch=epoch, first=first, last=end
+                    )
+        return len(entries)
+
+    def _queue(self, queue: bytes) -> Queue:
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is None:
+            raise LinkError(f"a snapshot of queue {queue.hex()}, which is not defined")
+        return found
+
+    def _decode(self, payload: bytes) -> list[Record]:
+        try:
+            return decode_records(payload)
+        except CorruptRecord as error:
+            raise LinkError(f"history that cannot be read: {error}") from error
+
+
+def _stored(payload: bytes) -> list[bytes]:
+    """The records that the store sees, still encoded."""
+    return [bytes(framed) for _, scope, framed in split_records(payload) if scope & Scope.STORE]
+
+
+def _beyond(extra: IdsByEpoch, last: dict[int, int]) -> IdsByEpoch:
+    """Those that the primary's history never contained: above the last sequence it had of their epoch."""
+    known = {epoch: ReplicationIdSet([(0, top)]) for epoch, top in last.items()}
+    return minus(extra, known)

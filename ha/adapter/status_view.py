@@ -1,0 +1,95 @@
+"""What `status` and `query` answer, as one JSON object. Called by Node; reads only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.values import Position
+from broker.model.vhost import VirtualHost
+from ha.core.ha_broker import HaBroker
+from ha.core.link import VERSION
+from ha.core.role import Self_
+
+LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
+
+
+def status_of(
+    core: HaBroker, me: Self_, vhost: VirtualHost, position: Position, quarantined: int
+) -> dict[str, Any]:
+    """How the node stands now."""
+    promotable, why = core.promotable()
+    return {
+        "name": me.name,
+        "node_id": me.node_id,
+        "incarnation": me.incarnation,
+        "cluster_id": core.cluster_id,
+        "status": core.status.value,
+        "epoch": core.epoch,
+        "link": _link(core),
+        "members": _members(core),
+        "promotable": promotable,
+        "reason": _reason(core, why),
+        "position": list(position),
+        "queues": len(vhost.queues),
+        "quarantined": quarantined,
+        "version": VERSION,
+        "primary": core.known_primary(),
+    }
+
+
+def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
+    """One line a queue."""
+    return [
+        {
+            "name": q.name,
+            "uuid": q.uuid.hex(),
+            "ready": q.ready,
+            "unacked": q.unacked,
+            "consumers": q.consumers,
+            "durable": q.durable,
+            "replicate": q.replicate,
+        }
+        for q in vhost.list_queues()
+    ]
+
+
+def _link(core: HaBroker) -> str:
+    """`up` with a backup in sync, or with the primary; `none` where there never was one; else `lost`."""
+    if core.primary is not None:
+        if core.primary.in_sync_names():
+            return "up"
+        return "lost" if core.primary.had_backup else "none"
+    if core.backup is None:
+        return "none"
+    if core.backup.linked:
+        return "up"
+    return "lost" if core.backup.link_end is not None else "none"
+
+
+def _members(core: HaBroker) -> list[dict[str, Any]]:
+    states = core.primary.member_states() if core.primary is not None else {}
+    record = core.record
+    found = []
+    for node_id, member in sorted(core.membership.members.items(), key=lambda item: item[1].name):
+        line = member.as_json()
+        if core.primary is not None:
+            line["in_sync"] = False
+            line.update({k: v for k, v in states.get(node_id, {}).items() if k in LAG_FIELDS})
+            if node_id in states and member.status in ("unknown", "joining"):
+                line["status"] = {"in-sync": "ready"}.get(states[node_id]["phase"], "catch-up")
+        elif record is not None:
+            line["in_sync"] = (
+                any(i.node_id == node_id for i in record.in_sync) or record.owner.node_id == node_id
+            )
+        found.append(line)
+    return found
+
+
+def _reason(core: HaBroker, why: str) -> str:
+    if core.primary is not None:
+        return core.primary.reason()
+    if core.backup is None:
+        return "standalone: it has no ha.brokers"
+    if core.backup.linked:
+        return core.backup.reason()
+    return f"{core.backup.reason()}; {'promotable' if core.promotable()[0] else 'not promotable'}: {why}"

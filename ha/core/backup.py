@@ -1,0 +1,245 @@
+"""Backup: follows a primary over one link, or looks for one; remembers how its last link ended.
+
+Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a tick: `end_tick`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from broker.model.values import ORIGIN, Position
+from ha.core.broker_replicator import BrokerReplicator
+from ha.core.effects import ClosePeer, SaveRecord, SendMethod
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
+from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
+from ha.core.membership import Status
+from ha.core.ports import ReplicaModel
+from ha.core.queue_snapshot import encode_have
+from ha.core.role import Context
+
+HAVE_ROOM = 60_000
+"""Bytes of one HAVE message; under the smallest frame_max that the link negotiates."""
+
+
+@dataclass(slots=True)
+class LinkEnd:
+    """How the last link ended: the evidence a promotion is judged by."""
+
+    primary: str
+    clean: bool
+    """By FIN or RST, that is, the other kernel answered; False: silence."""
+    excluded: bool
+    last_ack: float
+    closed_at: float
+
+
+class Backup:
+    """The following role. `peer` is the connection to the primary, or None."""
+
+    def __init__(self, context: Context, model: ReplicaModel) -> None:
+        self._c = context
+        self._model = model
+        self.peer: int | None = None
+        self.primary_name = ""
+        self.primary_id = ""
+        self.link_end: LinkEnd | None = None
+        self._replicator: BrokerReplicator | None = None
+        self._decoder = StreamDecoder()
+        self._expected = False
+        self._excluded = False
+        self._last_ack = 0.0
+        self._last_heard = 0.0
+        self._echo = 0.0
+        self._acked: Ack | None = None
+        self._heard = False
+        self.refused = ""
+
+    # -- joining
+
+    def join(self, peer: int, primary_id: str, primary_name: str, now: float) -> None:
+        """Ask that primary to take us in: first what we have, then the request."""
+        self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
+        self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
+        self._excluded, self._last_heard, self._heard = False, now, False
+        self._last_ack = now
+        me, record = self._c.me, self._c.record
+        for payload in encode_have(self._model.held(), HAVE_ROOM):
+            self._c.do(
+                *(
+                    SendMethod(peer, Method.HAVE, payload[i : i + HAVE_ROOM])
+                    for i in range(0, len(payload), HAVE_ROOM)
+                )
+            )
+        request = {
+            "node_id": me.node_id, "name": me.name, "incarnation": me.incarnation, "number": me.number,
+            "cluster_id": record.cluster_id if record else None, "version": VERSION,
+            "epoch": record.epoch if record else 0,
+        }  # fmt: skip
+        self._c.do(SendMethod(peer, Method.JOIN, to_json(request)))
+
+    def join_ok(self, payload: bytes, now: float) -> None:
+        """The primary's answer. Its record is fsynced before anything of its stream is applied."""
+        answer = parse_json(payload)
+        if not answer.get("ok"):
+            self.refused = str(answer.get("reason", "no reason given"))
+            self._c.log(f"{self.primary_name} does not take this node in: {self.refused}")
+            self._unlink()
+            return
+        record = record_from_json(answer.get("record"))
+        known = self._c.record
+        if known is not None and record.version < known.version:
+            raise LinkError(
+                f"the primary's record {tuple(record.version)} is older than ours {tuple(known.version)}"
+            )
+        self.refused = ""
+        self._expected = bool(answer.get("expected")) and self._c.me.who in record.in_sync
+        self._replicator = BrokerReplicator(self._model, record.epoch)
+        self._c.membership.become(Status.CATCH_UP)
+        self._save(record, self._c.incomplete)
+        self._last_heard = now
+        self._c.log(f"catching up with {self.primary_name} in epoch {record.epoch}")
+
+    # -- the stream
+
+    def data(self, payload: bytes, now: float) -> None:
+        """A piece of the stream. LinkError closes the link; it is made anew and the copy compared again."""
+        if self._replicator is None:
+            raise LinkError("stream data before the join was accepted")
+        self._last_heard, self._heard = now, True
+        for kind, body in self._decoder.feed(payload):
+            if kind is Frame.RECORD:
+                self._record(record_from_json(parse_json(body)))
+                continue
+            if kind is Frame.DEFINITIONS and not self._expected and self._c.record is not None:
+                self._c.incomplete = True
+                self._model.save_incomplete(self._c.record)
+            self._replicator.frame(kind, body)
+        self._echo = max(self._echo, self._replicator.sent_at)
+        for sentence in self._replicator.sentences:
+            self._c.log(sentence)
+        self._replicator.sentences.clear()
+
+    def heartbeat(self, payload: bytes, now: float) -> None:
+        self._last_heard, self._heard = now, True
+        self._echo = max(self._echo, parse_heartbeat(payload))
+
+    def excluded(self, payload: bytes) -> None:
+        """The primary counts on us no longer; this is the last thing on that link."""
+        notice = parse_json(payload)
+        self._excluded = True
+        record = self._c.record
+        if record is not None and self._c.me.who in record.in_sync and notice.get("epoch") == record.epoch:
+            revision = max(record.revision + 1, int(notice.get("revision", 0)))
+            self._save(replace(record.excluded(self._c.me.who), revision=revision), self._c.incomplete)
+        self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
+
+    def _record(self, record: InSyncRecord) -> None:
+        known = self._c.record
+        if known is not None and record.version < known.version:
+            raise LinkError(f"record {tuple(record.version)} after {tuple(known.version)}")
+        listed = self._c.me.who in record.in_sync
+        if listed and self._c.membership.status is Status.CATCH_UP and self._replicator is not None:
+            if self._replicator.complete:
+                self._save(record, False)
+                self._c.membership.become(Status.READY)
+                self._c.log(f"ready: holds every confirmed message of {self.primary_name}")
+                return
+            if not self._expected:
+                raise LinkError("the record names this node before its copy is complete")
+        self._save(record, self._c.incomplete)
+
+    def _save(self, record: InSyncRecord, incomplete: bool) -> None:
+        if record == self._c.record and incomplete == self._c.incomplete:
+            return
+        self._c.record, self._c.incomplete = record, incomplete
+        self._c.do(SaveRecord(record, incomplete))
+
+    # -- time
+
+    def end_tick(self, now: float) -> None:
+        """Acknowledge what is new. Sent after every save and append of this tick."""
+        replicator = self._replicator
+        if replicator is None or self.peer is None or not replicator.applied.epoch:
+            return
+        record = self._c.record
+        ack = Ack(
+            replicator.applied,
+            min(replicator.applied, self._model.durable),
+            self._echo,
+            self._decoder.received,
+            record.version if record else RecordVersion(0, 0),
+            replicator.complete,
+        )
+        if ack != self._acked or self._heard:
+            before = self._acked.durable if self._acked is not None else ORIGIN
+            if ack.durable == ack.applied or ack.durable > before:
+                self._last_ack = (
+                    now  # an ack that a primary counts: a disk that stands still would get us excluded
+                )
+            self._acked, self._heard = ack, False
+            self._c.do(SendMethod(self.peer, Method.ACK, ack.encode()))
+
+    def timers(self, now: float) -> None:
+        """A primary that says nothing is left; but it may still serve: this is no proof of anything."""
+        limit = self._silence()
+        if self.peer is not None and now - self._last_heard > limit:
+            self._c.log(f"{self.primary_name} has said nothing for {limit:g} s: its link is given up")
+            peer = self.peer
+            self.peer_lost(peer, False, now)
+            self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
+
+    def next_deadline(self) -> float | None:
+        return None if self.peer is None else self._last_heard + self._silence() + 0.001
+
+    def _silence(self) -> float:
+        return self._c.tuning.ack_timeout + 2 * self._c.tuning.heartbeat
+
+    def peer_lost(self, peer: int, clean: bool, now: float) -> None:
+        """The link is gone. In sync, this node stays `ready`; otherwise it looks for a primary again."""
+        if peer != self.peer:
+            return
+        if self._replicator is not None:
+            self.link_end = LinkEnd(self.primary_name, clean, self._excluded, self._last_ack, now)
+            how = "closed" if clean else "was lost"
+            self._c.log(f"the link to {self.primary_name} {how}")
+        self._unlink()
+
+    def leave(self, now: float) -> None:
+        """Give the link up on purpose: this node is promoted, or a newer primary was found."""
+        if self.peer is not None:
+            self._c.do(ClosePeer(self.peer, 200, "link no longer wanted"))
+            self._unlink()
+
+    def _unlink(self) -> None:
+        self.peer, self._replicator = None, None
+        status = self._c.membership.status
+        in_record = self._c.record is not None and self._c.me.who in self._c.record.in_sync
+        if status is Status.CATCH_UP or (status is Status.READY and (self._excluded or not in_record)):
+            self._c.membership.become(Status.JOINING)
+
+    @property
+    def linked(self) -> bool:
+        return self._replicator is not None
+
+    @property
+    def applied_position(self) -> Position:
+        return self._replicator.applied if self._replicator is not None else ORIGIN
+
+    def reason(self) -> str:
+        match self._c.membership.status:
+            case Status.READY:
+                return (
+                    f"in sync with {self.primary_name}"
+                    if self.peer is not None
+                    else "in sync, but its link is lost"
+                )
+            case Status.CATCH_UP:
+                left = self._replicator.open_queues if self._replicator is not None else 0
+                return f"catching up with {self.primary_name}; {left} queues on their way"
+            case _:
+                return (
+                    f"refused by {self.primary_name}: {self.refused}"
+                    if self.refused
+                    else "no primary is known"
+                )

@@ -1,0 +1,85 @@
+"""BrokerReplicator: applies a primary's stream to this node's broker.
+
+Owner: Backup, one per link. Makes calls on ReplicaModel and on its QueueReplicators, not the other way. One
+stream means that, once caught up, this node is always a prefix of its primary's history.
+"""
+
+from __future__ import annotations
+
+from broker.model.values import ORIGIN
+from ha.core.errors import LinkError
+from ha.core.link import Frame, parse_batch, parse_position, parse_queue
+from ha.core.ports import ReplicaModel
+from ha.core.queue_replicator import QueueReplicator
+from ha.core.queue_snapshot import decode_ids, decode_last
+
+
+class BrokerReplicator:
+    """State of one link's stream: how far it is applied, which queues are on their way."""
+
+    def __init__(self, model: ReplicaModel, epoch: int) -> None:
+        self._model = model
+        self.epoch = epoch
+        self.applied = ORIGIN
+        self.sent_at = 0.0
+        """When the primary sent the newest batch, on its clock."""
+        self.guard_mark: int | None = None
+        """Set by GUARD: the point up to which all must be on disk."""
+        self.sentences: list[str] = []
+        self._queues: dict[bytes, QueueReplicator] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Every snapshot is applied and on disk."""
+        return self.guard_mark is not None and self._model.synced >= self.guard_mark
+
+    @property
+    def open_queues(self) -> int:
+        return len(self._queues)
+
+    def frame(self, kind: Frame, body: bytes) -> None:
+        """Apply one frame. LinkError on anything that cannot follow from what came before."""
+        if kind is Frame.BATCH:
+            self._batch(body)
+        elif kind is Frame.DEFINITIONS:
+            position, payload = parse_position(body)
+            if position.epoch != self.epoch:
+                raise LinkError(f"definitions of epoch {position.epoch} on a link of epoch {self.epoch}")
+            self._model.begin_epoch(self.epoch)
+            self.sentences += self._model.reset_definitions(position, payload)
+            self.applied = position
+        elif kind is Frame.GUARD:
+            if self._queues:
+                raise LinkError("a guard while queues are incomplete")
+            self.guard_mark = self._model.mark()
+        else:
+            self._queue(kind, body)
+
+    def _batch(self, body: bytes) -> None:
+        head = parse_batch(body)
+        expected = (self.applied.epoch, self.applied.n + 1)
+        if head.position != expected:
+            raise LinkError(f"batch {tuple(head.position)} where {expected} was due")
+        self._model.apply_batch(head.position, head.wall_ms, head.payload)
+        self.applied = head.position
+        self.sent_at = head.sent_at
+
+    def _queue(self, kind: Frame, body: bytes) -> None:
+        queue, rest = parse_queue(body)
+        if kind is Frame.QUEUE_BEGIN:
+            ids, at = decode_ids(rest)
+            replicator = self._queues[queue] = QueueReplicator(self._model, queue, ids, decode_last(rest, at))
+            if replicator.dropped:
+                self.sentences.append(
+                    f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "
+                    f"{replicator.quarantined} of them to quarantine"
+                )
+            return
+        replicator_ = self._queues.get(queue)
+        if replicator_ is None:
+            raise LinkError("a snapshot piece of a queue that was not begun")
+        if kind is Frame.QUEUE_RUNS:
+            replicator_.runs(rest)
+        else:
+            replicator_.end()
+            del self._queues[queue]

@@ -1,0 +1,45 @@
+"""ConnectionObserver: who may open a connection to this node, by what the node is doing.
+
+Owner: the adapter's hooks. Ordinary clients are let in by a node that serves, refused with 320 by a backup
+(so that they try the next address), and held by a joining node that knows no primary yet (OpenAMQ's
+*pending*).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ha.core.membership import Status
+
+CONNECTION_FORCED = 320
+
+
+class Answer(enum.Enum):
+    ADMIT = "admit"
+    HOLD = "hold"
+    REFUSE = "refuse"
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    answer: Answer
+    text: str = ""
+
+
+def decide(status: Status, *, peer: bool, primary: str | None) -> Decision:
+    """`peer`: a connection that speaks link or management methods only. `primary`: name and address, if
+    known.
+    """
+    if peer or status.serves:
+        return Decision(Answer.ADMIT)
+    if primary is not None:
+        return Decision(
+            Answer.REFUSE,
+            f"CONNECTION_FORCED - this broker is a backup ({status.value}), the primary is {primary}",
+        )
+    if status is Status.JOINING:
+        return Decision(Answer.HOLD)
+    return Decision(
+        Answer.REFUSE, f"CONNECTION_FORCED - this broker is a backup ({status.value}), no primary is known"
+    )

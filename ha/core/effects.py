@@ -1,0 +1,104 @@
+"""What the core decides. The node carries effects out strictly in order, each whole before the next.
+
+Owner: HaBroker keeps the list; its parts append. Each docstring says what must be true before it may be
+acted on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ha.core.in_sync_record import InSyncRecord
+
+
+@dataclass(slots=True, frozen=True)
+class SendMethod:
+    """One extension method to a peer. All effects before it must have been done (a save: durable)."""
+
+    peer: int
+    method: int
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class SendStream:
+    """Bytes of the link stream to a peer, to be cut into DATA methods. Same condition as SendMethod."""
+
+    peer: int
+    parts: list[bytes]
+
+
+@dataclass(slots=True, frozen=True)
+class ClosePeer:
+    """Close that connection after what is queued for it. Nothing may be sent to it afterwards."""
+
+    peer: int
+    code: int
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
+class Redial:
+    """Dial all peers that are not connected, now: somebody waits for their answer."""
+
+
+@dataclass(slots=True, frozen=True)
+class SaveRecord:
+    """Write and fsync this node's copy. Effects after it must not happen before it is durable; a failure
+    stops.
+    """
+
+    record: InSyncRecord
+    incomplete: bool
+
+
+@dataclass(slots=True, frozen=True)
+class AdoptCluster:
+    """Write and fsync the cluster this node belongs to."""
+
+    cluster_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class StartServing:
+    """Begin to serve in `epoch`. The record that gives it to this node is durable (the SaveRecord before)."""
+
+    epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class StopServing:
+    """Confirm, deliver and accept nothing any more, from now on; close clients with 320 and `reason`."""
+
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """Tell the operator who asked with `token`. Success is told only when all effects before are done."""
+
+    token: int
+    ok: bool
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class Log:
+    """One human sentence about a decision that was made."""
+
+    sentence: str
+
+
+@dataclass(slots=True, frozen=True)
+class Note:
+    """One ledger record. Must be handed to the system before any confirm that rests on it."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+Effect = (
+    SendMethod | SendStream | ClosePeer | Redial | SaveRecord | AdoptCluster | StartServing
+    | StopServing | Answer | Log | Note
+)  # fmt: skip

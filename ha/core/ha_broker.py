@@ -1,0 +1,460 @@
+"""HaBroker: the main container of the core. Holds a Role, Membership, the record; decides promotion and
+demotion.
+
+Owner: the adapter's Node. Inputs are the methods below, each with `now`; outputs are `take_effects()`, to
+be carried out in order. Peers are numbered by the node: inbound connections and dials alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.model.values import FOREVER, ORIGIN, Position
+from ha.core.authority import Authority, Evidence, PeerAnswer
+from ha.core.backup import Backup
+from ha.core.connection_observer import Decision, decide
+from ha.core.effects import (
+    AdoptCluster,
+    Answer,
+    ClosePeer,
+    Effect,
+    Redial,
+    SaveRecord,
+    SendMethod,
+    StartServing,
+    StopServing,
+)  # fmt: skip
+from ha.core.errors import LinkError
+from ha.core.hello import hello_answer, join_request, peer_answer, serving_peer
+from ha.core.in_sync_record import Incarnation, InSyncRecord, next_record
+from ha.core.link import Method, parse_ack, parse_json, to_json
+from ha.core.manual import ManualAuthority
+from ha.core.membership import Membership, Status
+from ha.core.ports import IdsByEpoch, PrimaryModel, ReplicaModel
+from ha.core.primary import Primary
+from ha.core.queue_snapshot import decode_have
+from ha.core.role import Context, Self_
+from ha.core.status_check import PeerAddress, StatusCheck, evidence_of
+from ha.core.tuning import Tuning
+
+JOINING_POLL = 0.2
+"""Seconds between two hellos on one connection while this node looks for a primary."""
+CALM_POLL = 1.0
+"""The same while all is well: how a forgotten primary learns of a newer one."""
+
+
+class HaBroker:
+    """One node's high availability, thinking only."""
+
+    def __init__(
+        self,
+        me: Self_,
+        tuning: Tuning,
+        addresses: Sequence[str],
+        *,
+        record: InSyncRecord | None,
+        incomplete: bool,
+        epoch_seen: int,
+        cluster_id: str | None,
+        primary_model: PrimaryModel,
+        replica_model: ReplicaModel,
+        position: Callable[[], Position],
+        authority: Authority | None = None,
+    ) -> None:
+        initial = Status.JOINING if addresses else Status.STANDALONE
+        self._c = Context(me, tuning, Membership(initial), record, incomplete)
+        self._authority: Authority = authority if authority is not None else ManualAuthority()
+        self._primary_model = primary_model
+        self._replica_model = replica_model
+        self._position = position
+        self._epoch_seen = max(epoch_seen, record.epoch if record else 0)
+        self._cluster_id = record.cluster_id if record else cluster_id
+        self._epoch = 0
+        self.primary: Primary | None = None
+        self.backup: Backup | None = Backup(self._c, replica_model) if addresses else None
+        self._book = {a: PeerAddress(a) for a in addresses}
+        self._answers: dict[str, PeerAnswer] = {}
+        self._dialed: dict[int, str] = {}
+        self._have: dict[int, list[bytes]] = {}
+        self._check: StatusCheck | None = None
+        self._next_poll = 0.0
+        self._last_refusal = ""
+
+    # -- what others read
+
+    @property
+    def status(self) -> Status:
+        return self._c.membership.status
+
+    @property
+    def membership(self) -> Membership:
+        return self._c.membership
+
+    @property
+    def record(self) -> InSyncRecord | None:
+        return self._c.record
+
+    @property
+    def epoch(self) -> int:
+        """The epoch this node serves in, else that of the newest record it knows of."""
+        if self.status.serves:
+            return self._epoch
+        return self._c.record.epoch if self._c.record is not None else 0
+
+    @property
+    def incomplete(self) -> bool:
+        return self._c.incomplete
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._cluster_id
+
+    @property
+    def applied(self) -> Position:
+        """The gate: confirms of transient messages wait for this. A node that does not serve holds
+        everything.
+        """
+        if self.primary is not None:
+            return self.primary.applied
+        return FOREVER if self.status is Status.STANDALONE else ORIGIN
+
+    @property
+    def durable(self) -> Position:
+        """The gate of persistent messages."""
+        if self.primary is not None:
+            return self.primary.durable
+        return FOREVER if self.status is Status.STANDALONE else ORIGIN
+
+    def take_effects(self) -> list[Effect]:
+        """What to do now, in order; drained."""
+        effects, self._c.effects = self._c.effects, []
+        return effects
+
+    def admit(self, *, peer: bool) -> Decision:
+        return decide(self.status, peer=peer, primary=self.known_primary())
+
+    def known_primary(self) -> str | None:
+        """Name and address of the node that serves, if one is known."""
+        least = self._c.record.epoch if self._c.record is not None else 0
+        return serving_peer(self._answers, self._c.membership, least)
+
+    # -- life
+
+    def start(self, now: float) -> None:
+        """Standalone: open a new epoch at once. In a pair: look for the others."""
+        if self.status is Status.STANDALONE:
+            self._epoch = self._epoch_seen = self._authority.mint(self._c.me, self._epoch_seen)
+            self._c.note("promote", view=self._epoch, peer="", reason="standalone")
+            self._c.do(StartServing(self._epoch))
+        else:
+            self._c.log("joining: looking for the other brokers")
+
+    def batch(self, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
+        """This tick's history, for the links. Only while serving."""
+        if self.primary is not None and self.primary.backups:
+            self.primary.batch(position, wall_ms, payload, now)
+
+    def end_tick(self, now: float) -> None:
+        """After the history was flushed and the link's frames were applied."""
+        self._settle_check(now)
+        if self.primary is not None:
+            self.primary.end_tick(now)
+        elif self.backup is not None:
+            self.backup.end_tick(now)
+
+    def timers(self, now: float) -> None:
+        if now >= self._next_poll and self._dialed:
+            calm = self.status.serves or (self.backup is not None and self.backup.linked)
+            self._next_poll = now + (CALM_POLL if calm else JOINING_POLL)
+            for peer in self._dialed:
+                self._say_hello(peer)
+        if self.primary is not None:
+            self.primary.timers(now)
+        elif self.backup is not None:
+            self.backup.timers(now)
+        self._settle_check(now)
+
+    def next_deadline(self) -> float | None:
+        times = [self._next_poll] if self._dialed else []
+        if self._check is not None:
+            times.append(self._check.deadline)
+        role = self.primary if self.primary is not None else self.backup
+        deadline = role.next_deadline() if role is not None else None
+        if deadline is not None:
+            times.append(deadline)
+        return min(times, default=None)
+
+    # -- peers
+
+    def dial_open(self, peer: int, address: str, now: float) -> None:
+        """A dial is logged in and may speak."""
+        self._dialed[peer] = address
+        self._book[address].peer = peer
+        self._say_hello(peer)
+
+    def dial_failed(self, address: str, now: float) -> None:
+        self._book[address].failed_at = now
+        self._settle_check(now)
+
+    def is_self(self, address: str) -> bool:
+        return self._book[address].is_self
+
+    def peer_lost(self, peer: int, clean: bool, now: float) -> None:
+        """A connection is gone, whichever side it was opened from."""
+        address = self._dialed.pop(peer, None)
+        self._have.pop(peer, None)
+        if address is not None:
+            entry = self._book[address]
+            entry.peer, entry.failed_at = None, now
+            if entry.node_id is not None:
+                self._c.membership.member(entry.node_id).connected = False
+        if self.primary is not None:
+            self.primary.peer_lost(peer, clean, now)
+        elif self.backup is not None:
+            self.backup.peer_lost(peer, clean, now)
+        self._settle_check(now)
+
+    def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        """One extension method of a peer. What it may not say costs it the connection, and nothing else."""
+        try:
+            self._method(peer, method, payload, now)
+        except LinkError as error:
+            self._c.log(f"link closed: {error}")
+            if self.primary is not None and self.primary.backup_at(peer) is not None:
+                self.primary.drop_peer(peer, str(error), now)
+                return
+            if self.backup is not None:
+                self.backup.peer_lost(peer, True, now)
+            self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
+
+    def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        if method == Method.ACK:
+            if self.primary is not None:
+                self.primary.ack(peer, parse_ack(payload), now)
+        elif method == Method.DATA:
+            if self.backup is not None and self.backup.peer == peer:
+                self.backup.data(payload, now)
+        elif method == Method.HEARTBEAT:
+            if self.backup is not None and self.backup.peer == peer:
+                self.backup.heartbeat(payload, now)
+        elif method == Method.HELLO:
+            self._hello(peer, parse_json(payload), now, None)
+            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(self._my_hello())))
+        elif method == Method.HELLO_OK:
+            self._hello(peer, parse_json(payload), now, self._dialed.get(peer))
+        elif method == Method.HAVE:
+            self._have.setdefault(peer, []).append(payload)
+        elif method == Method.JOIN:
+            self._join(peer, parse_json(payload), now)
+        elif method == Method.JOIN_OK and self.backup is not None and self.backup.peer == peer:
+            self.backup.join_ok(payload, now)
+            self._learn(self._c.record)
+        elif method == Method.EXCLUDED and self.backup is not None and self.backup.peer == peer:
+            self.backup.excluded(payload)
+        elif method not in (Method.JOIN_OK, Method.EXCLUDED):
+            raise LinkError(f"unknown link method {method}")
+
+    # -- who is who
+
+    def _my_hello(self) -> dict[str, Any]:
+        return hello_answer(self._c, self._cluster_id, self.epoch, self._epoch_seen, self._position())
+
+    def _say_hello(self, peer: int) -> None:
+        self._c.do(SendMethod(peer, Method.HELLO, to_json(self._my_hello())))
+
+    def _hello(self, peer: int, document: dict[str, Any], now: float, address: str | None) -> None:
+        """A peer says how it stands. `address`: it is the answer of one that we dialed."""
+        answer = peer_answer(document)
+        if answer.node_id == self._c.me.node_id:
+            if address is not None:
+                self._book[address].is_self = True
+                self._dialed.pop(peer, None)
+                self._c.do(ClosePeer(peer, 200, "this is myself"))
+            self._settle_check(now)
+            return
+        member = self._c.membership.member(answer.node_id)
+        member.name, member.incarnation = answer.name, answer.incarnation
+        member.status, member.epoch = answer.status, answer.epoch
+        if address is not None:
+            member.address, member.connected = address, True
+            entry = self._book[address]
+            entry.node_id, entry.answered_at = answer.node_id, now
+        self._answers[answer.node_id] = answer
+        if not self._foreign(answer):
+            self._meet(answer, now)
+            if address is not None and answer.serving:
+                self._consider(peer, answer, now)
+        self._settle_check(now)
+
+    def _foreign(self, answer: PeerAnswer) -> bool:
+        """Of another cluster, or of none with a life of its own: its epochs mean nothing here."""
+        if self._cluster_id is None:
+            return False
+        return answer.cluster_id != self._cluster_id and not (answer.cluster_id is None and not answer.epoch)
+
+    def _meet(self, answer: PeerAnswer, now: float) -> None:
+        """Learn from what it knows. A primary that meets a higher epoch stops at once."""
+        if self._cluster_id is None and self.status.serves:
+            return
+        if answer.epoch > self.epoch and self.status.serves:
+            self._step_down(
+                f"{answer.name} knows of epoch {answer.epoch}, this node serves in {self._epoch}", now
+            )
+        if not self.status.serves and answer.record is not None:
+            known = self._c.record
+            if known is None or (
+                known.cluster_id == answer.record.cluster_id and answer.record.version > known.version
+            ):
+                self._adopt(answer.record)
+        self._epoch_seen = max(self._epoch_seen, answer.seen, answer.epoch)
+        if self.primary is not None:
+            self.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
+
+    def _adopt(self, record: InSyncRecord) -> None:
+        self._c.record = record
+        self._learn(record)
+        self._c.do(SaveRecord(record, self._c.incomplete))
+
+    def _learn(self, record: InSyncRecord | None) -> None:
+        """After a record came in: its cluster and epoch are ours."""
+        if record is None:
+            return
+        self._epoch_seen = max(self._epoch_seen, record.epoch)
+        if self._cluster_id is None:
+            self._cluster_id = record.cluster_id
+            self._c.do(AdoptCluster(record.cluster_id))
+
+    def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
+        """A serving node was found: join it, unless we follow it already or know of a newer one."""
+        backup = self.backup
+        if backup is None or answer.epoch < self.epoch or self._check is not None:
+            return
+        if backup.peer is not None:
+            if backup.primary_id == answer.node_id or not backup.linked:
+                return
+            if self._c.record is not None and answer.epoch <= self._c.record.epoch:
+                return
+            self._c.log(f"{answer.name} serves in the newer epoch {answer.epoch}")
+            backup.leave(now)
+        backup.join(peer, answer.node_id, answer.name, now)
+
+    def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
+        """A peer asks to be taken in."""
+        held: dict[bytes, IdsByEpoch] = decode_have(b"".join(self._have.pop(peer, [])))
+        ask = join_request(request)
+        if ask.cluster_id == self._cluster_id and ask.epoch > self.epoch and self.status.serves:
+            self._step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {self._epoch}", now)
+        refusal = ask.refusal(self._c.me, self._cluster_id, self.status, primary=self.primary is not None)
+        if refusal is not None or self.primary is None:
+            if refusal != self._last_refusal:
+                self._c.log(f"{ask.name} is not taken in: {refusal}")
+            self._last_refusal = refusal or ""
+            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
+            return
+        self.primary.join(peer, ask.who, ask.name, held, now)
+
+    # -- promotion and demotion
+
+    def promote(self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool = False) -> None:
+        """An operator wants this node to be primary. Answered when the peers were asked and clients are
+        served.
+        """
+        if self.status.serves:
+            self._c.do(Answer(token, True, f"already {self.status.value} in epoch {self._epoch}"))
+            return
+        if self._check is not None:
+            self._c.do(Answer(token, False, "another promotion is being decided"))
+            return
+        deadline = now + self._c.tuning.peer_patience
+        self._check = StatusCheck(token, force_lossy, new_cluster_id, now, deadline, self._book)
+        self._c.do(Redial())
+        for peer in self._dialed:
+            self._say_hello(peer)
+        self._settle_check(now)
+
+    def evidence(self, check: StatusCheck | None = None) -> Evidence:
+        """What a promotion would be judged by; without a check, by what peers said last."""
+        if check is not None:
+            ids, unanswered = check.answered(), check.unanswered()
+        else:
+            ids = {i for i, m in self._c.membership.members.items() if m.connected}
+            unanswered = [a.address for a in self._book.values() if not a.is_self and a.peer is None]
+        answers = {i: a for i, a in self._answers.items() if i in ids}
+        return evidence_of(self._c, self.backup, self._position(), answers, unanswered)
+
+    def promotable(self) -> tuple[bool, str]:
+        """Whether an unforced promotion would be granted as things stand, and why."""
+        if self.status.serves:
+            return True, f"{self.status.value} in epoch {self._epoch}"
+        if self.backup is not None and self.status is Status.READY and self.backup.linked:
+            return True, "in the record"
+        if self.backup is not None and self.backup.linked:
+            return False, self.backup.reason()
+        verdict = self._authority.judge(self.evidence(), force_lossy=False)
+        return verdict.granted, verdict.reason
+
+    def _settle_check(self, now: float) -> None:
+        check = self._check
+        if check is None or not check.done(now):
+            return
+        self._check = None
+        evidence = self.evidence(check)
+        verdict = self._authority.judge(evidence, force_lossy=check.force_lossy)
+        if not verdict.granted:
+            self._c.log(f"promotion refused: {verdict.reason}")
+            self._c.do(Answer(check.token, False, f"not promoted: {verdict.reason}"))
+            return
+        self._take_over(evidence, verdict.how, check.new_cluster_id, now)
+        self._c.log(f"promoted in epoch {self._epoch} ({verdict.how}): {verdict.reason}")
+        self._c.do(Answer(check.token, True, f"promoted in epoch {self._epoch}: {verdict.reason}"))
+
+    def _take_over(self, evidence: Evidence, how: str, new_cluster_id: str, now: float) -> None:
+        """One commit: epoch, owner, in-sync set. Durable before the first id of the epoch."""
+        if self.backup is not None:
+            self.backup.leave(now)
+        seen = max([self._epoch_seen, *(max(a.epoch, a.seen) for a in evidence.answers.values())])
+        me, old = self._c.me, self._c.record
+        epoch = self._authority.mint(me, seen)
+        cluster = self._cluster_id or new_cluster_id
+        record = next_record(old, how, epoch, me.who, me.name, cluster)
+        previous = old.names.get(old.owner.node_id, "") if old is not None else ""
+        self._c.record, self._epoch, self._epoch_seen = record, epoch, epoch
+        if self._cluster_id is None:
+            self._cluster_id = cluster
+            self._c.do(AdoptCluster(cluster))
+        self._c.incomplete = False
+        self._c.do(SaveRecord(record, False))
+        self._c.note("promote", view=epoch, peer=previous, reason=how)
+        self._c.do(StartServing(epoch))
+        self._c.membership.become(Status.RECOVERING)
+        self.backup = None
+        self.primary = Primary(self._c, self._primary_model, record, now)
+        names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
+        self._c.note("insync", view=epoch, name=names, n=0, reason="promoted")
+
+    def demote(self, token: int, now: float) -> None:
+        """An operator wants this node to stop serving."""
+        if self.status is Status.STANDALONE:
+            self._c.do(Answer(token, False, "a standalone broker cannot be demoted: it has no ha.brokers"))
+            return
+        if self.status.serves:
+            self._step_down("demoted by the operator", now)
+        self._c.do(Answer(token, True, f"now {self.status.value}"))
+
+    def _step_down(self, reason: str, now: float) -> None:
+        """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
+        the record.
+        """
+        primary = self.primary
+        self._c.log(f"stops serving: {reason}")
+        self._c.do(StopServing(reason))
+        self._c.note("demote", reason=reason)
+        if primary is not None:
+            for backup in primary.backups.values():
+                if backup.peer is not None:
+                    self._c.do(ClosePeer(backup.peer, 320, "CONNECTION_FORCED - the primary stops serving"))
+        self.primary = None
+        self.backup = Backup(self._c, self._replica_model)
+        self._c.membership.become(Status.JOINING)
+        self._next_poll = now

@@ -1,0 +1,111 @@
+"""What nodes tell each other of themselves: HELLO, HELLO_OK, JOIN. A codec for HaBroker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.model.values import Position
+from ha.core.authority import PeerAnswer
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import Incarnation, record_from_json
+from ha.core.link import VERSION
+from ha.core.membership import Membership, Status
+from ha.core.role import Context, Self_
+
+
+def hello_answer(
+    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position
+) -> dict[str, Any]:
+    """How this node stands."""
+    me, record, status = context.me, context.record, context.membership.status
+    return {
+        "node_id": me.node_id,
+        "name": me.name,
+        "incarnation": me.incarnation,
+        "number": me.number,
+        "cluster_id": cluster_id,
+        "epoch": epoch,
+        "seen": seen,
+        "status": status.value,
+        "serving": status.serves,
+        "position": list(position),
+        "incomplete": context.incomplete,
+        "version": VERSION,
+        "record": record.as_json() if record is not None else None,
+    }
+
+
+def peer_answer(document: dict[str, Any]) -> PeerAnswer:
+    """How a peer stands; LinkError if that cannot be read."""
+    try:
+        record = document.get("record")
+        epoch, n = document["position"]
+        cluster = document.get("cluster_id")
+        return PeerAnswer(
+            node_id=str(document["node_id"]),
+            name=str(document["name"]),
+            incarnation=int(document["incarnation"]),
+            status=str(document["status"]),
+            serving=bool(document["serving"]),
+            epoch=int(document["epoch"]),
+            position=Position(int(epoch), int(n)),
+            record=record_from_json(record) if record is not None else None,
+            cluster_id=str(cluster) if cluster is not None else None,
+            incomplete=bool(document.get("incomplete")),
+            number=int(document.get("number", 0)),
+            seen=int(document.get("seen", 0)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError(f"a hello that cannot be read: {error!r}") from error
+
+
+def serving_peer(answers: Mapping[str, PeerAnswer], membership: Membership, least: int) -> str | None:
+    """Name and address of the connected peer that serves in the highest epoch, `least` or above."""
+    serving = [a for a in answers.values() if a.serving and membership.member(a.node_id).connected]
+    best = max(serving, key=lambda a: a.epoch, default=None)
+    if best is None or best.epoch < least:
+        return None
+    address = membership.member(best.node_id).address
+    return f"{best.name} at {address}" if address else best.name
+
+
+@dataclass(slots=True, frozen=True)
+class JoinRequest:
+    """A peer that wants to be a backup."""
+
+    who: Incarnation
+    name: str
+    number: int
+    epoch: int
+    cluster_id: str | None
+    version: object
+
+    def refusal(self, me: Self_, cluster_id: str | None, status: Status, *, primary: bool) -> str | None:
+        """Why it cannot be taken in, or None. `primary`: this node is one."""
+        if not primary:
+            return f"{me.name} is not the primary ({status.value})"
+        if self.version != VERSION:
+            return f"its link version is {self.version}, this one's is {VERSION}"
+        if self.cluster_id is not None and self.cluster_id != cluster_id:
+            return f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}"
+        if self.number == me.number:
+            return f"both have the node number {self.number}: give one a new data directory"
+        return None
+
+
+def join_request(document: dict[str, Any]) -> JoinRequest:
+    """LinkError if it cannot be read."""
+    cluster = document.get("cluster_id")
+    try:
+        return JoinRequest(
+            Incarnation(str(document["node_id"]), int(document["incarnation"])),
+            str(document["name"]),
+            int(document["number"]),
+            int(document["epoch"]),
+            str(cluster) if cluster is not None else None,
+            document.get("version"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError("a join request that cannot be read") from error

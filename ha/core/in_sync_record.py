@@ -1,0 +1,109 @@
+"""The in-sync record: which epoch, who owns it, and which incarnations hold every confirmed message.
+
+A value; kept durably by the authority. Called by HaBroker, Primary and the authorities. Within an epoch
+only its owner makes new revisions, so (epoch, revision) orders all records of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ha.core.errors import LinkError
+
+
+class Incarnation(NamedTuple):
+    """One process life of one node. A restarted node is another incarnation and must join again."""
+
+    node_id: str
+    number: int
+
+
+class RecordVersion(NamedTuple):
+    """Orders records; (0, 0) is before all."""
+
+    epoch: int
+    revision: int
+
+
+@dataclass(slots=True, frozen=True)
+class InSyncRecord:
+    """Immutable; each change makes a new revision."""
+
+    cluster_id: str
+    epoch: int
+    revision: int
+    owner: Incarnation
+    in_sync: frozenset[Incarnation]
+    """The backups; the owner is not among them."""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def version(self) -> RecordVersion:
+        return RecordVersion(self.epoch, self.revision)
+
+    @property
+    def node_ids(self) -> frozenset[str]:
+        """Owner and backups, whatever their incarnation."""
+        return frozenset({self.owner.node_id, *(i.node_id for i in self.in_sync)})
+
+    def included(self, who: Incarnation, name: str) -> InSyncRecord:
+        """With `who` in sync; an older incarnation of the same node leaves at once."""
+        others = {i for i in self.in_sync if i.node_id != who.node_id}
+        return replace(
+            self, revision=self.revision + 1, in_sync=frozenset(others | {who}),
+            names={**self.names, who.node_id: name},
+        )  # fmt: skip
+
+    def excluded(self, who: Incarnation) -> InSyncRecord:
+        return replace(self, revision=self.revision + 1, in_sync=self.in_sync - {who})
+
+    def promoted(self, epoch: int, who: Incarnation, name: str, cluster_id: str) -> InSyncRecord:
+        """The record of a new epoch: the old set less the old owner and less the new one."""
+        heirs = frozenset(i for i in self.in_sync if i.node_id not in (who.node_id, self.owner.node_id))
+        return InSyncRecord(cluster_id, epoch, 1, who, heirs, {**self.names, who.node_id: name})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "epoch": self.epoch,
+            "revision": self.revision,
+            "owner": list(self.owner),
+            "in_sync": sorted(list(i) for i in self.in_sync),
+            "names": dict(self.names),
+        }
+
+
+def first_record(cluster_id: str, epoch: int, owner: Incarnation, name: str) -> InSyncRecord:
+    """The record that a bootstrap makes: one owner, nobody in sync."""
+    return InSyncRecord(cluster_id, epoch, 1, owner, frozenset(), {owner.node_id: name})
+
+
+def next_record(
+    old: InSyncRecord | None, how: str, epoch: int, who: Incarnation, name: str, cluster_id: str
+) -> InSyncRecord:
+    """The record of a promotion. Only an unforced one has heirs."""
+    if old is not None and how == "unforced":
+        return old.promoted(epoch, who, name, cluster_id)
+    return first_record(cluster_id, epoch, who, name)
+
+
+def record_from_json(document: Any) -> InSyncRecord:
+    """Read what `as_json` wrote; LinkError if it is anything else."""
+    try:
+        return InSyncRecord(
+            cluster_id=str(document["cluster_id"]),
+            epoch=int(document["epoch"]),
+            revision=int(document["revision"]),
+            owner=_incarnation(document["owner"]),
+            in_sync=frozenset(_incarnation(i) for i in document["in_sync"]),
+            names={str(k): str(v) for k, v in document.get("names", {}).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LinkError(f"not an in-sync record: {error}") from error
+
+
+def _incarnation(pair: Any) -> Incarnation:
+    node_id, number = pair
+    return Incarnation(str(node_id), int(number))

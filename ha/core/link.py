@@ -1,0 +1,214 @@
+"""The link's wire: methods of extension class 250, and the one ordered stream inside `DATA`.
+
+Pure codec. The stream is frames of u32 length | u8 type | body, cut anywhere into DATA methods. Numbers are
+big endian. Called by Primary, Backup and HaBroker.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker.model.values import Position
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import RecordVersion
+
+VERSION = 1
+"""Of the link protocol. A peer with another major version is refused with a sentence."""
+FRAME_LIMIT = 1 << 30
+"""Largest frame that a decoder waits for, in bytes; more is a broken or hostile peer."""
+
+
+class Method(enum.IntEnum):
+    """Methods of class 250. 10-30 are the link's, 50-51 an operator's."""
+
+    HELLO = 10
+    HELLO_OK = 11
+    HAVE = 12
+    JOIN = 13
+    JOIN_OK = 14
+    DATA = 20
+    ACK = 21
+    HEARTBEAT = 22
+    EXCLUDED = 30
+    MANAGE = 50
+    MANAGE_OK = 51
+
+
+class Frame(enum.IntEnum):
+    """Types of stream frames, primary to backup."""
+
+    BATCH = 1
+    """epoch, n, wall_ms, sent_at, then the batch's encoded records."""
+    DEFINITIONS = 2
+    """epoch, n of the history it belongs after, then encoded records of every replicated object."""
+    QUEUE_BEGIN = 3
+    """Queue uuid, then the ids the primary holds: the backup drops all others."""
+    QUEUE_RUNS = 4
+    """Queue uuid, then encoded EnqueueRun records that the backup lacked."""
+    QUEUE_END = 5
+    """Queue uuid: its snapshot is whole."""
+    GUARD = 6
+    """epoch, n: all snapshots are sent; from after this position on confirms wait for this backup."""
+    RECORD = 7
+    """An in-sync record as JSON; to be fsynced, then acknowledged."""
+
+
+_HEAD = struct.Struct(">IB")
+_BATCH = struct.Struct(">QQQd")
+_POSITION = struct.Struct(">QQ")
+_ACK = struct.Struct(">QQQQdQQQB")
+_TIME = struct.Struct(">d")
+
+
+def frame(kind: Frame, parts: list[bytes]) -> list[bytes]:
+    """One stream frame as parts to be joined by the writer; the payload itself is not copied."""
+    return [_HEAD.pack(sum(map(len, parts)), kind), *parts]
+
+
+def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[bytes]) -> list[bytes]:
+    """O(records), whatever number of messages they carry."""
+    length = _BATCH.size + sum(map(len, payload))
+    return [
+        _HEAD.pack(length, Frame.BATCH) + _BATCH.pack(position.epoch, position.n, wall_ms, sent_at), *payload,
+    ]  # fmt: skip
+
+
+class BatchHead(NamedTuple):
+    position: Position
+    wall_ms: int
+    sent_at: float
+    payload: bytes
+
+
+def parse_batch(body: bytes) -> BatchHead:
+    if len(body) < _BATCH.size:
+        raise LinkError("a batch frame is too short")
+    epoch, n, wall_ms, sent_at = _BATCH.unpack_from(body)
+    return BatchHead(Position(epoch, n), wall_ms, sent_at, body[_BATCH.size :])
+
+
+def position_bytes(position: Position) -> bytes:
+    return _POSITION.pack(position.epoch, position.n)
+
+
+def parse_position(body: bytes) -> tuple[Position, bytes]:
+    """A position and what follows it."""
+    if len(body) < _POSITION.size:
+        raise LinkError("a frame is too short for its position")
+    return Position(*_POSITION.unpack_from(body)), body[_POSITION.size :]
+
+
+def parse_queue(body: bytes) -> tuple[bytes, bytes]:
+    """A queue's uuid and what follows it."""
+    if len(body) < 16:
+        raise LinkError("a frame is too short for its queue")
+    return body[:16], body[16:]
+
+
+@dataclass(slots=True, frozen=True)
+class Ack:
+    """What a backup tells its primary, at most once a tick. All of it cumulative."""
+
+    applied: Position
+    durable: Position
+    echo: float
+    """`sent_at` of the newest frame or heartbeat handled: dates the primary's proof that it is heard."""
+    received: int
+    """Bytes of the link stream handled so far, for the joiner's window."""
+    record: RecordVersion
+    """Newest in-sync record fsynced by the sender."""
+    complete: bool
+    """Everything before GUARD, snapshots included, is applied and on disk."""
+
+    def encode(self) -> bytes:
+        return _ACK.pack(*self.applied, *self.durable, self.echo, self.received, *self.record, self.complete)
+
+
+def parse_ack(payload: bytes) -> Ack:
+    if len(payload) != _ACK.size:
+        raise LinkError(f"an ack of {len(payload)} bytes")
+    ae, an, de, dn, echo, received, epoch, revision, complete = _ACK.unpack(payload)
+    return Ack(
+        Position(ae, an), Position(de, dn), echo, received, RecordVersion(epoch, revision), bool(complete)
+    )
+
+
+def heartbeat(sent_at: float) -> bytes:
+    return _TIME.pack(sent_at)
+
+
+def parse_heartbeat(payload: bytes) -> float:
+    if len(payload) != _TIME.size:
+        raise LinkError("a heartbeat of the wrong size")
+    return float(_TIME.unpack(payload)[0])
+
+
+def to_json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse_json(payload: bytes) -> dict[str, Any]:
+    """An object; LinkError otherwise."""
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise LinkError("a link message is not JSON") from error
+    if not isinstance(document, dict):
+        raise LinkError("a link message is not a JSON object")
+    return document
+
+
+def chunks(parts: list[bytes], room: int) -> Iterator[bytes]:
+    """Cut joined parts into pieces of at most `room` bytes, one per DATA method."""
+    whole = parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(whole) <= room:
+        yield whole
+        return
+    for at in range(0, len(whole), room):
+        yield whole[at : at + room]
+
+
+class StreamDecoder:
+    """Puts DATA pieces together again. One per link; never keeps more than one frame plus one piece."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._needed = _HEAD.size
+        self.received = 0
+        """All bytes of the stream taken so far."""
+
+    def feed(self, data: bytes) -> list[tuple[Frame, bytes]]:
+        """Whole frames, in order. LinkError on an unknown type or an absurd length."""
+        self.received += len(data)
+        self._pieces.append(data)
+        self._held += len(data)
+        if self._held < self._needed:
+            return []
+        buffer = data if len(self._pieces) == 1 else b"".join(self._pieces)
+        frames: list[tuple[Frame, bytes]] = []
+        at, end = 0, len(buffer)
+        self._needed = _HEAD.size
+        while end - at >= _HEAD.size:
+            length, kind = _HEAD.unpack_from(buffer, at)
+            if length > FRAME_LIMIT:
+                raise LinkError(f"a link frame of {length} bytes")
+            if end - at < _HEAD.size + length:
+                self._needed = _HEAD.size + length
+                break
+            try:
+                known = Frame(kind)
+            except ValueError as error:
+                raise LinkError(f"unknown link frame type {kind}") from error
+            body = at + _HEAD.size
+            frames.append((known, buffer[body : body + length]))
+            at = body + length
+        rest = buffer[at:]
+        self._pieces = [rest] if rest else []
+        self._held = len(rest)
+        return frames

@@ -1,0 +1,132 @@
+"""The `manual` authority: one operator, and crashes. Not for partitions: two operators can make two
+primaries.
+
+Each node keeps its own copy of every record it sees. Pure functions of the evidence. Owner: HaBroker.
+"""
+
+from __future__ import annotations
+
+from ha.core.authority import Evidence, PeerAnswer, Verdict
+from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.role import Self_
+
+EPOCH_STEP = 1 << 16
+"""An epoch is counter x 2^16 + the node's number: two nodes never mint the same one."""
+
+
+class ManualAuthority:
+    """See `Authority`."""
+
+    def mint(self, me: Self_, seen: int) -> int:
+        return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
+
+    def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
+        """The rules first, so that a forced promotion that needs no force is recorded as what it is."""
+        verdict = self._judge(evidence)
+        if verdict.granted or not force_lossy:
+            return verdict
+        return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
+
+    def _judge(self, e: Evidence) -> Verdict:
+        for answer in e.answers.values():
+            if answer.serving:
+                return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
+            if answer.number == e.me.number:
+                return _no(
+                    f"{answer.name} has the same node number {e.me.number}: give one a new data directory"
+                )
+        newest = max(
+            (r for r in (e.record, *(a.record for a in e.answers.values())) if r is not None),
+            key=lambda r: r.version,
+            default=None,
+        )
+        if newest is None:
+            return self._bootstrap(e)
+        if e.record is not None and e.record.cluster_id != newest.cluster_id:
+            return _no(f"the newest record is of another cluster, {newest.cluster_id}")
+        if e.me.who in newest.in_sync:
+            return self._in_sync(e, newest)
+        if e.me.who == newest.owner:
+            return self._former_owner(e, newest)
+        return self._cold(e, newest)
+
+    def _bootstrap(self, e: Evidence) -> Verdict:
+        """Nobody was ever primary."""
+        if e.unanswered:
+            return _no(
+                f"nothing is known of {', '.join(e.unanswered)}, which does not answer and may hold data"
+            )
+        for answer in e.answers.values():
+            if answer.position.epoch or answer.epoch:
+                return _no(
+                    f"{answer.name} holds data and this node was never its backup; promote {answer.name}"
+                )
+        return Verdict(
+            True, "no broker of the pair has ever been primary, and all of them answer", "bootstrap"
+        )
+
+    def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """This very process is named in the record."""
+        owner = newest.names.get(newest.owner.node_id, newest.owner.node_id[:8])
+        end = e.link_end
+        if e.linked:
+            return _no(f"the link to the primary {owner} is up; demote it first")
+        if end is not None and end.excluded:
+            return _no(f"{end.primary} has excluded this node from the record")
+        if end is not None and end.clean and end.closed_at - end.last_ack < e.ack_timeout:
+            return Verdict(
+                True, f"in the record, and the link to {end.primary} closed while it was fresh", "unforced"
+            )
+        if newest.owner.node_id in e.answers:
+            return Verdict(
+                True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
+            )
+        if end is None or not end.clean:
+            return _no(f"the link to {owner} went silent instead of closing, so that it may still serve")
+        return _no(
+            f"the last acknowledgement to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
+        )
+
+    def _former_owner(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """This very process was the primary, and stepped down: it has all, unless another took over."""
+        missing = [
+            newest.names.get(i.node_id, i.node_id[:8]) for i in newest.in_sync if i.node_id not in e.answers
+        ]
+        if missing:
+            return _no(f"{', '.join(sorted(missing))} could have been promoted since, and does not answer")
+        return Verdict(True, "this node was the last primary, and nobody has taken over since", "unforced")
+
+    def _cold(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """This process was started after the record was written."""
+        if e.me.node_id not in newest.node_ids:
+            return _no(
+                f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages"
+            )
+        missing = sorted(newest.node_ids - {e.me.node_id} - e.answers.keys())
+        if missing:
+            names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
+            return _no(
+                f"{names} of the record of epoch {newest.epoch} does not answer and may hold more; start it"
+            )
+        members = [e.answers[i] for i in newest.node_ids if i != e.me.node_id]
+        for answer in members:
+            if _alive(answer, newest):
+                return _no(f"{answer.name} runs on since the record was written; promote {answer.name}")
+        if e.incomplete:
+            return _no("this node's copy is incomplete: it was stopped while catching up")
+        for answer in members:
+            if answer.position > e.position and not answer.incomplete:
+                return _no(
+                    f"{answer.name} has a later copy ({tuple(answer.position)} to {tuple(e.position)}); "
+                    f"promote {answer.name}"
+                )
+        return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
+
+
+def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
+    who = Incarnation(answer.node_id, answer.incarnation)
+    return who in record.in_sync or who == record.owner
+
+
+def _no(reason: str) -> Verdict:
+    return Verdict(False, reason)

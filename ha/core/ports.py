@@ -1,0 +1,94 @@
+"""What the core asks of the broker's model, in both roles. Implemented by the adapter; synchronous, no I/O
+waits.
+
+`PrimaryModel` reads from a virtual host that serves, `ReplicaModel` writes to one that follows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from broker.model.records import Entry
+from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.values import Position
+from ha.core.in_sync_record import InSyncRecord
+
+IdsByEpoch = dict[int, ReplicationIdSet]
+"""Ids of one queue: a set of sequences per epoch, no empty sets."""
+
+
+class Cut(NamedTuple):
+    """One queue at one instant."""
+
+    ids: IdsByEpoch
+    entries: list[Entry]
+    """Sorted by (epoch, sequence)."""
+    last: dict[int, int]
+    """Per epoch the highest sequence that this node's history ever had in this queue."""
+
+
+class PrimaryModel(Protocol):
+    """Asked between ticks, right after the history was flushed: what it shows is what `position` says."""
+
+    def position(self) -> Position:
+        """Of the last batch flushed; (epoch, 0) before the first."""
+
+    def definitions(self) -> list[bytes]:
+        """Encoded records of all replicated objects, in an order that applies."""
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Uuid and next sequence of every replicated queue."""
+
+    def cut(self, queue: bytes) -> Cut | None:
+        """What the queue holds now; None if the queue is gone."""
+
+    def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
+        """Entries of one queue as encoded EnqueueRun records."""
+
+
+class QueueBegun(NamedTuple):
+    """What the comparison with the primary gave."""
+
+    name: str
+    dropped: int
+    quarantined: int
+    held: IdsByEpoch
+    """Ids still here."""
+
+
+class ReplicaModel(Protocol):
+    """Every change is also handed to the store; `mark` and `synced` tell when it is on disk."""
+
+    def held(self) -> dict[bytes, IdsByEpoch]:
+        """Replicated queues and the ids this node has."""
+
+    def save_incomplete(self, record: InSyncRecord) -> None:
+        """Durable on return, before the first drop: this copy is being changed and may lack some."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """History of this epoch follows."""
+
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> None: ...
+
+    def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
+        """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""
+
+    def begin_queue(self, queue: bytes, ids: IdsByEpoch, last: dict[int, int]) -> QueueBegun:
+        """Drop what is not in `ids`; expect a snapshot. What is beyond `last` was never in the primary's
+        history: it is exported, durably, before it is dropped.
+        """
+
+    def add_runs(self, queue: bytes, payload: bytes) -> None: ...
+
+    def end_queue(self, queue: bytes) -> None: ...
+
+    def mark(self) -> int:
+        """A point after everything handed over so far."""
+
+    @property
+    def synced(self) -> int:
+        """Highest mark up to which all is on disk."""
+
+    @property
+    def durable(self) -> Position:
+        """Highest batch that is on disk with all before it."""

@@ -1,0 +1,105 @@
+"""QueueSnapshot: the ids that a node holds of a queue, as ranges by epoch; its wire form, and set
+arithmetic on it.
+
+Called by Backup (what it has), ReplicatingSubscription (what to send) and QueueReplicator (what to keep).
+After Qpid's class of this name; with epochs, so that one id never names two messages.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from broker.model.replication_id_set import ReplicationIdSet
+from ha.core.errors import LinkError
+from ha.core.ports import IdsByEpoch
+
+_COUNT = struct.Struct(">I")
+_EPOCH = struct.Struct(">QI")
+_RANGE = struct.Struct(">QQ")
+
+
+def encode_ids(ids: IdsByEpoch) -> bytes:
+    parts = [_COUNT.pack(len(ids))]
+    for epoch in sorted(ids):
+        ranges = list(ids[epoch].ranges())
+        parts.append(_EPOCH.pack(epoch, len(ranges)))
+        parts += [_RANGE.pack(first, last) for first, last in ranges]
+    return b"".join(parts)
+
+
+def decode_ids(body: bytes, at: int = 0) -> tuple[IdsByEpoch, int]:
+    """Ids and the offset behind them. LinkError if cut short or not ascending."""
+    ids: IdsByEpoch = {}
+    try:
+        (epochs,) = _COUNT.unpack_from(body, at)
+        at += _COUNT.size
+        for _ in range(epochs):
+            epoch, count = _EPOCH.unpack_from(body, at)
+            at += _EPOCH.size
+            end = at + count * _RANGE.size
+            if end > len(body):
+                raise LinkError("ids are cut short")
+            ids[epoch] = ReplicationIdSet.from_ranges(list(_RANGE.iter_unpack(body[at:end])))
+            at = end
+    except (struct.error, ValueError) as error:
+        raise LinkError(f"ids that cannot be read: {error}") from error
+    return ids, at
+
+
+def minus(left: IdsByEpoch, right: IdsByEpoch) -> IdsByEpoch:
+    """What `left` has and `right` has not."""
+    out: IdsByEpoch = {}
+    for epoch, ids in left.items():
+        other = right.get(epoch)
+        rest = ids if other is None else ids.difference(other)
+        if len(rest):
+            out[epoch] = rest
+    return out
+
+
+def total(ids: IdsByEpoch) -> int:
+    return sum(len(s) for s in ids.values())
+
+
+def encode_have(held: dict[bytes, IdsByEpoch], room: int) -> list[bytes]:
+    """Payloads for HAVE, each at most about `room` bytes unless one queue alone needs more."""
+    payloads: list[bytes] = []
+    parts: list[bytes] = []
+    size = 0
+    for queue, ids in held.items():
+        piece = queue + encode_ids(ids)
+        if parts and size + len(piece) > room:
+            payloads.append(b"".join(parts))
+            parts, size = [], 0
+        parts.append(piece)
+        size += len(piece)
+    if parts:
+        payloads.append(b"".join(parts))
+    return payloads
+
+
+def decode_have(body: bytes) -> dict[bytes, IdsByEpoch]:
+    held: dict[bytes, IdsByEpoch] = {}
+    at = 0
+    while at < len(body):
+        queue = body[at : at + 16]
+        if len(queue) < 16:
+            raise LinkError("a queue of a have message is cut short")
+        held[queue], at = decode_ids(body, at + 16)
+    return held
+
+
+def encode_last(last: dict[int, int]) -> bytes:
+    """Highest sequence per epoch."""
+    return _COUNT.pack(len(last)) + b"".join(_RANGE.pack(epoch, last[epoch]) for epoch in sorted(last))
+
+
+def decode_last(body: bytes, at: int) -> dict[int, int]:
+    try:
+        (count,) = _COUNT.unpack_from(body, at)
+        pairs = body[at + _COUNT.size :]
+        if len(pairs) != count * _RANGE.size:
+            raise LinkError("last sequences of the wrong size")
+        return dict(_RANGE.iter_unpack(pairs))
+    except struct.error as error:
+        raise LinkError(f"last sequences that cannot be read: {error}") from error

@@ -1,0 +1,108 @@
+"""RemoteBackup: one backup as its primary sees it, from its join to its loss.
+
+Owner: Primary. Makes calls on its QueueGuard and its ReplicatingSubscriptions, but not the other way. Phases:
+
+    EXPECTED   named by the record after a promotion, not here yet: everything is held for it
+    WAITING    has asked to join; begins right after the next flush
+    CATCHING   definitions sent, snapshots on their way, live batches too
+    GUARDED    all snapshots sent, its lag is short: confirms wait for it from now on
+    COMMITTED  the record that includes it is durable here and sent; becomes IN_SYNC when it has fsynced it
+    IN_SYNC    counts
+    LOST       its link closed; still in the record, everything is held until it is excluded
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+from broker.model.values import ORIGIN, Position
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import Incarnation
+from ha.core.link import Ack
+from ha.core.ports import IdsByEpoch
+from ha.core.queue_guard import QueueGuard
+from ha.core.replicating_subscription import ReplicatingSubscription
+
+
+class Phase(enum.Enum):
+    EXPECTED = "expected"
+    WAITING = "waiting"
+    CATCHING = "catching"
+    GUARDED = "guarded"
+    COMMITTED = "committed"
+    IN_SYNC = "in-sync"
+    LOST = "lost"
+
+
+class RemoteBackup:
+    """State only; Primary decides."""
+
+    def __init__(self, who: Incarnation, name: str, peer: int | None, now: float) -> None:
+        self.who = who
+        self.name = name
+        self.peer = peer
+        """Its connection; None while only expected."""
+        self.phase = Phase.EXPECTED if peer is None else Phase.WAITING
+        self.expected = peer is None
+        """Named by the record of the promotion: confirms wait for it while it catches up."""
+        self.since = now
+        self.guard: QueueGuard | None = None
+        self.has: dict[bytes, IdsByEpoch] = {}
+        self.queue: deque[ReplicatingSubscription] = deque()
+        self.sent = ORIGIN
+        self.acked = ORIGIN
+        self.acked_durable = ORIGIN
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.last_ack = now
+        self.complete = False
+        self.guarded_at = now
+        self._unacked: deque[tuple[Position, float]] = deque()
+
+    @property
+    def live(self) -> bool:
+        """Whether batches go to it."""
+        return self.phase not in (Phase.EXPECTED, Phase.WAITING, Phase.LOST)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the record may name it: its loss needs an exclusion."""
+        return self.expected or self.phase in (Phase.COMMITTED, Phase.IN_SYNC, Phase.LOST)
+
+    @property
+    def in_flight(self) -> int:
+        """Link bytes sent and not yet handled there."""
+        return self.bytes_sent - self.bytes_received
+
+    @property
+    def lag(self) -> int:
+        """Batches sent and not yet applied."""
+        return self.sent.n - self.acked.n if self.acked.epoch == self.sent.epoch else self.sent.n
+
+    def sending(self, position: Position, now: float) -> None:
+        """A batch goes out; it is overdue when not durable there in time."""
+        self.sent = position
+        self._unacked.append((position, now))
+
+    def acknowledged(self, ack: Ack, now: float) -> None:
+        """Take an ack. LinkError if it claims what was never sent, or goes back."""
+        if ack.received > self.bytes_sent or ack.received < self.bytes_received:
+            raise LinkError(f"acknowledged {ack.received} bytes of {self.bytes_sent}")
+        if ack.applied.epoch == self.sent.epoch:
+            if ack.applied > self.sent:
+                raise LinkError(f"acknowledged {ack.applied}, but {self.sent} is the last sent")
+            self.acked = max(self.acked, ack.applied)
+            self.acked_durable = max(self.acked_durable, min(ack.durable, ack.applied))
+            while self._unacked and self._unacked[0][0] <= self.acked_durable:
+                self._unacked.popleft()
+        self.bytes_received = ack.received
+        self.last_ack = now
+        self.complete = self.complete or ack.complete
+        guard, counts = self.guard, self.complete or not self.expected
+        if guard is not None and counts and self.acked.epoch == guard.free.epoch:
+            guard.release(self.acked, self.acked_durable, self.sent)
+
+    def silent_since(self) -> float:
+        """Since when it owes an answer: its last ack, or the oldest batch it has not made durable."""
+        return min(self.last_ack, self._unacked[0][1]) if self._unacked else self.last_ack

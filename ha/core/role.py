@@ -1,0 +1,68 @@
+"""Role: what HaBroker holds, a Primary or a Backup; and the context that both share.
+
+Owner: HaBroker. A role appends to `context.effects` and calls the model through its port; it never calls
+HaBroker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ha.core.effects import Effect, Log, Note
+from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.membership import Membership
+from ha.core.tuning import Tuning
+
+
+@dataclass(slots=True, frozen=True)
+class Self_:
+    """Who this node is. `number` (1..65535) goes into the epochs it mints and must differ within a pair."""
+
+    node_id: str
+    name: str
+    incarnation: int
+    number: int
+    version: str = ""
+
+    @property
+    def who(self) -> Incarnation:
+        return Incarnation(self.node_id, self.incarnation)
+
+
+@dataclass(slots=True)
+class Context:
+    """What HaBroker and its role both work on."""
+
+    me: Self_
+    tuning: Tuning
+    membership: Membership
+    record: InSyncRecord | None
+    incomplete: bool = False
+    """This node's copy was being changed when it last stopped, or is now: not all of it may be there."""
+    effects: list[Effect] = field(default_factory=list)
+
+    def do(self, *effects: Effect) -> None:
+        self.effects += effects
+
+    def log(self, sentence: str) -> None:
+        self.effects.append(Log(sentence))
+
+    def note(self, kind: str, **fields: Any) -> None:
+        self.effects.append(Note(kind, fields))
+
+
+class Role(Protocol):
+    """What HaBroker may ask of either."""
+
+    def peer_lost(self, peer: int, clean: bool, now: float) -> None: ...
+
+    def end_tick(self, now: float) -> None:
+        """After the history of the tick was flushed, or the link's frames applied."""
+
+    def timers(self, now: float) -> None: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def reason(self) -> str:
+        """One sentence on how things stand."""

@@ -1,0 +1,78 @@
+"""StatusCheck: asks every other broker how it stands, and says when enough is known to judge a promotion.
+
+Owner: HaBroker, one per promotion that is asked for. A peer counts as asked when it has answered since, or
+when it could not be reached since; after `deadline` those that did neither count as unanswered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.model.values import Position
+from ha.core.authority import Evidence, PeerAnswer
+from ha.core.backup import Backup
+from ha.core.role import Context
+
+
+@dataclass(slots=True)
+class PeerAddress:
+    """One configured address, and what is known of who is there."""
+
+    address: str
+    peer: int | None = None
+    node_id: str | None = None
+    is_self: bool = False
+    answered_at: float = float("-inf")
+    failed_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class StatusCheck:
+    """A promotion that waits for answers."""
+
+    token: int
+    force_lossy: bool
+    new_cluster_id: str
+    asked_at: float
+    deadline: float
+    book: dict[str, PeerAddress] = field(default_factory=dict)
+
+    def done(self, now: float) -> bool:
+        return now >= self.deadline or all(
+            a.is_self or a.answered_at >= self.asked_at or (a.failed_at >= self.asked_at and a.peer is None)
+            for a in self.book.values()
+        )
+
+    def answered(self) -> set[str]:
+        """Node ids that answered since."""
+        return {
+            a.node_id for a in self.book.values()
+            if a.node_id is not None and a.answered_at >= self.asked_at and not a.is_self
+        }  # fmt: skip
+
+    def unanswered(self) -> list[str]:
+        """Addresses of other brokers that did not."""
+        return [a.address for a in self.book.values() if not a.is_self and a.answered_at < self.asked_at]
+
+
+def evidence_of(
+    context: Context,
+    backup: Backup | None,
+    position: Position,
+    answers: Mapping[str, PeerAnswer],
+    unanswered: Sequence[str],
+) -> Evidence:
+    """What a promotion of this node is judged by."""
+    return Evidence(
+        me=context.me,
+        status=context.membership.status,
+        record=context.record,
+        incomplete=context.incomplete,
+        position=position,
+        linked=backup is not None and backup.linked,
+        link_end=backup.link_end if backup is not None else None,
+        answers=answers,
+        unanswered=unanswered,
+        ack_timeout=context.tuning.ack_timeout,
+    )

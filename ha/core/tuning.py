@@ -1,0 +1,26 @@
+"""The numbers that the core goes by: a plain value, filled by the adapter from its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Tuning:
+    """Times in seconds, sizes in bytes."""
+
+    block_on_loss: bool = False
+    min_backups: int = 0
+    ack_timeout: float = 2.0
+    backup_timeout: float = 5.0
+    heartbeat: float = 2.0 / 3
+    snapshot_chunk: int = 1 << 18
+    """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
+    joiner_window: int = 4 << 20
+    """Link bytes sent to a joiner and not yet acknowledged, above which no more snapshot is sent."""
+    short_lag: int = 1 << 20
+    """A joiner with fewer unacknowledged bytes than this may be guarded: confirms begin to wait for it."""
+    joiner_max: int = 256 << 20
+    """A joiner with more unacknowledged bytes than this is dropped: it cannot keep up; it may try again."""
+    peer_patience: float = 0.5
+    """How long a promotion waits for the answer of a peer."""

@@ -1,0 +1,265 @@
+"""Are the ledgers whole? Judges, on the driver, the few events that say who wrote and how each writer ended.
+
+Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, it never reads as "no loss".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from spark.contents import Inventory, Process
+
+
+class Event(Protocol):
+    """A row of EVENT_SCHEMA, as collected."""
+
+    def __getitem__(self, name: str) -> object: ...
+
+
+def _int(event: Event, name: str) -> int:
+    value = event[name]
+    return value if isinstance(value, int) else 0
+
+
+def _str(event: Event, name: str) -> str:
+    value = event[name]
+    return value if isinstance(value, str) else ""
+
+
+@dataclass(slots=True)
+class Writer:
+    """One process life of a writer, by its ledger. Times in microseconds since 1970, by its own clock."""
+
+    name: str
+    incarnation: int
+    role: str = ""
+    cluster: str = ""
+    first_us: int = 0
+    last_us: int = 0
+    view: int = 0
+    records: dict[str, int] = field(default_factory=dict)
+    views: dict[int, tuple[int, int]] = field(default_factory=dict)
+    chains: list[tuple[int, int]] = field(default_factory=list)
+    sealed: bool = False
+    end: str = "unknown"
+    """sealed | crashed (and somebody says so) | unknown."""
+    ended_by: str = ""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    repeats: list[tuple[int, int]] = field(default_factory=list)
+    torn: int = 0
+    """Lines of it that are no record."""
+
+    @property
+    def process(self) -> Process:
+        return self.name, self.incarnation
+
+
+@dataclass(slots=True, frozen=True)
+class Promotion:
+    epoch: int
+    node: str
+    incarnation: int
+    previous: str
+    reason: str
+    ts_us: int
+
+
+@dataclass(slots=True, frozen=True)
+class SyncChange:
+    view: int
+    node: str
+    incarnation: int
+    wseq: int
+    peer: str
+    reason: str
+    names: tuple[str, ...]
+    ts_us: int
+
+
+@dataclass(slots=True)
+class Books:
+    """What is known of the ledgers themselves; `missing` is a sentence for each thing that is not there."""
+
+    writers: dict[Process, Writer] = field(default_factory=dict)
+    promotions: list[Promotion] = field(default_factory=list)
+    changes: list[SyncChange] = field(default_factory=list)
+    queue_names: dict[str, str] = field(default_factory=dict)
+    clusters: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    broken: bool = False
+    """A broker's or a consumer's records are missing: what is not in the books may still have happened."""
+    repeated: bool = False
+    """Some records are in the books twice: a duplicate may be one of the books only."""
+    unreadable: int = 0
+    two_owners: list[int] = field(default_factory=list)
+    """Epochs that more than one node opened."""
+
+    def role_of(self, name: str) -> str:
+        return next((w.role for w in self.writers.values() if w.name == name and w.role), "")
+
+    def inventory(self) -> Inventory:
+        """Whose `present` records say what is in the queues at the end."""
+        brokers = [w for w in self.writers.values() if w.role == "broker"]
+        if self.promotions:
+            last = max(self.promotions, key=lambda p: p.epoch)
+            owner = self.writers[last.node, last.incarnation]
+            if owner.sealed:
+                return Inventory(complete=True, processes=(owner.process,), owner=owner.process)
+            copies = tuple(w.process for w in brokers if w.view == last.epoch)
+            return Inventory(complete=False, processes=copies, owner=None)
+        view = max((w.view for w in brokers), default=0)
+        current = [w for w in brokers if w.view == view]
+        complete = bool(current) and all(w.sealed for w in current)
+        return Inventory(complete=complete, processes=tuple(w.process for w in current), owner=None)
+
+
+def keep_books(events: Iterable[Event]) -> Books:
+    """From the events of STATE_KINDS to the whole picture."""
+    books = Books()
+    torn: list[Event] = []
+    for event in events:
+        _enter(books, event, torn)
+    for writer in books.writers.values():
+        _check_chain(writer)
+    _name_ends(books)
+    _place_torn(books, torn)
+    _judge(books)
+    return books
+
+
+def _enter(books: Books, event: Event, torn: list[Event]) -> None:
+    kind = event["kind"]
+    if kind == "version":
+        books.missing.append(
+            f"{_int(event, 'n')} records have schema version {event['name']}; this job reads version 1"
+        )
+        return
+    if kind == "malformed":
+        torn.append(event)
+        return
+    key = (_str(event, "writer"), _int(event, "incarnation"))
+    writer = books.writers.setdefault(key, Writer(*key))
+    match kind:
+        case "chain":
+            writer.chains.append((_int(event, "first"), _int(event, "last")))
+        case "span":
+            _enter_span(writer, event)
+        case "open":
+            writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
+            if writer.cluster:
+                books.clusters.add(writer.cluster)
+        case "seal":
+            writer.sealed = True
+        case "definition":
+            books.queue_names[_str(event, "queue")] = _str(event, "name")
+        case "promote":
+            previous, reason = _str(event, "peer"), _str(event, "reason")
+            promotion = Promotion(_int(event, "view"), *key, previous, reason, _int(event, "ts_us"))
+            books.promotions.append(promotion)
+        case "insync":
+            names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
+            change = SyncChange(
+                _int(event, "view"), *key, _int(event, "wseq"), _str(event, "peer"), _str(event, "reason"),
+                names, _int(event, "ts_us"),
+            )  # fmt: skip
+            books.changes.append(change)
+
+
+def _enter_span(writer: Writer, event: Event) -> None:
+    begin, end, view, kind = (
+        _int(event, "ts_us"), _int(event, "ts_last_us"), _int(event, "view"), _str(event, "name")
+    )  # fmt: skip
+    writer.first_us = min(writer.first_us or begin, begin)
+    writer.last_us = max(writer.last_us, end)
+    writer.view = max(writer.view, view)
+    writer.records[kind] = writer.records.get(kind, 0) + _int(event, "n")
+    old = writer.views.get(view, (begin, end))
+    writer.views[view] = (min(old[0], begin), max(old[1], end))
+
+
+def _check_chain(writer: Writer) -> None:
+    """Holes in, and repetitions of, the writer's own count of its records. The first number is 0."""
+    expected = 0
+    for first, last in sorted(writer.chains):
+        if first > expected:
+            writer.gaps.append((expected, first - 1))
+        elif first < expected:
+            writer.repeats.append((first, min(last, expected - 1)))
+        expected = max(expected, last + 1)
+
+
+def _name_ends(books: Books) -> None:
+    """Sealed, or crashed as somebody else's record tells, or unknown."""
+    latest: dict[str, int] = {}
+    for name, incarnation in books.writers:
+        latest[name] = max(incarnation, latest.get(name, incarnation))
+    last_word: dict[tuple[str, str, int], SyncChange] = {}
+    for change in sorted(books.changes, key=lambda c: c.wseq):
+        last_word[change.peer, change.node, change.incarnation] = change
+    for writer in books.writers.values():
+        if writer.sealed:
+            writer.end = "sealed"
+            continue
+        if writer.incarnation < latest[writer.name]:
+            writer.end, writer.ended_by = "crashed", f"{writer.name} started again"
+        for promotion in books.promotions:
+            named = promotion.previous == writer.name and promotion.node != writer.name
+            if named and promotion.epoch > writer.view:
+                writer.end, writer.ended_by = "crashed", f"{promotion.node} was promoted in its place"
+        for (peer, node, _), change in last_word.items():
+            if peer == writer.name != node and change.reason == "excluded" and change.view >= writer.view:
+                writer.end, writer.ended_by = "crashed", f"{node} excluded it"
+
+
+def _place_torn(books: Books, torn: list[Event]) -> None:
+    """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
+    books.unreadable = len(torn)
+    by_file: dict[str, list[Event]] = defaultdict(list)
+    for event in torn:
+        by_file[_str(event, "name").rsplit("/", 1)[-1] or "?"].append(event)
+    crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
+    for file, lines in sorted(by_file.items()):
+        owners = [w for w in crashed if file.startswith(w.name)] or crashed
+        if len(lines) == 1 and owners and not any(w.torn for w in owners):
+            owners[0].torn = 1
+        else:
+            books.missing.append(f"{len(lines)} lines of {file} are no records ({_str(lines[0], 'reason')})")
+            books.broken = True
+
+
+def _judge(books: Books) -> None:
+    say = books.missing.append
+    for w in sorted(books.writers.values(), key=lambda w: w.process):
+        called = f"the ledger of {w.name} (incarnation {w.incarnation})"
+        if w.gaps:
+            holes = ", ".join(f"{a}..{b}" if a != b else f"{a}" for a, b in w.gaps[:5])
+            say(f"{called} lacks records {holes}{' and more' if len(w.gaps) > 5 else ''}")
+            books.broken |= w.role != "producer"
+        if w.repeats:
+            again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
+            say(f"{called} numbers records {again} twice")
+            books.repeated = True
+        if w.end == "unknown":
+            say(f"{called} has no end, and nobody says that it crashed")
+            books.broken |= w.role != "producer"
+    if len(books.clusters) > 1:
+        say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")
+    roles = {w.role for w in books.writers.values()}
+    if "broker" not in roles:
+        say("there is no ledger of a broker")
+        books.broken = True
+    if "producer" not in roles:
+        say("there is no ledger of a producer, so what was confirmed is not known")
+    present = {w.name for w in books.writers.values()}
+    mentioned = {p.previous for p in books.promotions}
+    mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
+    for name in sorted(mentioned - present - {""}):
+        say(f"the books mention broker {name}, whose ledger is not here")
+        books.broken = True
+    owners: dict[int, set[str]] = defaultdict(set)
+    for promotion in books.promotions:
+        owners[promotion.epoch].add(promotion.node)
+    books.two_owners = sorted(epoch for epoch, nodes in owners.items() if len(nodes) > 1)

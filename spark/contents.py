@@ -1,0 +1,139 @@
+"""What became of every id: one sweep over (queue, epoch) counts, for each segment of ids, who says what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.ranges import islands, size, sweep
+
+ID_MEASURES = (
+    "enqueued", "copied", "confirmed", "dequeued", "acked", "fresh", "flagged", "present", "quarantined",
+    "held", "late", "early",
+)  # fmt: skip
+
+Process = tuple[str, int]
+"""A writer and its incarnation."""
+
+
+@dataclass(slots=True, frozen=True)
+class Inventory:
+    """Whose word counts for what is in the queues at the end.
+
+    `complete`: the last owner ended cleanly, so that an id it does not list is not there; otherwise an id
+    without a fate is unknown, not lost. `processes`: whose `present` records count. `owner`: the process that
+    served last, if known: what it once held it must account for.
+    """
+
+    complete: bool
+    processes: tuple[Process, ...]
+    owner: Process | None
+
+
+def _by(processes: Sequence[Process]) -> Column:
+    out = F.lit(False)
+    for writer, incarnation in processes:
+        out = out | ((F.col("writer") == writer) & (F.col("incarnation") == incarnation))
+    return out
+
+
+def id_segments(
+    events: DataFrame, confirmed: DataFrame, late: DataFrame, early: DataFrame, inventory: Inventory
+) -> DataFrame:
+    """queue, epoch, first..last and ID_MEASURES: how many records of each sort cover the segment.
+
+    enqueued (by primaries), copied (by backups), confirmed (to the publisher), dequeued (with a reason, by
+    anyone), acked (says a consumer), fresh and flagged (received without and with `redelivered`), present (in
+    the final inventory), quarantined, held (once in the last owner's queue), late and early (see `order` and
+    `replication`).
+    """
+    kind, reason = F.col("kind"), F.coalesce("reason", F.lit(""))
+    put = kind.isin("enqueue", "backup_enqueue")
+    marks = {
+        "enqueued": kind == "enqueue",
+        "copied": kind == "backup_enqueue",
+        "dequeued": kind.isin("dequeue", "backup_dequeue") & (reason != ""),
+        "acked": kind == "acked",
+        "fresh": (kind == "received") & (reason != "redelivered"),
+        "flagged": (kind == "received") & (reason == "redelivered"),
+        "present": (kind == "present") & _by(inventory.processes),
+        "quarantined": kind == "quarantine",
+        "held": put & _by([inventory.owner] if inventory.owner else []),
+    }
+    kinds = ("dequeue", "backup_dequeue", "acked", "received", "present", "quarantine")
+    rows = events.where(put | kind.isin(*kinds)).where("queue is not null and epoch is not null")
+    deltas = _measured(rows, {name: F.when(mark, 1).otherwise(0) for name, mark in marks.items()})
+    for extra, name in ((confirmed, "confirmed"), (late, "late"), (early, "early")):
+        deltas = deltas.unionByName(_measured(extra, {name: F.lit(1)}))
+    return sweep(deltas, ["queue", "epoch"], ID_MEASURES)
+
+
+def _measured(rows: DataFrame, values: dict[str, Column]) -> DataFrame:
+    return rows.select(
+        "queue", "epoch", "first", "last", *(values.get(name, F.lit(0)).alias(name) for name in ID_MEASURES)
+    )
+
+
+SEEN = "enqueued + copied > 0"
+RECEIVED = "fresh + flagged > 0"
+FATE = "dequeued + acked + present > 0"
+LABELS = {
+    "lost": f"confirmed > 0 and not ({FATE})",
+    "unaccounted": f"confirmed = 0 and held > 0 and quarantined = 0 and not ({FATE})",
+    "never-published": f"{RECEIVED} and not ({SEEN})",
+    "duplicate-redelivered": "fresh <= 1 and fresh + flagged > 1",
+    "duplicate-illegal": "fresh > 1",
+    "reordered": "late > 0 and fresh = 1",
+    "early": "early > 0",
+}
+"""What a segment is called, by its counts. An unflagged second delivery is a duplicate, not also late."""
+
+
+def id_findings(segments: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA by queue and epoch: the labels of LABELS.
+
+    `note` says where else an id was seen (quarantined, received), or that it lies `beyond` all that any
+    broker's ledger enqueued in this queue and epoch.
+    """
+    labels = F.array_compact(F.array(*(F.when(F.expr(test), name) for name, test in LABELS.items())))
+    end = F.max(F.when(F.expr(SEEN), F.col("last"))).over(Window.partitionBy("queue", "epoch"))
+    beyond = F.expr(f"{RECEIVED} and not ({SEEN})") & (end.isNull() | (F.col("first") > end))
+    seen = F.when(F.col("quarantined") > 0, "quarantined").when(beyond, "beyond")
+    note = seen.when(F.expr(RECEIVED), "received").alias("note")
+    found = segments.select("queue", "epoch", "first", "last", F.explode(labels).alias("label"), note)
+    noted = F.when(F.col("label").isin("lost", "unaccounted", "never-published"), F.col("note"))
+    return islands(found.withColumn("note", noted), ["label", "queue", "epoch", "note"])
+
+
+def id_totals(segments: DataFrame) -> DataFrame:
+    """For each queue and epoch, numbers of ids: enqueued (by anyone), confirmed, received, deliveries (with
+    repetitions), dequeued (by brokers), acked (by consumers), present, quarantined, unconfirmed (without a
+    fate: what a failover took with it, and its publisher knows)."""
+    tests = {
+        "enqueued": SEEN,
+        "confirmed": "confirmed > 0",
+        "received": RECEIVED,
+        "dequeued": "dequeued > 0",
+        "acked": "acked > 0",
+        "present": "present > 0",
+        "quarantined": "quarantined > 0",
+        "unconfirmed": f"{SEEN} and confirmed = 0 and not ({FATE})",
+    }
+    counts = [F.sum(F.when(F.expr(test), size()).otherwise(0)).alias(name) for name, test in tests.items()]
+    deliveries = F.sum(size() * (F.col("fresh") + F.col("flagged"))).alias("deliveries")
+    return segments.groupBy("queue", "epoch").agg(*counts, deliveries)
+
+
+def quiesce_findings(events: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA: copy-differs = at a quiesce point, not every node that recorded it held the id."""
+    points = events.where("kind = 'quiesce'")
+    nodes = points.groupBy("name").agg(F.countDistinct("writer").alias("nodes"))
+    held = points.where("first <= last").withColumn("held", F.lit(1))
+    counted = sweep(held, ["name", "queue", "epoch"], ["held"]).join(F.broadcast(nodes), "name")
+    found = counted.where("held != nodes").select(
+        F.lit("copy-differs").alias("label"), "queue", "epoch", "first", "last", "name"
+    )
+    return islands(found.withColumnRenamed("name", "note"), ["label", "queue", "epoch", "note"])

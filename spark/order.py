@@ -1,0 +1,41 @@
+"""Order: what consumers saw, and what primaries enqueued, follows the order of publishing (invariant 21)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.ranges import size
+
+
+def _reach_before(partition: list[str], order: list[str], column: str) -> Column:
+    """The highest value of `column` in the rows before this one."""
+    along = Window.partitionBy(*partition).orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
+    return F.max(column).over(along)
+
+
+def late_receipts(events: DataFrame) -> DataFrame:
+    """queue, epoch, first..last received behind a later id by one consumer process, not as a redelivery."""
+    fresh = events.where((F.col("kind") == "received") & (F.coalesce("reason", F.lit("")) != "redelivered"))
+    reach = _reach_before(["writer", "incarnation", "queue", "epoch"], ["wseq"], "last")
+    behind = fresh.withColumn("_reach", reach).where(F.col("first") <= F.col("_reach"))
+    return behind.select("queue", "epoch", "first", F.least("last", "_reach").alias("last"))
+
+
+def enqueue_findings(events: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA by queue and epoch, from primaries alone:
+
+    * reordered-enqueue: a later id in the queue for an earlier publish of the same session;
+    * enqueued-twice: one publish that has two ids in one queue.
+    """
+    last_tag = F.col("pfirst") + size() - 1
+    runs = events.where(
+        (F.col("kind") == "enqueue") & F.col("prod").isNotNull() & F.col("pfirst").isNotNull()
+    ).withColumn("plast", last_tag)  # fmt: skip
+    by_id = _reach_before(["writer", "queue", "epoch", "prod"], ["first"], "plast")
+    by_tag = _reach_before(["queue", "prod"], ["pfirst", "epoch", "first"], "plast")
+    judged = runs.withColumn("_by_id", by_id).withColumn("_by_tag", by_tag)
+    twice = F.col("pfirst") <= F.col("_by_tag")
+    label = F.when(twice, "enqueued-twice").when(F.col("pfirst") <= F.col("_by_id"), "reordered-enqueue")
+    found = judged.select(label.alias("label"), "queue", "epoch", "prod", "first", "last")
+    return found.where("label is not null")

@@ -1,0 +1,171 @@
+"""What producers did: publish tags, what became of them, and the logical messages behind them.
+
+A publish is named three times: by its tag in a session (`prod`), by the producer's own logical number, which
+a resend keeps, and by the replication id that the primary gave it in each queue. The first two are joined
+here through `sent` records, the first and the third through `enqueue` records.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.ranges import islands, overlap, size, sweep
+
+TAG_MEASURES = ("sent", "confirmed", "refused", "returned", "unrouted", "placed")
+LOGICAL_MEASURES = ("sends", "confirms", "refusals")
+
+
+def _is(*kinds: str) -> Column:
+    return F.col("kind").isin(*kinds)
+
+
+def _flag(condition: Column) -> Column:
+    return F.when(condition, F.lit(1)).otherwise(F.lit(0))
+
+
+def placements(events: DataFrame) -> DataFrame:
+    """Runs that a broker put into a queue, by publish tag: prod, first..last (tags), queue, epoch, id (of
+    first), kind, n, view, node. Publishers that announced no identity are not among them."""
+    named = _is("enqueue", "backup_enqueue") & F.col("prod").isNotNull() & F.col("pfirst").isNotNull()
+    return events.where(named).select(
+        "prod", F.col("pfirst").alias("first"), (F.col("pfirst") + size() - 1).alias("last"),
+        "queue", "epoch", F.col("first").alias("id"), "kind", "n", "view", F.col("writer").alias("node"),
+    )  # fmt: skip
+
+
+def tag_segments(events: DataFrame) -> DataFrame:
+    """prod, first..last (tags), how often sent, confirmed, refused (nacked), returned, unrouted and placed;
+    known: the session is in some producer's ledger at all."""
+    kinds = _is("sent", "confirmed", "nacked", "returned", "unrouted")
+    own = events.where(kinds & F.col("prod").isNotNull()).select("prod", "first", "last", "kind")
+    put = placements(events).select("prod", "first", "last", F.lit("placed").alias("kind"))
+    named = {"refused": "nacked"}
+    marked = own.unionByName(put).select(
+        "prod", "first", "last", *(_flag(_is(named.get(name, name))).alias(name) for name in TAG_MEASURES)
+    )
+    known = F.max("sent").over(Window.partitionBy("prod")) > 0
+    return sweep(marked, ["prod"], TAG_MEASURES).withColumn("known", known)
+
+
+def tag_totals(tags: DataFrame) -> DataFrame:
+    """One row: sends, nacked, returned, unrouted: numbers of tags."""
+    tests = {"sends": "sent", "nacked": "refused", "returned": "returned", "unrouted": "unrouted"}
+    return tags.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
+
+
+def tag_findings(tags: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA by prod:
+
+    * unplaced: confirmed, yet in no queue, and neither unrouted nor returned: lost;
+    * unsent: placed or confirmed, yet its producer's ledger never sent it;
+    * unknown-producer: placed, and no ledger of that producer is here;
+    * reused: one tag sent twice in one session, so that its confirms are ambiguous.
+    """
+    got = F.col("confirmed") > 0
+    nowhere = (F.col("placed") == 0) & (F.col("unrouted") == 0) & (F.col("returned") == 0)
+    unsent = (F.col("sent") == 0) & (got | (F.col("placed") > 0))
+    labels = F.array_compact(
+        F.array(
+            F.when(got & nowhere, "unplaced"), F.when(unsent & F.col("known"), "unsent"),
+            F.when(unsent & ~F.col("known"), "unknown-producer"), F.when(F.col("sent") > 1, "reused"),
+        )
+    )  # fmt: skip
+    found = tags.select("prod", "first", "last", F.explode(labels).alias("label"))
+    return islands(found, ["label", "prod"])
+
+
+def sends(events: DataFrame) -> DataFrame:
+    """What was sent: prod, first..last (tags), stream, logical (number of first).
+
+    A stream is where logical numbers count: one process of a producer; without them, the session itself.
+    """
+    numbered = F.col("pfirst").isNotNull()
+    process = F.concat_ws("#", "writer", F.col("incarnation").cast("string"))
+    return events.where(_is("sent") & F.col("prod").isNotNull()).select(
+        "prod", "first", "last", F.when(numbered, process).otherwise(F.col("prod")).alias("stream"),
+        F.coalesce("pfirst", "first").alias("logical"),
+    )  # fmt: skip
+
+
+def outcomes(tags: DataFrame) -> DataFrame:
+    """prod, first..last, confirmed (true) or refused (false): nacked, or returned without a confirm."""
+    settled = tags.where("confirmed > 0 or refused > 0 or returned > 0")
+    said = settled.select("prod", "first", "last", (F.col("confirmed") > 0).alias("confirmed"))
+    return islands(said, ["prod", "confirmed"])
+
+
+def logical_segments(sent: DataFrame, settled: DataFrame) -> DataFrame:
+    """stream, first..last (logical numbers), in how many sends, confirms and refusals."""
+    answered = overlap(sent, settled, ["prod"]).select(
+        "stream", (F.col("logical") + F.col("first") - F.col("left_first")).alias("first"),
+        (F.col("logical") + F.col("last") - F.col("left_first")).alias("last"),
+        F.lit(0).alias("sends"), _flag(F.col("confirmed")).alias("confirms"),
+        _flag(~F.col("confirmed")).alias("refusals"),
+    )  # fmt: skip
+    tried = sent.select(
+        "stream", F.col("logical").alias("first"), (F.col("logical") + size() - 1).alias("last"),
+        F.lit(1).alias("sends"), F.lit(0).alias("confirms"), F.lit(0).alias("refusals"),
+    )  # fmt: skip
+    return sweep(tried.unionByName(answered), ["stream"], LOGICAL_MEASURES)
+
+
+def logical_totals(logical: DataFrame) -> DataFrame:
+    """One row: published and confirmed: numbers of messages, however often each was sent."""
+    tests = {"published": "sends", "confirmed": "confirms"}
+    return logical.agg(*(F.sum(F.when(F.col(by) > 0, size())).alias(name) for name, by in tests.items()))
+
+
+def doubts(logical: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA with stream as prod: in-doubt = sent and never answered, under no tag."""
+    open_ones = logical.where("sends > 0 and confirms = 0 and refusals = 0")
+    found = open_ones.select(F.lit("in-doubt").alias("label"), F.col("stream").alias("prod"), "first", "last")
+    return islands(found, ["label", "prod"])
+
+
+def confirmed_ids(placed: DataFrame, settled: DataFrame) -> DataFrame:
+    """Ids whose publish was confirmed: queue, epoch, first..last, prod, tag of first, kind, n, view, node."""
+    sure = settled.where("confirmed").drop("confirmed")
+    shifted = F.col("id") + F.col("first") - F.col("left_first")
+    return overlap(placed, sure, ["prod"]).select(
+        "queue", "epoch", shifted.alias("first"), (shifted + size() - 1).alias("last"),
+        "prod", F.col("first").alias("tag"), "kind", "n", "view", "node",
+    )  # fmt: skip
+
+
+def resent_ids(sent: DataFrame, logical: DataFrame, placed: DataFrame) -> DataFrame:
+    """Ids of messages that were sent more than once: queue, epoch, first..last (ids), stream, offset (logical
+    number less id), confirms = how many of the sends were confirmed. Few: what was in doubt at a failover."""
+    again = logical.where("sends > 1").select("stream", "first", "last", "confirms")
+    by_logical = sent.select(
+        "stream", F.col("logical").alias("first"), (F.col("logical") + size() - 1).alias("last"), "prod",
+        (F.col("first") - F.col("logical")).alias("tag_offset"),
+    )  # fmt: skip
+    by_tag = overlap(by_logical, again, ["stream"], small=True).select(
+        "prod", (F.col("first") + F.col("tag_offset")).alias("first"),
+        (F.col("last") + F.col("tag_offset")).alias("last"), "stream", "tag_offset", "confirms",
+    )  # fmt: skip
+    ids = F.col("id") + F.col("first") - F.col("left_first")
+    return overlap(placed, by_tag, ["prod"], small=True).select(
+        "queue", "epoch", ids.alias("first"), (ids + size() - 1).alias("last"), "stream",
+        (F.col("first") - F.col("tag_offset") - ids).alias("offset"), "confirms",
+    )  # fmt: skip
+
+
+def resend_findings(resent: DataFrame, received: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA with stream as prod and logical numbers as range: received under more than one id.
+
+    * duplicate-in-doubt: at most one of its sends was confirmed, so that resending was right;
+    * duplicate-illegal: it was sent again although it had been confirmed.
+    """
+    taken = received.select("queue", "epoch", "first", "last")
+    met = overlap(taken, resent, ["queue", "epoch"], small=True)
+    once = islands(met, ["queue", "epoch", "stream", "offset", "confirms"])
+    numbers = once.select(
+        "queue", "stream", (F.col("first") + F.col("offset")).alias("first"),
+        (F.col("last") + F.col("offset")).alias("last"), F.lit(1).alias("ids"), "confirms",
+    )  # fmt: skip
+    twice = sweep(numbers, ["queue", "stream"], ["ids", "confirms"]).where("ids > 1")
+    label = F.when(F.col("confirms") > F.col("ids"), "duplicate-illegal").otherwise("duplicate-in-doubt")
+    found = twice.select(label.alias("label"), "queue", F.col("stream").alias("prod"), "first", "last")
+    return islands(found, ["label", "queue", "prod"])

@@ -1,0 +1,28 @@
+"""Rates over time, and the pauses between confirms from which an outage is read."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.schema import RATE_BUCKET_US
+
+
+def timeline(events: DataFrame, width_us: int) -> DataFrame:
+    """name (sent | confirmed | received), slot (number of `width_us` since 1970), n = ids in it.
+
+    `width_us` is a multiple of RATE_BUCKET_US.
+    """
+    slot = F.floor(F.col("first") * RATE_BUCKET_US / width_us).cast("long").alias("slot")
+    return events.where("kind = 'rate'").groupBy("name", slot).agg(F.sum("n").alias("n"))
+
+
+def pauses(events: DataFrame, limit: int = 1000) -> DataFrame:
+    """The longest times in which no producer noted a confirm: from_us, to_us. Longest first, up to `limit`.
+
+    Pauses of PULSE_SLACK_US and less may be missing.
+    """
+    along = Window.orderBy("ts_us").rowsBetween(Window.unboundedPreceding, -1)
+    pulses = events.where("kind = 'pulse'").select("ts_us", F.max("ts_last_us").over(along).alias("from_us"))
+    gaps = pulses.where("ts_us > from_us").select("from_us", F.col("ts_us").alias("to_us"))
+    return gaps.orderBy((F.col("to_us") - F.col("from_us")).desc()).limit(limit)

@@ -1,0 +1,127 @@
+"""Starts Spark for the jobs: finds Java, binds to loopback, keeps the logs quiet.
+
+Called by `spark.reconcile`, the command line and the tests; the transforms only ever see DataFrames.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WANTED_JAVA = (17, 21)
+ADVICE = "Spark needs Java 17 or 21, and none was found: install openjdk-17-jre-headless or set JAVA_HOME"
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot be started here. The text is one line that says what to install."""
+
+
+def java_version(java: Path) -> int | None:
+    """Major version of a `java` program; None if it does not run or does not say."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found else None
+
+
+def find_java(roots: tuple[Path, ...] = (Path("/usr/lib/jvm"), Path("/opt"))) -> Path:
+    """Home of a Java that PySpark 4 runs on: JAVA_HOME, then PATH, then the usual folders.
+
+    Raises SparkUnavailable when there is none of the right version.
+    """
+    candidates = [Path(home) for home in [os.environ.get("JAVA_HOME")] if home]
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve().parent.parent)
+    for root in roots:
+        if root.is_dir():
+            candidates += sorted(path.parent.parent for path in root.glob("*/bin/java"))
+    for home in candidates:
+        if java_version(home / "bin" / "java") in WANTED_JAVA:
+            return home
+    raise SparkUnavailable(ADVICE)
+
+
+def require_pyspark() -> None:
+    """Raises SparkUnavailable, which says what to install, unless PySpark can be imported."""
+    try:
+        import pyspark.sql  # noqa: F401
+    except ImportError as error:
+        raise SparkUnavailable("PySpark is not installed: pip install 'understudy[spark]'") from error
+
+
+def open_session(master: str | None = None, *, small: bool = False) -> SparkSession:
+    """A session for `master` (default: two local threads), or whatever spark-submit has already set up.
+
+    `small` is for work that is over before an optimizing compiler pays. Raises SparkUnavailable without
+    PySpark or Java.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    submitted = master is None and "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(find_java())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    where = "local[2]" if master is None else master
+    builder = SparkSession.builder.appName("understudy reconcile")
+    if not submitted:
+        builder = builder.master(where)
+    for key, value in _options(local=where.startswith("local"), small=small).items():
+        builder = builder.config(key, value)
+    if where.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        for key in ("spark.driver.host", "spark.driver.bindAddress"):
+            builder = builder.config(key, "127.0.0.1")
+    with _QuietStart():
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _options(*, local: bool, small: bool) -> dict[str, str]:
+    options = {
+        "spark.ui.enabled": "false",
+        # The job has more generated classes than the default of 100 holds: each use would compile them again.
+        "spark.sql.codegen.cache.maxEntries": "5000",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if local:
+        options |= {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions"
+            + (" -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m" if small else ""),
+        }
+    return options
+
+
+class _QuietStart:
+    """Hides what the JVM's launcher prints on stderr while it starts; errors still come as exceptions."""
+
+    def __enter__(self) -> None:
+        sys.stderr.flush()
+        self._saved = os.dup(2)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._saved, 2)
+        os.close(self._saved)

@@ -1,0 +1,17 @@
+"""What spark-submit is given: `spark-submit spark/submit.py LEDGER_DIR...`.
+
+spark-submit runs a file, not a module, and puts the file's own folder on the path; this puts the folder above
+it there instead, so that the package is found in a clone as well as when installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry or ".").resolve() != here)]
+    from spark.reconcile import main
+
+    sys.exit(main())

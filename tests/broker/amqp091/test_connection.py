@@ -1,0 +1,253 @@
+"""The life of a connection: handshake, heartbeats, close, the hooks, the extension class, memory alarm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
+from broker.security.authenticator import Authenticator, hash_password
+from broker.security.identity import User
+from tests.broker.amqp091.wire import OUTSIDE, World, extension_frame, message
+
+
+def test_start_offers_what_rabbitmq_offers() -> None:
+    world = World(name="node-a")
+    client = world.connect()
+    client.raw(PROTOCOL_HEADER)
+    (start,) = client.read()
+    assert (start["version_major"], start["version_minor"], start["mechanisms"]) == (0, 9, b"PLAIN")
+    capabilities = start["server_properties"]["capabilities"]
+    assert {name for name, on in capabilities.items() if on} == {
+        "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
+        "connection.blocked", "authentication_failure_close", "per_consumer_qos",
+    }  # fmt: skip
+    assert start["server_properties"]["cluster_name"] == "node-a"
+
+
+def test_tune_and_open() -> None:
+    world = World()
+    client = world.connect()
+    client.raw(PROTOCOL_HEADER)
+    client.send(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest")
+    tune = client.read()[1]
+    assert (tune["channel_max"], tune["frame_max"], tune["heartbeat"]) == (2047, 131072, 60)
+
+
+@pytest.mark.parametrize("capable", [True, False])
+def test_a_wrong_password_is_refused(capable: bool) -> None:
+    world = World()
+    client = world.connect()
+    client.raw(PROTOCOL_HEADER)
+    client.send(
+        0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0secret!",
+        client_properties={"capabilities": {"authentication_failure_close": capable}},
+    )  # fmt: skip
+    seen = client.read()[1:]
+    if capable:
+        assert (seen[0]["reply_code"], seen[0]["reply_text"]) == (
+            403,
+            "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the "
+            "broker logfile.",
+        )
+    else:
+        assert seen == []
+        assert client.closed
+    assert any("'guest'" in line for line in world.logged)
+    assert not any("secret!" in line for line in world.logged)
+
+
+@pytest.mark.parametrize("user", ["guest", "ha"])
+def test_the_default_words_are_good_from_loopback_only(user: str) -> None:
+    world = World(allow_plain_without_tls=True)
+    client = world.connect(OUTSIDE)
+    client.raw(PROTOCOL_HEADER)
+    client.send(
+        0, "connection.start-ok", mechanism="PLAIN", response=b"\0%b\0%b" % (user.encode(), user.encode())
+    )
+    assert client.closed
+
+
+def test_plain_from_outside_needs_tls_or_the_setting() -> None:
+    user = User("app", password_hash=hash_password("word"))
+    for allowed in (False, True):
+        authenticator = Authenticator([user], allow_plain_without_tls=allowed)
+        for _ in range(2):
+            try:
+                assert authenticator.authenticate("app", "word", loopback=False).name == "app"
+                accepted = True
+            except Exception:
+                accepted = False
+            assert accepted is allowed
+
+
+def test_heartbeats_both_ways() -> None:
+    world = World()
+    client = world.open(heartbeat=10)
+    for _ in range(10):
+        world.pass_time(5)
+        assert client.names() == ["heartbeat"]
+        client.raw(b"\x08\0\0\0\0\0\0\xce")
+    world.pass_time(19.9)
+    assert not client.closed
+    world.pass_time(0.2)
+    assert client.closed
+    assert any("no sign of life" in line for line in world.logged)
+
+
+def test_no_heartbeats_where_the_client_wants_none() -> None:
+    world = World()
+    client = world.open(heartbeat=0)
+    world.pass_time(10_000)
+    assert client.read() == []
+    assert not client.closed
+
+
+def test_close_by_the_client_and_by_the_broker() -> None:
+    world = World()
+    client = world.open()
+    assert client.call(0, "connection.close", reply_code=200).name == "connection.close-ok"
+    assert client.closed
+    other = world.open()
+    world.broker.close_connections(320, "CONNECTION_FORCED - going down", world.now)
+    world.tick()
+    (close,) = other.read()
+    assert (close["reply_code"], close["reply_text"]) == (320, "CONNECTION_FORCED - going down")
+    assert not other.closed
+    other.send(0, "connection.close-ok")
+    assert other.closed
+
+
+def test_a_close_that_nobody_answers_is_bounded() -> None:
+    world = World()
+    client = world.open()
+    client.connection.close(320, "bye")
+    world.pass_time(3.1)
+    assert client.closed
+
+
+def test_exclusive_queues_end_with_their_connection() -> None:
+    world = World()
+    client = world.open()
+    client.call(1, "queue.declare", queue="mine", exclusive=True)
+    other = world.open()
+    assert other.call(1, "basic.get", queue="mine")["reply_code"] == 405
+    client.connection.eof(world.now)
+    client.connection.lost(world.now)
+    assert "mine" not in world.vhost.queues
+
+
+class Doorkeeper(Hooks):
+    """Answers as told, and notes extension methods."""
+
+    def __init__(self, answer: Refusal | Hold | None) -> None:
+        self.answer = answer
+        self.heard: list[tuple[str, int, int, bytes]] = []
+        self.left: list[bool] = []
+
+    def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | Hold | None:
+        return None if management else self.answer
+
+    def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
+        self.heard.append((connection.user, channel, method_id, payload))
+        connection.send_extension(channel, method_id + 1, payload[::-1])
+
+    def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:
+        self.left.append(clean)
+
+
+def test_the_hooks_refuse_a_connection_in_their_own_words() -> None:
+    world = World(Doorkeeper(Refusal(320, "CONNECTION_FORCED - the primary is 10.0.0.1:5672")))
+    client = world.connect()
+    client.raw(PROTOCOL_HEADER)
+    client.send(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest")
+    client.send(0, "connection.tune-ok", channel_max=2047, frame_max=131072)
+    client.send(0, "connection.open", virtual_host="/")
+    close = client.read()[-1]
+    assert (close["reply_code"], close["reply_text"]) == (
+        320,
+        "CONNECTION_FORCED - the primary is 10.0.0.1:5672",
+    )
+    assert (close["failed_class"], close["failed_method"]) == (10, 40)
+
+
+@pytest.mark.parametrize("let_in", [True, False])
+def test_the_hooks_hold_a_connection_up_to_the_limit(let_in: bool) -> None:
+    doorkeeper = Doorkeeper(Hold.HOLD)
+    world = World(doorkeeper)
+    client = world.connect()
+    client.raw(PROTOCOL_HEADER)
+    client.send(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest")
+    client.send(0, "connection.tune-ok", channel_max=2047, frame_max=131072)
+    client.send(0, "connection.open", virtual_host="/")
+    world.pass_time(5)
+    assert client.names() == ["connection.start", "connection.tune"]
+    if let_in:
+        doorkeeper.answer = None
+        world.pass_time(0.2)
+        assert client.names() == ["connection.open-ok"]
+    world.pass_time(6)
+    assert client.connection.running is let_in
+
+
+def test_extension_methods_reach_the_hooks_from_those_who_may() -> None:
+    doorkeeper = Doorkeeper(Refusal(320, "no"))
+    world = World(doorkeeper)
+    peer = world.open(user="ha", password="ha", capabilities={"understudy.ha-peer": True})
+    peer.raw(extension_frame(1, 10, b"hello"))
+    assert doorkeeper.heard == [("ha", 1, 10, b"hello")]
+    assert peer.read()[0]["payload"] == b"olleh"
+    operator = world.open(capabilities={"understudy.management": True})
+    operator.raw(extension_frame(1, 50, b"{}"))
+    assert doorkeeper.heard[-1][:3] == ("guest", 1, 50)
+    peer.connection.lost(world.now)
+    operator.connection.eof(world.now)
+    operator.connection.lost(world.now)
+    assert doorkeeper.left == [False, True]
+
+
+def test_a_management_connection_does_nothing_else() -> None:
+    world = World(Doorkeeper(Refusal(320, "no")))
+    operator = world.open(capabilities={"understudy.management": True})
+    assert operator.call(1, "queue.declare", queue="q")["reply_code"] == 530
+    operator = world.open(capabilities={"understudy.management": True})
+    operator.raw(message(1, b"m", "", "q"))
+    assert operator.read()[0]["reply_code"] == 530
+
+
+def test_publishers_are_paused_above_the_memory_limit_and_told() -> None:
+    world = World(memory_limit=100_000)
+    told = world.open(capabilities={"connection.blocked": True})
+    told.call(1, "queue.declare", queue="q")
+    consumer = world.open()
+    consumer.call(1, "basic.qos", prefetch_count=200)
+    told.raw(message(1, b"m" * 1000, "", "q") * 100)
+    assert told.names() == ["connection.blocked"]
+    assert told.connection.paused_reading
+    assert not consumer.connection.paused_reading
+    assert consumer.read() == []
+    consumer.send(1, "basic.consume", queue="q")
+    consumer.send(1, "basic.ack", delivery_tag=0, multiple=True)
+    world.pass_time(1.1)
+    assert told.names() == ["connection.unblocked"]
+    assert not told.connection.paused_reading
+
+
+def test_a_producers_name_and_tags_go_into_history() -> None:
+    world = World()
+    world.vhost.history.ledger_wanted = True
+    runs: list[Any] = []
+
+    class Sink:
+        def batch(self, batch: object) -> None:
+            runs.extend(getattr(batch, "records", []))
+
+    world.broker.sinks.append(Sink())
+    client = world.open(properties={"producer": "p1.0"})
+    client.call(1, "queue.declare", queue="q")
+    client.call(1, "confirm.select")
+    client.raw(message(1, b"a", "", "q") * 3 + message(1, b"b", "", "none"))
+    noted = [(r.producer, getattr(r, "producer_first", 4)) for r in runs if hasattr(r, "producer")]
+    assert noted == [("p1.0/1", 1), ("p1.0/1", 4)]

@@ -1,0 +1,219 @@
+"""Consuming on the wire: deliveries, qos, acks, requeue, get, cancel, flow, and slow readers."""
+
+from __future__ import annotations
+
+from broker.amqp091.frames import body_of
+from broker.amqp091.properties import headers_of
+from tests.broker.amqp091.wire import Raw, World, content, message
+
+
+def _bodies(client: Raw) -> list[bytes]:
+    return [seen.body for seen in client.read() if seen.name == "basic.deliver"]
+
+
+def _queue(world: World, *bodies: bytes, name: str = "q") -> Raw:
+    client = world.open()
+    client.call(1, "queue.declare", queue=name)
+    for body in bodies:
+        client.publish(1, body, routing_key=name)
+    assert client.read() == []
+    return client
+
+
+def _ready(world: World, name: str = "q") -> int:
+    return world.vhost.queues[name].message_count
+
+
+def test_messages_arrive_as_published_in_order() -> None:
+    world = World()
+    client = _queue(world)
+    bodies = [b"", b"one", b"x" * 200_000, b"two"]
+    for body in bodies:
+        client.publish(1, body, routing_key="q", properties=b"\x80\0\x04text")
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    seen = client.read()
+    assert seen[0].name == "basic.consume-ok"
+    assert [s.body for s in seen[1:]] == bodies
+    assert [s["delivery_tag"] for s in seen[1:]] == [1, 2, 3, 4]
+    assert {s["routing_key"] for s in seen[1:]} == {"q"}
+    assert all(s.header.endswith(b"\x80\0\x04text") for s in seen[1:])
+
+
+def test_every_split_of_the_input_gives_the_same() -> None:
+    """Frames may be cut anywhere; two messages of one route and one of another, byte by byte."""
+    data = (
+        message(1, b"a", "", "q") + message(1, b"b", "", "q") + message(1, b"c" * 300, "", "q", frame_max=108)
+    )
+    for size in (1, 2, 7, 8, 20, 33, 61, len(data)):
+        world = World()
+        client = _queue(world)
+        for at in range(0, len(data), size):
+            client.raw(data[at : at + size])
+        client.send(1, "basic.consume", queue="q")
+        assert _bodies(client) == [b"a", b"b", b"c" * 300]
+
+
+def test_another_channel_and_a_smaller_frame_max_are_reframed() -> None:
+    world = World()
+    _queue(world, b"y" * 20_000)
+    other = world.open(channel=9, frame_max=4096)
+    other.send(9, "basic.consume", queue="q")
+    seen = other.read()
+    assert (seen[1].channel, seen[1].body) == (9, b"y" * 20_000)
+
+
+def test_prefetch_per_consumer_and_per_channel() -> None:
+    world = World()
+    client = _queue(world, *[b"%d" % n for n in range(20)])
+    client.call(1, "basic.qos", prefetch_count=3)
+    client.send(1, "basic.consume", queue="q", consumer_tag="a")
+    client.send(1, "basic.consume", queue="q", consumer_tag="b")
+    assert len(_bodies(client)) == 6
+    client.send(1, "basic.ack", delivery_tag=2, multiple=True)
+    assert len(_bodies(client)) == 2
+    shared = world.open()
+    shared.call(1, "basic.qos", prefetch_count=4, global_=True)
+    for tag in "ab":
+        shared.send(1, "basic.consume", queue="q", consumer_tag=tag)
+    assert len(_bodies(shared)) == 4
+    shared.send(1, "basic.ack", delivery_tag=3)
+    assert len(_bodies(shared)) == 1
+
+
+def test_reject_nack_and_recover_put_messages_back_in_place_redelivered() -> None:
+    world = World()
+    client = _queue(world, b"1", b"2", b"3", b"4")
+    client.call(1, "basic.qos", prefetch_count=4)
+    client.send(1, "basic.consume", queue="q")
+    assert _bodies(client) == [b"1", b"2", b"3", b"4"]
+    client.send(1, "basic.reject", delivery_tag=2, requeue=True)
+    (again,) = client.read()
+    assert (again.body, again["redelivered"], again["delivery_tag"]) == (b"2", True, 5)
+    client.send(1, "basic.nack", delivery_tag=3, multiple=True, requeue=False)
+    client.send(1, "basic.recover", requeue=True)
+    seen = client.read()
+    assert seen[0].name == "basic.recover-ok"
+    assert [(s.body, s["redelivered"]) for s in seen[1:]] == [(b"2", True), (b"4", True)]
+
+
+def test_a_closed_channel_and_a_lost_connection_give_messages_back() -> None:
+    world = World()
+    _queue(world, b"1", b"2")
+    client = world.open()
+    client.send(1, "basic.consume", queue="q")
+    assert _ready(world) == 0
+    client.send(1, "channel.close", reply_code=200)
+    assert _ready(world) == 2
+    other = world.open()
+    other.send(1, "basic.consume", queue="q")
+    assert _ready(world) == 0
+    other.connection.lost(world.now)
+    world.tick()
+    assert _ready(world) == 2
+
+
+def test_get() -> None:
+    world = World()
+    client = _queue(world, b"1", b"2")
+    first = client.call(1, "basic.get", queue="q")
+    assert (first.body, first["message_count"], first["redelivered"]) == (b"1", 1, False)
+    assert client.call(1, "basic.get", queue="", no_ack=True).body == b"2"
+    assert client.call(1, "basic.get", queue="q").name == "basic.get-empty"
+    client.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    assert client.call(1, "basic.get", queue="q")["redelivered"]
+
+
+def test_cancel_by_client_and_by_deletion() -> None:
+    world = World()
+    client = _queue(world)
+    client.call(1, "basic.consume", queue="q", consumer_tag="c")
+    assert client.call(1, "basic.cancel", consumer_tag="c").name == "basic.cancel-ok"
+    client.call(1, "basic.consume", queue="q", consumer_tag="d")
+    world.open().call(1, "queue.delete", queue="q")
+    (cancel,) = client.read()
+    assert (cancel.name, cancel["consumer_tag"]) == ("basic.cancel", "d")
+
+
+def test_a_client_without_the_capability_is_not_told() -> None:
+    world = World()
+    _queue(world)
+    client = world.open(capabilities={"consumer_cancel_notify": False})
+    client.call(1, "basic.consume", queue="q")
+    world.open().call(1, "queue.delete", queue="q")
+    assert client.read() == []
+
+
+def test_flow_stops_and_resumes_deliveries() -> None:
+    world = World()
+    client = _queue(world)
+    client.call(1, "basic.consume", queue="q")
+    assert client.call(1, "channel.flow", active=False)["active"] is False
+    client.publish(1, b"m", routing_key="q")
+    assert client.read() == []
+    client.send(1, "channel.flow", active=True)
+    assert client.names() == ["channel.flow-ok", "basic.deliver"]
+
+
+def test_the_replication_id_is_added_where_asked_for() -> None:
+    world = World()
+    client = _queue(world, b"1", b"2")
+    client.send(1, "basic.consume", queue="q", arguments={"x-replication-id": True})
+    seen = [s for s in client.read() if s.name == "basic.deliver"]
+    uuid = world.vhost.queues["q"].uuid.hex()
+    found = [headers_of(b"\2\0\1" + len(s.header).to_bytes(4, "big") + s.header) for s in seen]
+    assert [h["x-replication-id"] for h in found] == [f"{uuid}:1:1", f"{uuid}:1:2"]
+    assert [s.body for s in seen] == [b"1", b"2"]
+
+
+def test_a_reader_that_stops_gets_no_more_than_its_budget_and_then_the_rest() -> None:
+    world = World(unsent_max=10_000)
+    client = _queue(world)
+    slow = world.open()
+    slow.call(1, "basic.consume", queue="q")
+    slow.reading = False
+    slow.connection.writable(False)
+    for _ in range(40):
+        client.publish(1, b"z" * 1000, routing_key="q")
+    assert slow.connection.unsent == 0
+    assert _ready(world) == 40
+    slow.reading = True
+    slow.connection.writable(True)
+    world.tick()
+    assert len(_bodies(slow)) == 40
+    assert world.vhost.queues["q"].unacked_count == 40
+
+
+def test_one_tick_delivers_no_more_than_the_budget() -> None:
+    world = World(unsent_max=10_000)
+    client = _queue(world, *[b"z" * 1000] * 40)
+    slow = world.open()
+    slow.reading = False
+    slow.send(1, "basic.consume", queue="q")
+    assert slow.connection.unsent < 12_000
+    slow.send(1, "basic.ack", delivery_tag=0, multiple=True)
+    slow.connection.lost(world.now)
+    world.tick()
+    acked = 40 - _ready(world)
+    assert 0 < acked < 12
+    assert client.read() == []
+
+
+def test_a_client_that_gets_and_does_not_read_is_not_served_further() -> None:
+    world = World(unsent_max=10_000)
+    _queue(world, *[b"z" * 1000] * 100)
+    greedy = world.open()
+    greedy.reading = False
+    get = b"\1\0\1\0\0\0\x09\0\x3c\0\x46\0\0\1q\0\xce"
+    greedy.connection.receive(get * 100, world.now)
+    world.tick()
+    assert greedy.connection.paused_reading
+    assert greedy.connection.unsent < 50_000
+    greedy.reading = True
+    greedy.inbox += b"".join(greedy.connection.take_output())
+    world.tick()
+    assert len([s for s in greedy.read() if s.name == "basic.get-ok"]) == 100
+    assert not greedy.connection.paused_reading
+
+
+def test_body_of_a_message_in_many_frames() -> None:
+    assert body_of(content(1, b"q" * 1000, frame_max=64)) == b"q" * 1000

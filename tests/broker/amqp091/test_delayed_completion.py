@@ -1,0 +1,151 @@
+"""Confirms and replies wait for the gates, in channel order (invariants 2, 5, 6)."""
+
+from __future__ import annotations
+
+from broker.hooks import Hooks
+from broker.model.records import Batch, QueueDeclare
+from broker.model.values import FOREVER, Position, Scope
+from tests.broker.amqp091.wire import ManualGate, Raw, World, message
+
+PERSISTENT = b"\x10\0\x02"
+
+
+class Replicated(Hooks):
+    """Every queue but those called `local...` goes over the link, as with a backup."""
+
+    def queue_scope(self, declared: QueueDeclare) -> Scope:
+        if declared.name.startswith("local"):
+            return Scope.NONE
+        return Scope.LINK | Scope.STORE if declared.durable else Scope.LINK
+
+
+def _world() -> tuple[World, ManualGate]:
+    world = World(Replicated())
+    gate = ManualGate()
+    gate.applied = gate.durable = FOREVER
+    world.broker.gates.append(gate)
+    return world, gate
+
+
+def _publisher(world: World) -> Raw:
+    client = world.open()
+    client.call(1, "queue.declare", queue="q", durable=True)
+    client.call(1, "queue.declare", queue="local")
+    client.call(1, "confirm.select")
+    return client
+
+
+def _hold(world: World, gate: ManualGate) -> None:
+    gate.applied = gate.durable = world.vhost.history.position
+
+
+def test_a_confirm_waits_for_applied_or_durable_as_the_message_asks() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    client.publish(1, b"t", routing_key="q")
+    client.publish(1, b"p", routing_key="q", properties=PERSISTENT)
+    assert client.read() == []
+    gate.applied = world.vhost.history.position
+    world.tick()
+    (transient,) = client.read()
+    assert (transient["delivery_tag"], transient["multiple"]) == (1, False)
+    gate.durable = gate.applied
+    world.tick()
+    (persistent,) = client.read()
+    assert (persistent["delivery_tag"], persistent["multiple"]) == (2, False)
+
+
+def test_multiple_never_covers_a_tag_that_is_not_safe() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    for _ in range(3):
+        client.publish(1, b"m" * 100, routing_key="q")
+    gate.applied = Position(1, world.vhost.history.position.n - 1)
+    world.tick()
+    (ack,) = client.read()
+    assert (ack["delivery_tag"], ack["multiple"]) == (2, True)
+
+
+def test_what_needs_nothing_still_waits_for_its_predecessors() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    client.publish(1, b"waits", routing_key="q")
+    client.publish(1, b"local", routing_key="local")
+    client.publish(1, b"nowhere", routing_key="no such queue")
+    assert client.read() == []
+    gate.applied = FOREVER
+    world.tick()
+    (ack,) = client.read()
+    assert (ack["delivery_tag"], ack["multiple"]) == (3, True)
+
+
+def test_replies_and_confirms_keep_channel_order() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    client.publish(1, b"1", routing_key="q")
+    client.send(1, "queue.declare", queue="r")
+    client.publish(1, b"2", routing_key="local")
+    client.send(1, "basic.get", queue="local", no_ack=True)
+    assert client.read() == []
+    gate.applied = gate.durable = FOREVER
+    world.tick()
+    assert client.names() == ["basic.ack", "queue.declare-ok", "basic.ack", "basic.get-ok"]
+
+
+def test_deliveries_never_precede_a_held_consume_ok() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    client.publish(1, b"m", routing_key="local")
+    client.read()
+    _hold(world, gate)
+    client.send(1, "queue.declare", queue="r")
+    client.send(1, "basic.consume", queue="local", consumer_tag="c")
+    assert client.read() == []
+    gate.applied = gate.durable = FOREVER
+    world.tick()
+    assert client.names() == ["queue.declare-ok", "basic.consume-ok", "basic.deliver"]
+
+
+def test_close_ok_waits_in_its_place_and_frees_the_number() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    client.publish(1, b"m", routing_key="q")
+    client.send(1, "channel.close", reply_code=200)
+    assert client.read() == []
+    gate.applied = FOREVER
+    world.tick()
+    assert client.names() == ["basic.ack", "channel.close-ok"]
+    assert client.call(1, "channel.open").name == "channel.open-ok"
+
+
+def test_sinks_have_the_batch_before_its_confirm_goes_out() -> None:
+    world, _ = _world()
+    client = _publisher(world)
+    order: list[str] = []
+
+    class Sink:
+        def batch(self, batch: Batch) -> None:
+            order.append("sink" if not client.connection.out else "too late")
+
+    world.broker.sinks.append(Sink())
+    client.raw(message(1, b"1", "", "q") * 5)
+    assert order == ["sink"]
+    (ack,) = client.read()
+    assert (ack["delivery_tag"], ack["multiple"]) == (5, True)
+
+
+def test_a_lost_connection_leaves_nothing_held() -> None:
+    world, gate = _world()
+    client = _publisher(world)
+    _hold(world, gate)
+    client.publish(1, b"m", routing_key="q")
+    client.connection.lost(world.now)
+    assert not world.broker.holding
+    assert not world.broker.connections
+    gate.applied = FOREVER
+    world.tick()

@@ -1,0 +1,110 @@
+"""A serving virtual host with a recording sink and a greedy consumer: what the model's tests are played
+on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from broker.hooks import Hooks
+from broker.model.consumer import UNLIMITED, Consumer
+from broker.model.history import History
+from broker.model.queue import Queue
+from broker.model.record_codec import decode_records
+from broker.model.records import Batch, Entry, ExchangeDeclare, QueueDeclare
+from broker.model.values import Scope
+from broker.model.vhost import VirtualHost
+
+OWNER = object()
+
+
+class Everything(Hooks):
+    """All objects are stored and replicated, temporary ones only replicated."""
+
+    def queue_scope(self, declared: QueueDeclare) -> Scope:
+        return Scope.STORE | Scope.LINK if declared.durable else Scope.LINK
+
+    def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
+        return Scope.STORE | Scope.LINK if declared.durable else Scope.LINK
+
+
+class Follower:
+    """A sink that applies each batch, encoded and decoded, to a virtual host of its own."""
+
+    def __init__(self, scope: Scope = Scope.LINK, name: str = "/") -> None:
+        self.scope = scope
+        self.vhost = VirtualHost(name, Hooks(), History(), uuids())
+        self.batches: list[Batch] = []
+
+    def batch(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        for record in decode_records(b"".join(batch.payload(self.scope))):
+            self.vhost.apply(record)
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    def batch(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+
+class Sink:
+    """Takes up to `limit` messages at once and remembers them."""
+
+    def __init__(self, limit: int = UNLIMITED) -> None:
+        self.limit = limit
+        self.got: list[Entry] = []
+        self.by_tag: dict[str, list[int]] = {}
+        self.calls = 0
+        self.gone: list[str] = []
+
+    def credit(self, consumer: Consumer) -> int:
+        return self.limit - len(self.got)
+
+    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+        self.calls += 1
+        self.got += entries
+        self.by_tag.setdefault(consumer.tag, []).extend(seq for seq, _, _ in entries)
+
+    def cancelled(self, consumer: Consumer) -> None:
+        self.gone.append(consumer.tag)
+
+
+_MADE = itertools.count(1)
+
+
+def uuids() -> Callable[[], bytes]:
+    """Never the same twice, whichever virtual host asks."""
+    return lambda: next(_MADE).to_bytes(16, "big")
+
+
+def serving(epoch: int = 1, hooks: Hooks | None = None, *, ledger: bool = False) -> VirtualHost:
+    vhost = VirtualHost("/", hooks or Everything(), History(ledger_wanted=ledger), uuids())
+    vhost.activate(epoch)
+    return vhost
+
+
+def publish(
+    vhost: VirtualHost, key: str, *bodies: bytes, exchange: str = "", persistent: bool = False
+) -> None:
+    vhost.publish(
+        vhost.route(exchange, key),
+        list(bodies),
+        persistent=persistent,
+        channel=1,
+        largest_frame=100,
+        producer="p/1",
+        first_tag=1,
+    )
+
+
+def seqs(entries: list[Entry]) -> list[int]:
+    return [seq for seq, _, _ in entries]
+
+
+def end_tick(vhost: VirtualHost, now: float = 0.0) -> Batch | None:
+    """The end of a tick that waits for no lag."""
+    vhost.dispatch()
+    return vhost.history.flush(now, 0, force=True)

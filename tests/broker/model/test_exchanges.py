@@ -1,0 +1,142 @@
+"""Routing: the four types, exchange-to-exchange bindings, the memo."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import AccessRefused, NotFound, PreconditionFailed
+from broker.model.exchange import headers_match
+from broker.model.vhost import VirtualHost
+from tests.broker.model.helpers import OWNER, serving
+
+
+@pytest.fixture
+def vhost() -> VirtualHost:
+    made = serving()
+    for name in ("q1", "q2", "q3"):
+        made.declare_queue(name, owner=OWNER)
+    return made
+
+
+def routed(vhost: VirtualHost, exchange: str, key: str) -> list[str]:
+    return sorted(q.name for q in vhost.route(exchange, key).queues)
+
+
+def test_default_exchange_goes_by_queue_name(vhost: VirtualHost) -> None:
+    assert routed(vhost, "", "q2") == ["q2"]
+    assert routed(vhost, "", "none") == []
+
+
+def test_direct(vhost: VirtualHost) -> None:
+    vhost.bind_queue("q1", "amq.direct", "a", owner=OWNER)
+    vhost.bind_queue("q2", "amq.direct", "a", owner=OWNER)
+    vhost.bind_queue("q2", "amq.direct", "b", owner=OWNER)
+    assert routed(vhost, "amq.direct", "a") == ["q1", "q2"]
+    assert routed(vhost, "amq.direct", "b") == ["q2"]
+    vhost.unbind_queue("q1", "amq.direct", "a", owner=OWNER)
+    assert routed(vhost, "amq.direct", "a") == ["q2"]
+
+
+def test_fanout_and_one_queue_bound_twice(vhost: VirtualHost) -> None:
+    vhost.bind_queue("q1", "amq.fanout", "a", owner=OWNER)
+    vhost.bind_queue("q1", "amq.fanout", "b", owner=OWNER)
+    vhost.bind_queue("q3", "amq.fanout", "", owner=OWNER)
+    assert routed(vhost, "amq.fanout", "whatever") == ["q1", "q3"]
+
+
+def test_topic(vhost: VirtualHost) -> None:
+    vhost.bind_queue("q1", "amq.topic", "stock.*.nyse", owner=OWNER)
+    vhost.bind_queue("q2", "amq.topic", "stock.#", owner=OWNER)
+    vhost.bind_queue("q2", "amq.topic", "#", owner=OWNER)
+    assert routed(vhost, "amq.topic", "stock.ibm.nyse") == ["q1", "q2"]
+    assert routed(vhost, "amq.topic", "bond") == ["q2"]
+    vhost.unbind_queue("q2", "amq.topic", "#", owner=OWNER)
+    assert routed(vhost, "amq.topic", "bond") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "headers", "matches"),
+    [
+        ({}, {}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1, "b": 2}, {"a": 1}, False),
+        ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
+        ({"x-match": "any"}, {"a": 1}, False),
+        ({"a": None}, {"a": "anything"}, True),
+        ({"a": None}, {}, False),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": "text"}, {"a": b"text"}, True),
+        ({"x-kind": "k", "a": 1}, {"a": 1}, True),
+        ({"x-match": "all-with-x", "x-kind": "k", "a": 1}, {"a": 1}, False),
+        ({"x-match": "all-with-x", "x-kind": "k"}, {"x-kind": "k"}, True),
+        ({"x-match": "any", "x-kind": "k"}, {"x-kind": "k"}, False),
+        ({"x-match": "any-with-x", "x-kind": "k", "a": 1}, {"x-kind": "k"}, True),
+    ],
+)
+def test_headers_match(arguments: dict[str, object], headers: dict[str, object], matches: bool) -> None:
+    assert headers_match(arguments, headers) is matches
+
+
+def test_headers_exchange_asks_for_headers(vhost: VirtualHost) -> None:
+    vhost.bind_queue("q1", "amq.headers", "", {"x-match": "any", "a": 1}, owner=OWNER)
+    vhost.bind_exchange("amq.headers", "amq.fanout", "")
+    assert vhost.route("amq.fanout", "k").needs_headers
+    found = vhost.route_with_headers("amq.fanout", "k", {"a": 1})
+    assert [q.name for q in found.queues] == ["q1"]
+    assert not vhost.route_with_headers("amq.fanout", "k", {"a": 2}).queues
+    with pytest.raises(PreconditionFailed, match="x-match"):
+        vhost.bind_queue("q1", "amq.headers", "", {"x-match": "most"}, owner=OWNER)
+
+
+def test_stale_routes_are_renewed_on_publish(vhost: VirtualHost) -> None:
+    vhost.bind_queue("q1", "amq.match", "", {"a": 1}, owner=OWNER)
+    vhost.bind_queue("q2", "amq.match", "", {"a": 1}, owner=OWNER)
+    by_headers = vhost.route_with_headers("amq.match", "", {"a": 1})
+    plain = vhost.route("", "q1")
+    vhost.delete_queue("q1", owner=OWNER)
+    assert plain.generation != vhost.generation
+    for route in (by_headers, plain):
+        vhost.publish(route, [b"m"], persistent=False, channel=1, largest_frame=9)
+    assert len(vhost.queues["q2"].ready) == 1
+
+
+def test_exchanges_bound_in_a_cycle_reach_each_queue_once(vhost: VirtualHost) -> None:
+    for name in ("a", "b", "c"):
+        vhost.declare_exchange(name, "fanout")
+    vhost.bind_exchange("b", "a", "")
+    vhost.bind_exchange("c", "b", "")
+    vhost.bind_exchange("a", "c", "")
+    vhost.bind_exchange("a", "a", "")
+    vhost.bind_queue("q1", "a", "", owner=OWNER)
+    vhost.bind_queue("q1", "c", "", owner=OWNER)
+    for start in ("a", "b", "c"):
+        assert [q.name for q in vhost.route(start, "").queues] == ["q1"]
+    vhost.unbind_exchange("b", "a", "")
+    vhost.unbind_queue("q1", "a", "", owner=OWNER)
+    assert routed(vhost, "a", "") == []
+
+
+def test_publish_to_no_or_an_internal_exchange(vhost: VirtualHost) -> None:
+    with pytest.raises(NotFound, match="no exchange 'nope' in vhost '/'"):
+        vhost.route("nope", "k")
+    vhost.declare_exchange("inside", "fanout", internal=True)
+    with pytest.raises(AccessRefused, match="internal"):
+        vhost.route("inside", "k")
+
+
+def test_memo_is_dropped_on_every_change(vhost: VirtualHost) -> None:
+    route = vhost.route("amq.direct", "late")
+    assert vhost.route("amq.direct", "late") is route
+    vhost.bind_queue("q1", "amq.direct", "late", owner=OWNER)
+    assert routed(vhost, "amq.direct", "late") == ["q1"]
+    vhost.delete_queue("q1", owner=OWNER)
+    assert routed(vhost, "amq.direct", "late") == []
+    vhost.declare_queue("q1", owner=OWNER)
+    assert routed(vhost, "", "q1") == ["q1"]
+
+
+def test_memo_is_bounded(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.model.topology.ROUTE_MEMO", 4)
+    for i in range(20):
+        vhost.route("amq.direct", f"k{i}")
+        assert len(vhost._routes) <= 4

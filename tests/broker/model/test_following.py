@@ -1,0 +1,223 @@
+"""A follower that applies a primary's history equals it, at every end of tick, whatever clients do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.errors import AmqpError, InternalError
+from broker.model.consumer import Consumer
+from broker.model.records import QueueDeclare, QueueDelete
+from broker.model.values import Reason, Scope
+from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
+
+QUEUE = st.sampled_from(["a", "b", "c"])
+EXCHANGE = st.sampled_from(["x", "y", "amq.fanout", "amq.topic"])
+KEY = st.sampled_from(["k", "k.l", "#"])
+
+
+class PrimaryAndFollowers(RuleBasedStateMachine):
+    """One serving virtual host; one backup that sees the link's records, one that recovers from the
+    store's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 1
+        self.primary = serving(1, Everything())
+        self.backup = Follower(Scope.LINK)
+        self.primary.history.sinks.append(self.backup)
+        self.sinks: dict[str, Sink] = {}
+        self.consumers: dict[str, Consumer] = {}
+
+    def _held(self, name: str) -> list[tuple[int, object, bytes]]:
+        sink = self.sinks.get(name)
+        return list(sink.got) if sink else []
+
+    @rule(name=QUEUE, durable=st.booleans(), auto_delete=st.booleans())
+    def declare(self, name: str, durable: bool, auto_delete: bool) -> None:
+        if name not in self.primary.queues:
+            self.primary.declare_queue(name, owner=OWNER, durable=durable, auto_delete=auto_delete)
+
+    @rule(
+        name=st.sampled_from(["x", "y"]),
+        type_=st.sampled_from(["fanout", "topic", "direct"]),
+        auto=st.booleans(),
+    )
+    def declare_exchange(self, name: str, type_: str, auto: bool) -> None:
+        if name not in self.primary.exchanges:
+            self.primary.declare_exchange(name, type_, durable=True, auto_delete=auto)
+
+    @rule(name=QUEUE, exchange=EXCHANGE, key=KEY, bind=st.booleans())
+    def bind(self, name: str, exchange: str, key: str, bind: bool) -> None:
+        if name in self.primary.queues and exchange in self.primary.exchanges:
+            change = self.primary.bind_queue if bind else self.primary.unbind_queue
+            change(name, exchange, key, {"n": 1}, owner=OWNER)
+
+    @rule(destination=st.sampled_from(["x", "y"]), source=EXCHANGE, bind=st.booleans())
+    def bind_exchange(self, destination: str, source: str, bind: bool) -> None:
+        if destination in self.primary.exchanges and source in self.primary.exchanges:
+            change = self.primary.bind_exchange if bind else self.primary.unbind_exchange
+            change(destination, source, "k")
+
+    @rule(name=QUEUE, count=st.integers(1, 5), persistent=st.booleans())
+    def publish(self, name: str, count: int, persistent: bool) -> None:
+        publish(self.primary, name, *[b"m"] * count, persistent=persistent)
+
+    @rule(exchange=EXCHANGE, key=KEY, count=st.integers(1, 3))
+    def publish_to_exchange(self, exchange: str, key: str, count: int) -> None:
+        if exchange in self.primary.exchanges:
+            publish(self.primary, key, *[b"m"] * count, exchange=exchange)
+
+    @rule(name=QUEUE, no_ack=st.booleans())
+    def consume(self, name: str, no_ack: bool) -> None:
+        queue = self.primary.queues.get(name)
+        if queue is not None and name not in self.consumers:
+            self.sinks[name] = Sink()
+            self.consumers[name] = Consumer(queue, name, self.sinks[name], no_ack=no_ack)
+            self.primary.consume(self.consumers[name])
+
+    @rule(name=QUEUE, data=st.data(), how=st.sampled_from(["ack", "requeue", "reject"]))
+    def settle(self, name: str, data: st.DataObject, how: str) -> None:
+        consumer, sink = self.consumers.get(name), self.sinks.get(name)
+        if consumer is None or sink is None or consumer.no_ack or not sink.got:
+            return
+        some = data.draw(st.lists(st.sampled_from(range(len(sink.got))), unique=True))
+        entries = [sink.got[i] for i in some]
+        sink.got = [entry for i, entry in enumerate(sink.got) if i not in some]
+        if how == "ack":
+            consumer.queue.acknowledge(entries)
+        elif how == "requeue":
+            consumer.queue.requeue(entries)
+        else:
+            consumer.queue.drop(entries, Reason.REJECTED)
+
+    @rule(name=QUEUE)
+    def cancel(self, name: str) -> None:
+        consumer = self.consumers.pop(name, None)
+        if consumer is not None:
+            if not consumer.no_ack:
+                consumer.queue.requeue(self.sinks[name].got)
+            self.primary.cancel(consumer)
+
+    @rule(name=QUEUE)
+    def purge(self, name: str) -> None:
+        if name in self.primary.queues:
+            self.primary.purge_queue(name, owner=OWNER)
+
+    @rule(name=QUEUE)
+    def delete(self, name: str) -> None:
+        self.primary.delete_queue(name, owner=OWNER)
+        self.consumers.pop(name, None)
+
+    @rule(name=st.sampled_from(["x", "y"]))
+    def delete_exchange(self, name: str) -> None:
+        self.primary.delete_exchange(name)
+
+    @rule()
+    def end_tick(self) -> None:
+        end_tick(self.primary)
+
+    @rule()
+    def fail_over(self) -> None:
+        """The backup serves; a new backup follows it from its definitions and contents."""
+        end_tick(self.primary)
+        self.epoch += 1
+        promoted = self.backup.vhost
+        promoted.hooks = Everything()
+        promoted.activate(self.epoch)
+        joiner = Follower(Scope.LINK)
+        for record in promoted.definitions(Scope.LINK):
+            joiner.vhost.apply(record)
+        for queue in promoted.queues.values():
+            for seq, envelope, raw in queue.held_entries():
+                joiner.vhost.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
+        promoted.history.sinks.append(joiner)
+        for name in list(promoted.queues):
+            assert all(e[1].redelivered for e in promoted.queues[name].ready)
+        self.primary, self.backup = promoted, joiner
+        self.consumers.clear()
+        self.sinks.clear()
+
+    @invariant()
+    def equal_at_the_end_of_a_tick(self) -> None:
+        end_tick(self.primary)
+        assert self.primary.fingerprint(Scope.LINK) == self.backup.vhost.fingerprint(Scope.LINK)
+        assert self.primary.fingerprint() == self.backup.vhost.fingerprint()
+
+    @invariant()
+    def nothing_is_counted_wrongly(self) -> None:
+        for queue in self.primary.queues.values():
+            ids = [(e[1].epoch, e[0]) for e in queue.ready]
+            assert ids == sorted(ids)
+            assert queue.total_count == sum(len(held) for held in queue.snapshot().values())
+            assert queue._foreign == sum(1 for e in queue.held_entries() if e[1].epoch != queue.ids.epoch)
+            consumer = self.consumers.get(queue.name)
+            if consumer is not None and not consumer.no_ack:
+                assert queue.unacked_count == len(self.sinks[queue.name].got)
+
+
+TestPrimaryAndFollowers = PrimaryAndFollowers.TestCase
+TestPrimaryAndFollowers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_recovery_from_the_stores_records_keeps_what_is_durable() -> None:
+    primary, store = serving(1), Follower(Scope.STORE)
+    primary.history.sinks.append(store)
+    primary.declare_queue("d", owner=OWNER, durable=True)
+    primary.declare_queue("t", owner=OWNER)
+    primary.bind_queue("d", "amq.topic", "k", owner=OWNER)
+    publish(primary, "d", b"1", b"2", b"3", persistent=True)
+    publish(primary, "d", b"4")
+    publish(primary, "t", b"5", persistent=True)
+    end_tick(primary)
+    entry = primary.queues["d"].pop(no_ack=True)
+    assert entry is not None
+    end_tick(primary)
+    recovered = store.vhost
+    assert list(recovered.queues) == ["d"]
+    recovered.activate(2)
+    assert [raw for _, _, raw in recovered.queues["d"].ready] == [b"2", b"3"]
+    assert [q.name for q in recovered.route("amq.topic", "k").queues] == ["d"]
+
+
+def test_a_redeclared_name_never_mixes_two_queues() -> None:
+    primary, backup = serving(1), Follower()
+    primary.history.sinks.append(backup)
+    for _ in range(2):
+        primary.declare_queue("q", owner=OWNER)
+        publish(primary, "q", b"m", b"n")
+        primary.delete_queue("q", owner=OWNER)
+    primary.declare_queue("q", owner=OWNER)
+    publish(primary, "q", b"o")
+    end_tick(primary)
+    assert [raw for _, _, raw in backup.vhost.queues["q"].replica.entries()] == [b"o"]
+    # a follower that missed the deletion sees the new queue only
+    namesake = QueueDeclare(b"z" * 16, "q", False, False, False, scope=Scope.LINK)
+    backup.vhost.apply(namesake)
+    assert backup.vhost.queues["q"].uuid == b"z" * 16
+    assert backup.vhost.queues["q"].total_count == 0
+    backup.vhost.apply(QueueDelete(b"y" * 16, "q", Scope.LINK))
+    assert "q" in backup.vhost.queues
+
+
+def test_records_apply_twice_without_harm() -> None:
+    primary, once = serving(1), Follower()
+    primary.history.sinks.append(once)
+    primary.declare_exchange("x", "fanout", durable=True)
+    queue = primary.declare_queue("q", owner=OWNER, auto_delete=True)
+    primary.bind_queue("q", "x", "", owner=OWNER)
+    primary.consume(Consumer(queue, "c", Sink(1)))
+    publish(primary, "", b"1", b"2", exchange="x")
+    end_tick(primary)
+    before = once.vhost.fingerprint()
+    for batch in once.batches[:]:
+        once.batch(batch)
+    assert once.vhost.fingerprint() == before == primary.fingerprint()
+
+
+def test_a_serving_virtual_host_follows_nobody() -> None:
+    with pytest.raises(InternalError):
+        serving(1).apply(QueueDelete(b"y" * 16, "q"))
+    assert issubclass(InternalError, AmqpError)

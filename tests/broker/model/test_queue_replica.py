@@ -1,0 +1,143 @@
+"""ReplicaContents against a plain dict: any order of enqueues and dequeues, tombstones, memory let go."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from broker.model.queue_replica import ReplicaContents, group_runs
+from broker.model.records import Envelope, RawRun
+from broker.model.replication_id_set import ReplicationIdSet
+
+SEQ = st.integers(1, 40)
+EPOCH = st.integers(1, 2)
+COUNT = st.integers(1, 9)
+
+
+def envelope(epoch: int) -> Envelope:
+    return Envelope(epoch, "", "k", persistent=False, wall_ms=0, channel=1, largest_frame=9)
+
+
+def raw(epoch: int, seq: int) -> bytes:
+    return b"%d:%d" % (epoch, seq) + b"." * (seq % 3)
+
+
+def raw_run(epoch: int, first: int, count: int) -> RawRun:
+    raws = [raw(epoch, seq) for seq in range(first, first + count)]
+    return RawRun([len(r) for r in raws], b"".join(raws))
+
+
+class AgainstDict(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours = ReplicaContents()
+        self.theirs: dict[tuple[int, int], bytes] = {}
+        self.entombed: set[tuple[int, int]] = set()
+
+    @rule(epoch=EPOCH, first=SEQ, count=COUNT, cut=st.booleans())
+    def add(self, epoch: int, first: int, count: int, cut: bool) -> None:
+        run = raw_run(epoch, first, count)
+        self.ours.add_run(first, envelope(epoch), run.split() if cut else run)
+        for seq in range(first, first + count):
+            if (epoch, seq) not in self.entombed:
+                self.theirs[epoch, seq] = raw(epoch, seq)
+
+    @rule(epoch=EPOCH, first=SEQ, count=COUNT)
+    def dequeue(self, epoch: int, first: int, count: int) -> None:
+        self.ours.dequeue(epoch, [(first, first + count - 1)])
+        for seq in range(first, first + count):
+            self.theirs.pop((epoch, seq), None)
+            if self.ours.incomplete:
+                self.entombed.add((epoch, seq))
+
+    @precondition(lambda self: not self.ours.incomplete)
+    @rule()
+    def begin_incomplete(self) -> None:
+        self.ours.begin_incomplete()
+
+    @precondition(lambda self: self.ours.incomplete)
+    @rule()
+    def complete(self) -> None:
+        self.ours.complete()
+        self.entombed.clear()
+
+    @rule(epoch=EPOCH, seqs=st.sets(SEQ))
+    def keep_only(self, epoch: int, seqs: set[int]) -> None:
+        gone = self.ours.keep_only({epoch: ReplicationIdSet.of(seqs)})
+        kept = {key: value for key, value in self.theirs.items() if key[0] == epoch and key[1] in seqs}
+        assert gone == len(self.theirs) - len(kept)
+        self.theirs = kept
+
+    @rule(epoch=EPOCH, seqs=st.sets(SEQ))
+    def entries_for(self, epoch: int, seqs: set[int]) -> None:
+        found = self.ours.entries_for({epoch: ReplicationIdSet.of(seqs)})
+        assert [(e.epoch, s) for s, e, _ in found] == sorted(
+            key for key in self.theirs if key[0] == epoch and key[1] in seqs
+        )
+
+    @invariant()
+    def equal(self) -> None:
+        entries = self.ours.entries()
+        assert [((e.epoch, s), r) for s, e, r in entries] == sorted(self.theirs.items())
+        assert self.ours.count == len(self.theirs)
+        ids = {(epoch, seq) for epoch, held in self.ours.ids().items() for seq in held}
+        assert ids == set(self.theirs)
+
+    @invariant()
+    def grouping_loses_nothing(self) -> None:
+        entries = self.ours.entries()
+        again = ReplicaContents()
+        for run in group_runs(b"q" * 16, entries):
+            again.add_run(run.firsts[0], run.envelope, run.raws)
+        assert again.ids() == self.ours.ids()
+
+
+TestAgainstDict = AgainstDict.TestCase
+
+
+class Blob(bytes):
+    """Bytes that can be watched."""
+
+
+def test_a_run_dequeued_whole_lets_go_of_its_bytes() -> None:
+    contents = ReplicaContents()
+    blob = Blob(b"x" * 30)
+    watch = weakref.finalize
+    gone: list[int] = []
+
+    class Watched(RawRun):
+        pass
+
+    run = Watched([10, 10, 10], blob)
+    watch(run, gone.append, 1)
+    contents.add_run(1, envelope(1), run)
+    del run, blob
+    contents.dequeue(1, [(2, 2)])
+    contents.dequeue(1, [(1, 1)])
+    assert not gone
+    contents.dequeue(1, [(3, 3)])
+    gc.collect()
+    assert gone
+    assert contents.last_sequences() == {1: 3}
+
+
+def test_the_index_stays_small_over_a_long_life() -> None:
+    contents = ReplicaContents()
+    for i in range(2000):
+        contents.add_run(i * 10 + 1, envelope(1), raw_run(1, i * 10 + 1, 10))
+        if i >= 5:
+            contents.dequeue(1, [((i - 5) * 10 + 1, (i - 5) * 10 + 10)])
+    assert contents.count == 50
+    assert len(contents._epochs[1].runs) < 200
+
+
+def test_an_empty_run_is_nothing() -> None:
+    contents = ReplicaContents()
+    contents.add_run(1, envelope(1), RawRun([], b""))
+    assert contents.entries() == []
+    contents.note_sequence(3, 9)
+    assert contents.last_sequences() == {3: 9}
+    assert contents.ids() == {}

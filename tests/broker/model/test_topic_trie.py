@@ -1,0 +1,60 @@
+"""Topic matching against a naive recursive oracle."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.model.topic_trie import TopicTrie
+
+WORD = st.sampled_from(["a", "b", "c", ""])
+KEY = st.lists(WORD, min_size=1, max_size=6).map(".".join)
+PATTERN = st.lists(WORD | st.sampled_from(["*", "#"]), min_size=1, max_size=6).map(".".join)
+
+
+def naive(pattern: str, key: str) -> bool:
+    @cache
+    def match(p: tuple[str, ...], k: tuple[str, ...]) -> bool:
+        if not p:
+            return not k
+        if p[0] == "#":
+            return match(p[1:], k) or (bool(k) and match(p, k[1:]))
+        return bool(k) and p[0] in ("*", k[0]) and match(p[1:], k[1:])
+
+    return match(tuple(pattern.split(".")), tuple(key.split(".")))
+
+
+@given(st.lists(PATTERN, unique=True, max_size=12), KEY)
+def test_matches_as_the_oracle_does(patterns: list[str], key: str) -> None:
+    trie: TopicTrie[str] = TopicTrie()
+    for pattern in patterns:
+        trie.add(pattern, pattern, pattern)
+    assert sorted(trie.match(key)) == sorted(p for p in patterns if naive(p, key))
+
+
+@given(st.lists(PATTERN, unique=True, max_size=12), st.data())
+def test_removal_leaves_the_others(patterns: list[str], data: st.DataObject) -> None:
+    trie: TopicTrie[str] = TopicTrie()
+    for pattern in patterns:
+        trie.add(pattern, pattern, pattern)
+    gone = data.draw(st.sets(st.sampled_from(patterns))) if patterns else set()
+    for pattern in gone:
+        trie.remove(pattern, pattern)
+    trie.remove("never.there.#", "x")
+    key = data.draw(KEY)
+    assert sorted(trie.match(key)) == sorted(p for p in patterns if p not in gone and naive(p, key))
+    for pattern in patterns:
+        trie.remove(pattern, pattern)
+    assert trie._root.empty()
+
+
+def test_bad_input_24_many_hashes_cost_nothing_much() -> None:
+    """`#.#.#` is one node, and even `#.a.#.a...` visits each node at most once per word of a 127-word key."""
+    trie: TopicTrie[int] = TopicTrie()
+    trie.add(".".join(["#"] * 127), 0, 0)
+    for i in range(1, 60):
+        trie.add(".".join(["#.a"] * i + ["#"]), i, i)
+    assert len(trie.match(".".join(["a"] * 127))) == 60
+    assert trie.match(".".join(["b"] * 127)) == [0]

@@ -1,0 +1,65 @@
+"""A broker with real sockets, in a thread of its own, for tests that use real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.engine import Broker, BrokerSettings
+from broker.hooks import Hooks
+from broker.model.history import History
+from broker.model.vhost import VirtualHost
+from broker.server.shell import Shell
+
+
+@dataclass
+class Live:
+    """`host` and `port` to connect to. `broker` belongs to the thread: look at it only when it is idle."""
+
+    broker: Broker
+    host: str = "127.0.0.1"
+    port: int = 0
+    logged: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{self.host}:{self.port}//"
+
+
+@contextmanager
+def live_broker(**settings: Any) -> Iterator[Live]:
+    """Serve on a free loopback port until the block ends; then stop as a daemon would."""
+    numbers = itertools.count(1)
+    vhost = VirtualHost("/", Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"))
+    vhost.activate(1)
+    logged: list[str] = []
+    live = Live(Broker(BrokerSettings(**settings), Hooks(), vhost, log=logged.append), logged=logged)
+    ready = threading.Event()
+    shells: list[Shell] = []
+    failed: list[str | None] = []
+
+    async def serve() -> None:
+        shell = Shell(live.broker)
+        _, live.port = await shell.listen(live.host, 0)
+        shells.append(shell)
+        ready.set()
+        failed.append(await shell.run())
+        live.broker.close_connections(320, "CONNECTION_FORCED - broker is stopping", live.broker.now)
+        await shell.close(grace=1.0)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="broker")
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield live
+    finally:
+        shells[0].loop.call_soon_threadsafe(shells[0].request_stop)
+        thread.join(10)
+        assert not thread.is_alive()
+    assert failed == [None]
+    assert not live.broker.connections

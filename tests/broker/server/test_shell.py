@@ -1,0 +1,160 @@
+"""The shell over real sockets: listeners, slow readers, limits, a failing machine, and a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.grammar import encode_frame
+from broker.engine import Broker, BrokerSettings
+from broker.hooks import Hooks
+from broker.model.history import History
+from broker.model.vhost import VirtualHost
+from broker.server.shell import Shell
+from broker.server.sockets import peer_of
+from tests.broker.amqp091.wire import message
+from tests.broker.server.live import live_broker
+
+LOGIN = (
+    PROTOCOL_HEADER
+    + encode_frame(0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest")
+    + encode_frame(0, "connection.tune-ok", channel_max=9, frame_max=131072)
+    + encode_frame(0, "connection.open", virtual_host="/")
+    + encode_frame(1, "channel.open")
+)
+
+
+def _read_until(sock: socket.socket, wanted: bytes) -> bytes:
+    data = b""
+    while wanted not in data:
+        more = sock.recv(65536)
+        assert more, data[-200:]
+        data += more
+    return data
+
+
+def test_a_slow_reader_gets_everything_once_it_reads() -> None:
+    """32 MB for a client that does not read at first: all of it arrives once it does."""
+    count, body = 2000, b"b" * 16_000
+    with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
+        sock.sendall(LOGIN + encode_frame(1, "queue.declare", queue="q"))
+        sock.sendall(encode_frame(1, "confirm.select") + message(1, body, "", "q") * count)
+        _read_until(sock, b"\0\x3c\0\x50" + count.to_bytes(8, "big"))
+        sock.sendall(encode_frame(1, "basic.consume", queue="q", consumer_tag="c", no_ack=True))
+        got = 0
+        while got < count * len(body):
+            data = sock.recv(1 << 20)
+            assert data
+            got += data.count(b"b")
+
+
+def test_a_killed_client_gives_its_messages_back() -> None:
+    with live_broker() as live:
+        with socket.create_connection((live.host, live.port)) as sock:
+            sock.sendall(LOGIN + encode_frame(1, "queue.declare", queue="q") + message(1, b"m", "", "q"))
+            sock.sendall(encode_frame(1, "basic.consume", queue="q", consumer_tag="c"))
+            _read_until(sock, b"m\xce")
+        with socket.create_connection((live.host, live.port)) as sock:
+            sock.sendall(LOGIN)
+            _read_until(sock, b"\0\x14\0\x0b")
+            data = b""
+            while b"\0\x3c\0\x47" not in data:  # get-ok; get-empty until the broker has seen the loss
+                sock.sendall(encode_frame(1, "basic.get", queue="q"))
+                data = _read_until(sock, b"\xce")
+
+
+def test_stopping_tells_clients_and_closes_their_sockets() -> None:
+    with live_broker() as live:
+        sock = socket.create_connection((live.host, live.port))
+        sock.sendall(LOGIN)
+        _read_until(sock, b"\0\x14\0\x0b")
+    data = b""
+    while more := sock.recv(65536):
+        data += more
+    sock.close()
+    assert b"CONNECTION_FORCED - broker is stopping" in data
+
+
+def test_too_many_connections_are_refused() -> None:
+    async def scene() -> bytes:
+        shell = Shell(_broker(), connections_max=1)
+        host, port = await shell.listen("127.0.0.1", 0)
+        first, writer = await asyncio.open_connection(host, port)
+        writer.write(PROTOCOL_HEADER)
+        await first.readexactly(8)
+        second, other = await asyncio.open_connection(host, port)
+        try:
+            answer = await second.read()
+        except ConnectionResetError:
+            answer = b""
+        writer.close()
+        other.close()
+        await shell.close(grace=1)
+        return answer
+
+    assert asyncio.run(scene()) == b""
+
+
+def _broker() -> Broker:
+    vhost = VirtualHost("/", Hooks(), History(), lambda: bytes(16))
+    vhost.activate(1)
+    return Broker(BrokerSettings(), Hooks(), vhost)
+
+
+def test_a_failing_machine_stops_the_shell_with_a_reason() -> None:
+    class Failing:
+        """A broker whose tick breaks."""
+
+        def __init__(self, broker: Broker) -> None:
+            self.accept = broker.accept
+            self.timers = broker.timers
+            self.next_deadline = broker.next_deadline
+
+        def end_tick(self, now: float, wall_ms: int) -> None:
+            raise RuntimeError("broken")
+
+        def take_dirty(self) -> Sequence[object]:
+            return []
+
+    async def scene() -> str | None:
+        shell = Shell(Failing(_broker()))  # type: ignore[arg-type]
+        reason = await shell.run()
+        await shell.close()
+        return reason
+
+    assert asyncio.run(scene()) == "internal error: RuntimeError('broken')"
+
+
+def test_wake_from_another_thread_makes_a_tick() -> None:
+    async def scene() -> None:
+        broker = _broker()
+        shell = Shell(broker)
+        ticked = asyncio.Event()
+        end_tick = broker.end_tick
+
+        def noting(now: float, wall_ms: int) -> None:
+            end_tick(now, wall_ms)
+            ticked.set()
+
+        broker.end_tick = noting  # type: ignore[method-assign]
+        thread = threading.Thread(target=shell.wake)
+        thread.start()
+        await asyncio.wait_for(ticked.wait(), 10)
+        thread.join()
+        await shell.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
+     ("::ffff:10.0.0.1", False), ("fe80::1%eth0", False)],
+)  # fmt: skip
+def test_loopback_is_told_by_the_address(host: str, loopback: bool) -> None:
+    assert peer_of((host, 1)).loopback is loopback

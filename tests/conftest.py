@@ -1,0 +1,81 @@
+"""For every test: the seed that this run uses is printed, and no process may be left over at its end.
+
+`PYTEST_SEED=N` repeats a run's random choices; without it a new seed is drawn, printed in the header, and
+printed again when something failed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+RUN_MARK = "PYTEST_RUN_OF_THIS_TREE"
+"""An environment variable that every process started by a test inherits, and by which leftovers are found."""
+
+SEED = int(os.environ.get("PYTEST_SEED") or secrets.randbelow(2**31))
+
+# Two shared cores stretch any deadline; a failing example is printed so that it can be pasted back.
+set_hypothesis_home_dir(Path(__file__).parent.parent / ".hypothesis")
+settings.register_profile("understudy", deadline=None, print_blob=True)
+settings.load_profile("understudy")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
+    random.seed(SEED)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {SEED} (repeat with PYTEST_SEED={SEED})"
+
+
+@pytest.fixture
+def seed() -> int:
+    """This run's seed, for tests that make their own random choices."""
+    return SEED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    if exitstatus:
+        terminalreporter.write_line(f"repeat this run's random choices with PYTEST_SEED={SEED}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A process that a test left behind fails the run; it is ended, so that it harms no later one."""
+    left = _left_over(f"{RUN_MARK}={os.environ[RUN_MARK]}".encode())
+    for pid, command in left:
+        print(f"\nleft over: process {pid}: {command}")
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    if left and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _left_over(mark: bytes) -> list[tuple[int, str]]:
+    """Living processes with this run's mark, besides pytest and what ends together with it by design."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended, or is not ours to look at
+        if mark not in environment or int(folder.name) == os.getpid() or not command:
+            continue
+        # Spark's Java, its Python workers, and multiprocessing's tracker end when this process does.
+        if any(
+            name in command for name in ("org.apache.spark", "pyspark", "multiprocessing.resource_tracker")
+        ):
+            continue
+        found.append((int(folder.name), command[:200]))
+    return found

@@ -1,0 +1,61 @@
+"""The demo as a whole, small, without Spark: everything up to the verdict, and its ledgers left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.failover.pair import kinds, read_ledgers
+from understudy.demo import Demo, Options
+from understudy.demo_progress import Progress
+
+
+def test_the_demo_runs_and_leaves_whole_books(tmp_path: Path) -> None:
+    console = Console(file=(tmp_path / "screen").open("w"), width=100)
+    with Progress(console) as progress:
+        outcome = Demo(Options(1500, 1000.0, tmp_path / "demo", spark=False), progress).run()
+    console.file.close()
+    assert outcome.plain["confirmed"] == outcome.plain["published"] == 30
+    assert outcome.plain["lost"] == 0
+    assert sum(counts["confirmed"] for counts in outcome.publishers.values()) == 1470
+    assert outcome.outage_ms is not None
+    screen = (tmp_path / "screen").read_text()
+    for sign in ("kill -9 left", "right serves", "left came back", "queues drained", "books are sealed"):
+        assert sign in screen
+    for client in ("publisher", "consumer"):
+        for path in (tmp_path / "demo" / "clients").glob(f"{client}-*.ledger.jsonl"):
+            assert '"kind":"seal"' in path.read_text().splitlines()[-1]
+    for node in ("left", "right"):
+        assert kinds(read_ledgers(tmp_path / "demo" / node))[-1] == "seal"
+
+
+def test_a_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = ["demo", "--messages", "60000", "--rate", "100", "--dir", str(tmp_path / "demo")]
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "understudy", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "consumers connected" in line:
+                break
+        children = children_of(demo.pid)
+        assert len(children) == 9, "two brokers, four publishers, three consumers"
+        demo.send_signal(signal.SIGTERM)
+        _, errors = demo.communicate(timeout=60)
+        assert (demo.returncode, errors.strip()) == (130, "understudy: interrupted")
+        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    finally:
+        demo.kill()
+        demo.wait()
+
+
+def children_of(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]

@@ -1,0 +1,264 @@
+"""Nodes in one process for tests: real `Node` objects, byte streams between them, a virtual disk, a clock
+by hand.
+
+`Pair.run(seconds)` moves everything: bytes, ticks, syncs, timers, in a fixed order. Nothing is random,
+nothing sleeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from broker.engine import BrokerSettings, Peer
+from broker.model.values import Position, Scope
+from broker.store.node_files import NodeFiles
+from broker.store.segment_log import SegmentLog
+from broker.store.store import SegmentStore
+from broker.store.sync import ManualSync
+from ha.adapter.ledger_port import LedgerPort, NullLedger
+from ha.adapter.node import Node
+from ha.adapter.settings import HaSettings
+from tests.simulation.virtual_disk import VirtualDisk
+
+STEP = 0.005
+RAW = b"\x02\0\1\0\0\0\x0e" + b"\0<\0\0" + b"\0\0\0\0\0\0\0\1" + b"\0\0" + b"\xce" + b"\x03\0\1\0\0\0\1%c\xce"
+
+
+def raw(text: str) -> bytes:
+    """The frames of a message with a one-octet body."""
+    return RAW % text.encode()
+
+
+class Notes(NullLedger):
+    """A ledger that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: list[tuple[str, dict[str, Any]]] = []
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self.kinds.append((kind, fields))
+
+
+@dataclass(slots=True, eq=False)
+class Wire:
+    """One TCP connection: the dialing node and its dial, the accepting node and its connection."""
+
+    dialer: Host
+    dial_id: int
+    acceptor: Host
+    conn: Any
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """A machine: its disk stays, its node comes and goes."""
+
+    name: str
+    port: int
+    number: int
+    disk: VirtualDisk = field(default_factory=VirtualDisk)
+    node: Node | None = None
+    sync: ManualSync = field(default_factory=ManualSync)
+    log: list[str] = field(default_factory=list)
+    ledger: Any = field(default_factory=Notes)
+    syncing: bool = True
+    """False: the disk has stopped answering."""
+    frozen: bool = False
+    ids: int = 0
+
+    @property
+    def running(self) -> Node:
+        assert self.node is not None
+        return self.node
+
+    @property
+    def status(self) -> str:
+        return str(self.running.status()["status"])
+
+    def random_bytes(self, count: int) -> bytes:
+        self.ids += 1
+        return (self.number.to_bytes(4, "big") + self.ids.to_bytes(12, "big"))[:count].ljust(count, b"\0")
+
+
+class Pair:
+    """Hosts, wires, time."""
+
+    def __init__(self, count: int = 2, **settings: Any) -> None:
+        self.now = 100.0
+        self.hosts = [Host("abcdef"[i], 5000 + i, i + 1) for i in range(count)]
+        self.settings = settings
+        self.wires: list[Wire] = []
+        self.cut: set[frozenset[str]] = set()
+        """Pairs of names between which bytes vanish and nothing connects."""
+
+    def __getitem__(self, index: int) -> Host:
+        return self.hosts[index]
+
+    @property
+    def wall(self) -> int:
+        return int(self.now * 1000)
+
+    # -- processes
+
+    def start(self, *hosts: Host) -> None:
+        for host in hosts or self.hosts:
+            ledger: LedgerPort = host.ledger
+            files = NodeFiles.open(
+                host.disk,
+                f"/{host.name}",
+                host.name,
+                number=host.number,
+                new_id=partial(str.__mul__, host.name, 32),
+            )
+            host.sync = ManualSync()
+            brokers = [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
+            host.node = Node(
+                broker=BrokerSettings(name=host.name),
+                ha=HaSettings(brokers=brokers, **self.settings),
+                store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
+                files=files,
+                ledger=ledger,
+                random_bytes=host.random_bytes,
+                log=host.log.append,
+            )
+            host.node.start(self.now, self.wall)
+
+    def kill(self, host: Host, *, clean: bool = True) -> None:
+        """kill -9: what was not synced is lost, peers see connections close (or, not clean, nothing)."""
+        host.node = None
+        host.disk.power_loss(None)
+        for wire in list(self.wires):
+            if host in (wire.dialer, wire.acceptor):
+                self.wires.remove(wire)
+                if wire.dialer is not host and wire.dialer.node is not None:
+                    wire.dialer.node.dial_closed(wire.dial_id, clean, self.now)
+                if wire.acceptor is not host and wire.acceptor.node is not None:
+                    wire.conn.lost(self.now)
+
+    def separate(self, one: Host, other: Host, *, reset: bool = False) -> None:
+        """No byte passes any more. `reset`: both see their connections break."""
+        self.cut.add(frozenset({one.name, other.name}))
+        if reset:
+            for wire in list(self.wires):
+                if {wire.dialer.name, wire.acceptor.name} == {one.name, other.name}:
+                    self.wires.remove(wire)
+                    wire.dialer.running.dial_closed(wire.dial_id, True, self.now)
+                    wire.conn.lost(self.now)
+
+    def heal(self) -> None:
+        self.cut.clear()
+
+    # -- time
+
+    def run(self, seconds: float = 1.0) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.step()
+            self.now += STEP
+
+    def until(self, condition: Any, limit: float = 20.0) -> None:
+        """Run until `condition()`; AssertionError after `limit` seconds of the clock."""
+        end = self.now + limit
+        while not condition():
+            assert self.now < end, [h.log[-6:] for h in self.hosts]
+            self.step()
+            self.now += STEP
+
+    def step(self) -> None:
+        for host in self.hosts:
+            node = host.node
+            if node is None or host.frozen:
+                continue
+            deadline = node.next_deadline()
+            if deadline is not None and deadline <= self.now:
+                node.timers(self.now)
+            node.end_tick(self.now, self.wall)
+            node.take_dirty()
+            for dial in node.wants_dials():
+                self._dial(host, dial.dial_id, dial.port)
+            if host.syncing:
+                host.sync.run()
+        for wire in list(self.wires):
+            self._move(wire)
+
+    def _dial(self, host: Host, dial_id: int, port: int) -> None:
+        target = next(h for h in self.hosts if h.port == port)
+        if target.node is None or frozenset({host.name, target.name}) in self.cut:
+            host.running.dial_failed(dial_id, "refused", self.now)
+            return
+        conn = target.node.accept(Peer("127.0.0.1", host.port, loopback=True), self.now)
+        self.wires.append(Wire(host, dial_id, target, conn))
+        host.running.dialed(dial_id, self.now)
+
+    def _move(self, wire: Wire) -> None:
+        if frozenset({wire.dialer.name, wire.acceptor.name}) in self.cut:
+            return
+        dialer, acceptor = wire.dialer, wire.acceptor
+        if not dialer.frozen and not acceptor.frozen:
+            data = b"".join(dialer.running.take_dial_output(wire.dial_id))
+            if data:
+                wire.conn.receive(data, self.now)
+            data = b"".join(wire.conn.take_output())
+            if data:
+                dialer.running.dial_received(wire.dial_id, data, self.now)
+            closing = wire.conn.wants_close or dialer.running.dial_wants_close(wire.dial_id)
+            if closing and wire in self.wires:
+                self.wires.remove(wire)
+                wire.conn.lost(self.now)
+                dialer.running.dial_closed(wire.dial_id, True, self.now)
+
+    # -- operators and clients
+
+    def ask(self, host: Host, command: str, limit: float = 5.0, **args: Any) -> dict[str, Any]:
+        answers: list[dict[str, Any]] = []
+        host.running.manage(command, args, answers.append, self.now)
+        self.until(lambda: bool(answers), limit)
+        return answers[0]
+
+    def up(self) -> None:
+        """The usual beginning: start, promote the first, wait for the others to be ready."""
+        self.start()
+        self.run(0.3)
+        answer = self.ask(self[0], "promote")
+        assert answer["ok"], answer
+        self.until(lambda: all(h.status == "ready" for h in self.hosts[1:]))
+
+    def declare(self, host: Host, name: str, **more: Any) -> None:
+        host.running.vhost.declare_queue(name, owner=self, durable=True, **more)
+
+    def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:
+        """One message a letter; gives the position their confirms wait for, after the tick's flush."""
+        vhost = host.running.vhost
+        vhost.publish(
+            vhost.route("", queue),
+            [raw(t) for t in texts],
+            persistent=persistent,
+            channel=1,
+            largest_frame=30,
+            producer="p/1",
+            first_tag=1,
+        )
+        return vhost.history.position
+
+    def confirmed(self, host: Host, position: Position, *, durable: bool = True) -> bool:
+        return host.running.broker.completion.reached(position, durable)
+
+    def consume(self, host: Host, queue: str, count: int) -> str:
+        """Get and acknowledge."""
+        found = host.running.vhost.queues[queue]
+        entries = [e for e in (found.pop(no_ack=False) for _ in range(count)) if e is not None]
+        found.acknowledge(entries)
+        return text(entries)
+
+    def contents(self, host: Host, queue: str) -> str:
+        return text(host.running.vhost.queues[queue].held_entries())
+
+    def fingerprint(self, host: Host) -> str:
+        return host.running.vhost.fingerprint(Scope.LINK)
+
+
+def text(entries: list[Any]) -> str:
+    return "".join(chr(entry[2][-2]) for entry in entries)

@@ -1,0 +1,53 @@
+"""A node that stops serving on purpose: what its clients' going must not do."""
+
+from __future__ import annotations
+
+from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.grammar import encode_frame
+from broker.engine import Peer
+from tests.ha.pair import Host, Pair
+
+
+def consume(pair: Pair, host: Host, queue: str) -> None:
+    """A client of `host` that consumes `queue`, and acks nothing."""
+    conn = host.running.accept(Peer("127.0.0.1", 40000, loopback=True), pair.now)
+    login = encode_frame(
+        0, "connection.start-ok", client_properties={}, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US"
+    )  # fmt: skip
+    tune = encode_frame(0, "connection.tune-ok", channel_max=10, frame_max=131072, heartbeat=0)
+    opening = encode_frame(0, "connection.open", virtual_host="/")
+    channel = encode_frame(1, "channel.open")
+    consuming = encode_frame(1, "basic.consume", queue=queue, consumer_tag="c", arguments={})
+    for piece in (PROTOCOL_HEADER, login, tune + opening, channel + consuming):
+        conn.receive(piece, pair.now)
+        pair.run(0.02)
+    assert host.running.vhost.queues[queue].consumers
+
+
+def test_an_auto_delete_queue_outlives_a_demotion_until_the_grace_is_over() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q", auto_delete=True)
+    pair.publish(a, "q", "ab")
+    consume(pair, a, "q")
+    assert pair.ask(a, "demote")["ok"]
+    pair.run(0.3)
+    assert pair.ask(b, "promote")["ok"]
+    pair.run(1.0)
+    assert pair.contents(b, "q") == "ab"
+    pair.run(b.running._settings.reconnect_grace)
+    assert "q" not in b.running.vhost.queues
+
+
+def test_an_auto_delete_queue_outlives_a_clean_restart() -> None:
+    pair = Pair(1)
+    pair.start()
+    a = pair[0]
+    pair.declare(a, "q", auto_delete=True)
+    pair.publish(a, "q", "ab")
+    consume(pair, a, "q")
+    a.running.stop(pair.now)
+    pair.kill(a)
+    pair.start(a)
+    assert pair.contents(a, "q") == "ab"

@@ -1,0 +1,41 @@
+"""Levels of replication: what `x-replicate` says about a queue holds on the link, after a failover and on return."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ha.pair import Pair
+
+
+def test_configuration_replicates_the_queue_and_none_of_its_messages() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "c", arguments={"x-replicate": "configuration"})
+    pair.declare(a, "q")
+    pair.publish(a, "c", "abc")
+    pair.publish(a, "q", "de")
+    pair.run(0.3)
+    assert (pair.contents(b, "c"), pair.contents(b, "q")) == ("", "de")
+    pair.kill(a)
+    pair.run(0.3)
+    assert pair.ask(b, "promote")["ok"]
+    assert (pair.contents(b, "c"), pair.contents(b, "q")) == ("", "de")
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "c") == "", "what only it held went to quarantine"
+    assert a.running.status()["quarantined"] == 3
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+def test_none_stays_here_and_all_goes_over(level: str) -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q", arguments={"x-replicate": level})
+    pair.publish(a, "q", "abc")
+    pair.run(0.3)
+    there = b.running.vhost.queues.get("q")
+    assert (there is not None) is (level == "all")
+    assert there is None or pair.contents(b, "q") == "abc"

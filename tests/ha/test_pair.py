@@ -1,0 +1,489 @@
+"""Two real nodes over byte streams: from bootstrap to rejoin."""
+
+from __future__ import annotations
+
+import errno
+
+from broker.amqp091.client import ClientConnection, Closed, Opened
+from broker.engine import Peer
+from tests.ha.pair import Host, Pair
+
+
+def test_a_fresh_pair_waits_in_joining_until_one_is_promoted() -> None:
+    pair = Pair()
+    pair.start()
+    pair.run(1.0)
+    assert [h.status for h in pair.hosts] == ["joining", "joining"]
+    assert pair.ask(pair[0], "promote")["ok"]
+    pair.until(lambda: pair[1].status == "ready")
+    assert pair[0].status == "active"
+
+
+def test_a_confirm_waits_for_the_backup_and_the_copy_is_a_copy() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "xyz")
+    assert not pair.confirmed(a, position)
+    pair.until(lambda: pair.confirmed(a, position))
+    assert pair.contents(b, "q") == "xyz"
+    assert pair.consume(a, "q", 1) == "x"
+    pair.run(0.2)
+    assert pair.contents(b, "q") == "yz"
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_a_killed_primary_comes_back_as_an_equal_backup() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "abcdef")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    assert pair.contents(b, "q") == "abcdef"
+    assert all(entry[1].redelivered for entry in b.running.vhost.queues["q"].ready)
+    position = pair.publish(b, "q", "gh")
+    assert pair.consume(b, "q", 2) == "ab"
+    pair.run(0.1)
+    assert pair.confirmed(b, position), "alone after the promotion"
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == "cdefgh"
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+    assert not [k for k, _ in a.ledger.kinds if k == "quarantine"], (
+        "what history dequeued is dropped silently"
+    )
+
+
+def test_only_what_is_missing_is_fetched() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abcdefgh" * 1000)
+    pair.run(0.5)
+    pair.kill(b)
+    pair.publish(a, "q", "xyz")
+    pair.run(0.5)
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    backup = next(iter(a.running.core.primary.backups.values()))  # type: ignore[union-attr]
+    assert backup.bytes_sent < 10_000
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_transient_messages_survive_the_primary() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "abc", persistent=False)
+    pair.until(lambda: pair.confirmed(a, position, durable=False))
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    assert pair.contents(b, "q") == "abc"
+
+
+def test_what_only_the_old_primary_held_goes_to_quarantine() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "ab")
+    pair.run(0.2)
+    pair.kill(b)
+    pair.run(0.1)
+    position = pair.publish(a, "q", "cd")
+    pair.run(2.1)
+    assert pair.confirmed(a, position), "the exclusion is recorded, so that it confirms alone"
+    pair.kill(a)
+    pair.start(b)
+    pair.run(0.5)
+    assert not pair.ask(b, "promote")["ok"]
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "ab"
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+    path = next(p for p in a.disk.list("/a/quarantine"))
+    lines = a.disk.read(f"/a/quarantine/{path}").decode().splitlines()
+    assert [line.split('"body": "')[1][0] for line in lines] == ["c", "d"]
+    assert [f["first"] for k, f in a.ledger.kinds if k == "quarantine"] == [3]
+
+
+def test_continue_confirms_alone_only_after_the_exclusion_is_on_disk() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    b.frozen = True
+    position = pair.publish(a, "q", "x")
+    pair.run(1.8)
+    assert not pair.confirmed(a, position)
+    pair.run(0.6)
+    assert pair.confirmed(a, position)
+    assert a.running.core.record is not None and not a.running.core.record.in_sync
+    b.frozen = False
+    pair.until(lambda: b.status == "ready" and pair.fingerprint(a) == pair.fingerprint(b))
+    assert any("excluded" in line for line in b.log)
+
+
+def test_block_holds_confirms_until_a_backup_is_back() -> None:
+    pair = Pair(on_backup_loss="block")
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.kill(b)
+    position = pair.publish(a, "q", "x")
+    pair.run(5.0)
+    assert not pair.confirmed(a, position)
+    assert "held" in a.running.status()["reason"]
+    pair.start(b)
+    pair.until(lambda: pair.confirmed(a, position))
+    assert pair.contents(b, "q") == "x"
+
+
+def test_min_backups_holds_from_the_start() -> None:
+    pair = Pair(min_backups=1)
+    pair.start()
+    pair.run(0.3)
+    a, b = pair.hosts
+    pair.kill(b)
+    assert not pair.ask(a, "promote")["ok"], "the other is needed to know that it is empty"
+    pair.start(b)
+    pair.run(0.3)
+    b.syncing = False
+    assert pair.ask(a, "promote")["ok"]
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "x")
+    pair.run(1.0)
+    assert not pair.confirmed(a, position)
+    b.syncing = True
+    pair.until(lambda: pair.confirmed(a, position))
+
+
+def test_a_backup_with_a_dead_disk_is_excluded() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    b.syncing = False
+    position = pair.publish(a, "q", "x")
+    pair.run(2.5)
+    assert pair.confirmed(a, position)
+    assert b.status in ("joining", "catch-up")
+
+
+def test_silence_alone_is_no_reason_to_promote() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.separate(a, b)
+    pair.run(5.0)
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "silent" in answer["reason"], answer
+    assert b.status == "ready" and b.running.status()["link"] == "lost"
+
+
+def test_promote_is_refused_while_the_primary_lives_and_is_success_on_it() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "a is serving" in answer["reason"]
+    assert pair.ask(a, "promote")["ok"]
+
+
+def test_a_stale_primary_steps_down_and_loses_what_it_did_alone() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "ab")
+    pair.run(0.3)
+    pair.separate(a, b)
+    pair.run(4.0)
+    position = pair.publish(a, "q", "cd")
+    pair.run(0.2)
+    assert pair.confirmed(a, position)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    pair.publish(b, "q", "ef")
+    pair.run(0.2)
+    assert {a.status, b.status} == {"active"}
+    pair.heal()
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "abef"
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_a_stale_primary_serves_nobody_from_the_instant_it_learns() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    a.frozen = True
+    pair.run(5.0)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    a.frozen = False
+    pair.until(lambda: a.status == "joining", 3.0)
+    assert not a.running.vhost.serving
+    pair.until(lambda: a.status == "ready")
+
+
+def test_cold_start_takes_the_later_copy_whatever_the_order() -> None:
+    for first in (0, 1):
+        pair = Pair()
+        pair.up()
+        a, b = pair.hosts
+        pair.declare(a, "q")
+        pair.publish(a, "q", "ab")
+        pair.run(0.3)
+        pair.kill(b)
+        pair.run(0.1)
+        pair.publish(a, "q", "cd")
+        pair.run(2.3)
+        pair.kill(a)
+        pair.start(pair[first])
+        pair.run(0.3)
+        answer = pair.ask(pair[first], "promote")
+        assert answer["ok"] == (first == 0), "the last record has only a, which needs nobody's answer"
+        pair.start(pair[1 - first])
+        pair.run(0.5)
+        if first == 1:
+            answer = pair.ask(b, "promote")
+            assert not answer["ok"], answer
+            assert pair.ask(a, "promote")["ok"]
+        pair.until(lambda pair=pair: pair[1].status == "ready")
+        assert pair.contents(b, "q") == "abcd"
+
+
+def test_cold_start_of_both_needs_all_members() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "ab")
+    pair.until(lambda: pair.confirmed(a, position))
+    for host in (a, b):
+        host.node = None
+    pair.wires.clear()
+    for host in (a, b):
+        host.disk.power_loss(None)
+    pair.start(b)
+    pair.run(0.3)
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "does not answer" in answer["reason"]
+    pair.start(a)
+    pair.run(0.3)
+    answers = [pair.ask(h, "promote") for h in (b, a)]
+    assert any(x["ok"] for x in answers), answers
+    pair.until(lambda: sorted(h.status for h in pair.hosts) == ["active", "ready"])
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "ab"
+
+
+def test_demotion_and_promotion_of_the_other() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "ab")
+    pair.run(0.3)
+    assert pair.ask(a, "demote")["ok"]
+    assert a.status == "joining"
+    pair.run(0.3)
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: a.status == "ready")
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_a_standalone_broker_serves_what_its_store_holds() -> None:
+    pair = Pair(1)
+    pair.start()
+    a = pair[0]
+    assert a.status == "standalone"
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "abc")
+    assert not pair.confirmed(a, position)
+    pair.run(0.1)
+    assert pair.confirmed(a, position)
+    epoch = a.running.status()["epoch"]
+    pair.kill(a)
+    pair.start(a)
+    assert a.running.status()["epoch"] > epoch
+    assert pair.contents(a, "q") == "abc"
+    assert a.running.vhost.queues["q"].ready[0][1].redelivered
+    assert not pair.ask(a, "demote")["ok"]
+
+
+def test_a_pair_of_three_keeps_the_expected_member() -> None:
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.declare(a, "q")
+    position = pair.publish(a, "q", "abc")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: c.status == "ready" and b.status == "active")
+    assert pair.fingerprint(b) == pair.fingerprint(c)
+    assert not any("excluded from the record" in line for line in b.log)
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_joining_goes_on_while_publishers_publish() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.declare(a, "r")
+    pair.kill(b)
+    for _ in range(50):
+        pair.publish(a, "q", "0123456789" * 100)
+    pair.run(0.2)
+    pair.start(b)
+    seen = set()
+    end = pair.now + 20
+    while b.status != "ready" and pair.now < end:
+        pair.publish(a, "q", "live")
+        pair.publish(a, "r", "new")
+        pair.consume(a, "q", 3)
+        seen.add(b.status)
+        pair.step()
+        pair.now += 0.005
+    assert b.status == "ready" and "catch-up" in seen
+    pair.run(0.3)
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+    assert pair.contents(a, "q") == pair.contents(b, "q")
+
+
+def test_a_link_that_breaks_just_before_the_primary_dies_loses_nothing() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.separate(a, b, reset=True)
+    position = pair.publish(a, "q", "x")
+    pair.run(0.1)
+    assert not pair.confirmed(a, position), "b could still be promoted on the strength of its closed link"
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+
+
+def test_a_link_that_breaks_and_is_made_again_costs_an_exclusion_and_no_more() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.separate(a, b, reset=True)
+    position = pair.publish(a, "q", "x")
+    pair.run(0.1)
+    pair.heal()
+    pair.until(lambda: pair.confirmed(a, position) and pair.fingerprint(a) == pair.fingerprint(b), 1.0)
+    pair.until(lambda: b.status == "ready", 1.0)
+
+
+def client_outcome(pair: Pair, host: Host, seconds: float) -> list[object]:
+    """What an ordinary client of that node gets to see."""
+    client = ClientConnection("guest", "guest", pair.now)
+    conn = host.running.accept(Peer("127.0.0.1", 9, loopback=True), pair.now)
+    seen: list[object] = []
+    end = pair.now + seconds
+    while pair.now < end and not seen:
+        conn.receive(b"".join(client.take_output()), pair.now)
+        pair.run(0.01)
+        client.receive(b"".join(conn.take_output()), pair.now)
+        seen += client.events()
+    conn.lost(pair.now)
+    return seen
+
+
+def test_who_is_let_in() -> None:
+    pair = Pair()
+    pair.start()
+    pair.run(0.3)
+    a, b = pair.hosts
+    assert client_outcome(pair, a, 2.0) == [], "held: no primary is known"
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: b.status == "ready")
+    [opened] = client_outcome(pair, a, 2.0)
+    assert isinstance(opened, Opened)
+    [closed] = client_outcome(pair, b, 2.0)
+    assert isinstance(closed, Closed) and closed.code == 320 and "a at 127.0.0.1:5000" in closed.text
+
+
+def test_a_clean_end_leaves_everything_on_disk_and_in_the_ledger() -> None:
+    pair = Pair(1)
+    pair.start()
+    a = pair[0]
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(0.01)
+    pair.publish(a, "q", "d")
+    a.running.stop(pair.now)
+    assert [(f["first"], f["last"]) for k, f in a.ledger.kinds if k == "present"] == [(1, 4)]
+    pair.kill(a)
+    pair.start(a)
+    assert pair.contents(a, "q") == "abcd"
+
+
+def test_a_disk_that_fails_stops_the_node() -> None:
+    pair = Pair()
+    pair.up()
+    a = pair[0]
+    pair.declare(a, "q")
+    pair.run(0.1)
+    a.disk.failing["sync"] = errno.EIO
+    position = pair.publish(a, "q", "x")
+    pair.run(0.2)
+    assert a.running.stopped is not None and not pair.confirmed(a, position)
+    assert a.running.take_dirty() == []
+
+
+def test_rubbish_on_the_link_costs_the_link_only() -> None:
+    for method in (10, 12, 13, 21, 99):
+        pair = Pair()
+        pair.up()
+        a, b = pair.hosts
+        peer = next(iter(a.running.hooks.peers))
+        a.running.core.method(peer, method, b"\xff" * 30, pair.now)
+        if method == 12:
+            a.running.core.method(peer, 13, b"{}", pair.now)
+        pair.run(1.0)
+        pair.until(lambda b=b: b.status == "ready")
+        assert a.status == "active"
+
+
+def test_queues_deleted_and_made_again_while_away() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    for name in ("gone", "again", "kept"):
+        pair.declare(a, name)
+        pair.publish(a, name, "ab")
+    a.running.vhost.declare_exchange("x", "topic", durable=True)
+    a.running.vhost.bind_queue("kept", "x", "k.#", {}, owner=pair)
+    pair.run(0.3)
+    pair.kill(b)
+    for name in ("gone", "again"):
+        a.running.vhost.delete_queue(name, owner=pair)
+    pair.declare(a, "again")
+    pair.publish(a, "again", "z")
+    a.running.vhost.delete_exchange("x")
+    pair.run(0.3)
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "again") == "z"
+    assert "gone" not in b.running.vhost.queues
+    assert pair.fingerprint(a) == pair.fingerprint(b)

@@ -1,0 +1,150 @@
+"""What the papers and the packaging say about this tree is so."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
+PAPERS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_imports_run_one_way() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_says_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
+    assert (ROOT / package / "__init__.py").exists()
+
+
+def test_commands_in_the_papers_are_in_the_makefile() -> None:
+    named = {
+        command
+        for paper in PAPERS
+        for command in re.findall(r"(?:^    |`)make ([a-z]+)", paper.read_text(), re.MULTILINE)
+    }
+    assert {"demo", "test"} <= named
+    assert named <= targets()
+
+
+def test_the_makefile_has_what_it_promises_and_helps_by_default() -> None:
+    assert {"help", "setup", "demo", "test", "check", "bench", "sim", "clean", "format"} <= targets()
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert "make demo" in done.stdout
+
+
+def test_links_in_the_papers_lead_somewhere() -> None:
+    for paper in PAPERS:
+        for target in re.findall(r"\]\(([^)#:]+)\)", paper.read_text()):
+            assert (paper.parent / target).exists(), f"{paper.name} links to {target}"
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    declared = {
+        re.split(r"[\[<>=]", requirement)[0].lower().replace("_", "-")
+        for requirement in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"]]
+    }
+    own = {*PACKAGES, *sys.stdlib_module_names}
+    brought = packages_distributions()
+    brought_by_spark = {"numpy", "pyarrow", "py4j", "google"}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for name in imported(ast.parse(path.read_text())) - own - brought_by_spark:
+            names = {distribution.lower().replace("_", "-") for distribution in brought.get(name, [name])}
+            assert names & declared, (
+                f"{path.relative_to(ROOT)} imports {name}, which pyproject.toml does not name"
+            )
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Top-level names of all absolute imports."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("version", ["17.0.2", "21"])
+def test_java_is_found_without_path_and_home(tmp_path: Path, version: str) -> None:
+    fake_java(tmp_path / "jdk-9-x", "9.0.1")
+    fake_java(tmp_path / "a-java", version)
+    fake_java(tmp_path / "z-jdk-25", "25.0.1")
+    done = ensure_java(tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "a-java"))
+
+
+def test_without_java_one_line_names_what_to_install(tmp_path: Path) -> None:
+    fake_java(tmp_path / "jdk-25", "25.0.1")
+    done = ensure_java(tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "openjdk-17-jre-headless" in done.stderr
+
+
+def ensure_java(jvm_dirs: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script with nothing in its environment, and with a PATH on which no java is."""
+    tools = jvm_dirs / "tools"
+    tools.mkdir()
+    script = (ROOT / "scripts" / "ensure_java.sh").read_text()
+    # The script adds the usual folders to PATH; the machine's own java must not be found through those.
+    script = re.sub(r"^PATH=.*$", f'PATH="{tools}"', script, flags=re.MULTILINE)
+    for name in ("dirname", "readlink", "id"):
+        found = next(Path(d, name) for d in ("/usr/bin", "/bin") if Path(d, name).exists())
+        (tools / name).symlink_to(found)
+    return subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"JVM_DIRS": str(jvm_dirs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def fake_java(home: Path, version: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-16' >&2\n")
+    java.chmod(0o755)
+
+
+def test_scripts_are_executable_where_they_are_called_directly() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_diagram_of_statuses_is_the_table_of_transitions() -> None:
+    from ha.core.membership import TRANSITIONS
+
+    drawn = set(re.findall(r"^    (\w+) --> (\w+): ", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
+    table = {
+        (a.value.replace("-", ""), b.value.replace("-", "")) for a, bs in TRANSITIONS.items() for b in bs
+    }
+    assert drawn == table
+
+
+def test_guarantees_and_bad_inputs_are_numbered_without_gaps() -> None:
+    guarantees = re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "GUARANTEES.md").read_text(), re.MULTILINE)
+    assert [int(number) for number in guarantees] == list(range(1, 31))
+    rows = re.findall(r"^\| (\d+)(?:-(\d+))? \|", (ROOT / "docs" / "BAD_INPUTS.md").read_text(), re.MULTILINE)
+    numbers = [n for first, last in rows for n in range(int(first), int(last or first) + 1)]
+    assert numbers == list(range(1, 42))

@@ -1,0 +1,72 @@
+"""The built wheel, installed away from the tree, runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built with the hatchling that is installed: nothing is downloaded."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    done = run(*build, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with only the wheel in it; dependencies are seen through a path file."""
+    home = tmp_path_factory.mktemp("outside") / "env"
+    venv.create(home, with_pip=False, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--quiet"]
+    done = run(*pip, "--no-deps", "--no-index", "--ignore-installed", wheel, cwd=home)
+    assert done.returncode == 0, done.stderr
+    return home
+
+
+def test_the_command_runs_from_outside_the_tree(outside: Path) -> None:
+    done = run(outside / "bin" / "understudy", "--version", cwd=outside)
+    assert done.returncode == 0, done.stderr
+    assert VERSION in done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_comes_from_the_wheel(outside: Path, package: str) -> None:
+    show = f"import {package}; print({package}.__file__)"
+    done = run(outside / "bin" / "python", "-c", show, cwd=outside)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(outside)
+
+
+def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) -> None:
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", *PACKAGES, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    there = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == there
+    assert {f"{package}/py.typed" for package in PACKAGES} <= packed

@@ -1,0 +1,148 @@
+"""A client that makes queues come and go: declare, bind, get, purge, unbind, delete, and all again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.simulation import wire
+from tests.simulation.actors import Actor, Surroundings
+from tests.simulation.journal import STRAGGLE, Message, Settled, Subscription, Voiding
+from tests.simulation.session import Arguments, Session
+from tests.simulation.topology import Topology
+
+
+class Churner(Actor):
+    """Owns one short-lived queue name. One request at a time. After a lost connection it begins with a
+    declare, once nothing that it asked for on the old one can still happen."""
+
+    reconnect = 1.5 * STRAGGLE
+
+    def __init__(self, around: Surroundings, name: str, topology: Topology) -> None:
+        super().__init__(around, name)
+        self.topology = topology
+        self.queue = f"s-{name}"
+        self.interval = around.rng.choice((0.01, 0.1))
+        self._finished = False
+        self.certain_to_exist = False
+        """Declare-Ok came, and no delete was sent since: it must survive any failover (invariant 6)."""
+        self._pending: Voiding | None = None
+        self._held: list[tuple[int, Message]] = []
+        self._subscription: Subscription | None = None
+        self.journal.short_lived[self.queue] = None
+
+    @property
+    def finished(self) -> bool:
+        return self._finished
+
+    def begin(self, session: Session) -> None:
+        self._held = []
+        self._subscription = Subscription(self.name, self.queue, self.clock.now, port=session.address[1])
+        self._declare(session)
+
+    def disconnected(self) -> None:
+        self._finished = self.finishing
+        if self._pending is not None:
+            self.journal.voiding_lost(self._pending)
+            self._pending = None
+
+    def gives_back(self, port: int) -> None:
+        self.journal.disturb(self.queue, port)
+
+    def _ask(
+        self, session: Session, then: Callable[[Arguments], None], method: str, **arguments: Any
+    ) -> None:
+        self.journal.operations += 1
+        session.call(method, lambda name, answer, body: then(answer), queue=self.queue, **arguments)
+
+    def _declare(self, session: Session) -> None:
+        def bind(_: Arguments) -> None:
+            self.certain_to_exist = True
+            self._ask(session, bound, "queue.bind", exchange=self.topology.churned)
+
+        def bound(_: Arguments) -> None:
+            if self.journal.short_lived[self.queue] is None:
+                self.journal.short_lived[self.queue] = self.clock.now
+            self.clock.note(f"{self.queue} is declared and bound")
+            self._later(session)
+
+        self._ask(session, bind, "queue.declare", durable=True)
+
+    def _later(self, session: Session) -> None:
+        self.clock.after(self.interval * (0.5 + self.rng.random()), partial(self._next, session))
+
+    def _next(self, session: Session) -> None:
+        if session is not self.session or not session.alive:
+            return
+        if self.finishing:
+            self._finished = True
+            return
+        draw = self.rng.random()
+        if draw < 0.6:
+            session.call("basic.get", partial(self._got, session), queue=self.queue)
+        elif draw < 0.75:
+            self._void(session, "purge")
+        elif draw < 0.85:
+            self._unbind(session)
+        else:
+            self._void(session, "delete")
+
+    def _got(self, session: Session, name: str, arguments: Arguments, body: bytes) -> None:
+        if name == "basic.get-ok" and self._subscription is not None:
+            message = self.journal.deliver(self._subscription, body, arguments["redelivered"])
+            if message is not None:
+                self._held.append((arguments["tag"], message))
+        if self._held and self.rng.random() < 0.5:
+            tag, message = self._held.pop(0)
+            if self.rng.random() < 0.8:
+                session.send(wire.method(1, "basic.ack", tag=tag))
+                self.journal.settle(self.queue, message, Settled.ACKED)
+            else:
+                session.send(wire.method(1, "basic.reject", tag=tag, requeue=True))
+                self.gives_back(session.address[1])
+                self._subscription = Subscription(
+                    self.name, self.queue, self.clock.now, port=session.address[1]
+                )
+        self._later(session)
+
+    def _unbind(self, session: Session) -> None:
+        self.journal.short_lived[self.queue] = None
+
+        def unbound(_: Arguments) -> None:
+            self.clock.note(f"{self.queue} is unbound")
+            self._declare(session)
+
+        self._ask(session, unbound, "queue.unbind", exchange=self.topology.churned)
+
+    def _void(self, session: Session, kind: str) -> None:
+        voiding = self._pending = self.journal.voiding(kind, self.queue)
+        if kind == "delete":
+            self.journal.short_lived[self.queue] = None
+            self.certain_to_exist = False
+
+        def done(answer: Arguments) -> None:
+            self._pending = None
+            self.journal.voided_surely(voiding)
+            self.clock.note(f"{self.queue}: {kind} of {answer['messages']} is confirmed")
+            if kind == "delete":
+                self._held = []
+                self._subscription = Subscription(
+                    self.name, self.queue, self.clock.now, port=session.address[1]
+                )
+                self.clock.after(self.interval, partial(self._again, session))
+            else:
+                self._subscription = Subscription(
+                    self.name, self.queue, self.clock.now, port=session.address[1]
+                )
+                self._later(session)
+
+        self._ask(session, done, f"queue.{kind}")
+
+    def _again(self, session: Session) -> None:
+        if session is not self.session or not session.alive:
+            return
+        if self.finishing:
+            self._finished = True
+        else:
+            self._declare(session)

@@ -1,0 +1,213 @@
+"""What goes wrong, drawn from the seed: one failure at a time, the next only when the pair is whole again.
+
+That is what the `manual` authority promises to survive: crashes and broken connections of one node, no
+partition.
+Broken client connections and slow disks come at any time.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from tests.simulation.actors import Actor
+from tests.simulation.clock import Clock
+from tests.simulation.inspection import record_on_disk
+from tests.simulation.machine import Machine
+from tests.simulation.network import break_stream
+
+
+class Fault(enum.Enum):
+    KILL_PRIMARY = "kill the primary"
+    KILL_BACKUP = "kill the backup"
+    KILL_BACKUP_TWICE = "kill the backup, and again while it joins"
+    CUT_LINK = "cut the link"
+    SLOW_DISK = "slow down a disk"
+    SWITCH_OVER = "demote the primary"
+    KILL_BOTH = "kill the backup, then the primary"
+    """The second failure comes when the pair is not whole: only what is on the primary's disk must survive."""
+
+
+WEIGHTS = {
+    Fault.KILL_PRIMARY: 5,
+    Fault.KILL_BACKUP: 2,
+    Fault.KILL_BACKUP_TWICE: 2,
+    Fault.CUT_LINK: 2,
+    Fault.SLOW_DISK: 1,
+    Fault.SWITCH_OVER: 1,
+}
+
+
+TRAFFIC_LIMIT = 2.0
+"""Seconds that a fault waits for the traffic it is to fall into."""
+
+
+class Traffic(Protocol):
+    """The publishers, as the plan sees them."""
+
+    def grant(self) -> None:
+        """Let them publish some more."""
+
+    def progress(self) -> float:
+        """Which part of what was granted last is sent, from 0 to 1; 0 until all of them were connected."""
+
+
+class FaultPlan:
+    """Runs the drawn faults in turn. `whole` gives (primary, backup) while the pair is whole, else None."""
+
+    def __init__(
+        self, clock: Clock, rng: Random, machines: list[Machine],
+        whole: Callable[[], tuple[Machine, Machine] | None], traffic: Traffic, demote: Callable[[Machine, Callable[[], None]], None],
+        all_durable: bool,
+    ) -> None:  # fmt: skip
+        self.clock = clock
+        self.rng = rng
+        self.machines = machines
+        self.whole = whole
+        self.traffic = traffic
+        self.demote = demote
+        kinds = list(WEIGHTS)
+        self.plan = rng.choices(kinds, [WEIGHTS[k] for k in kinds], k=rng.randint(1, 4))
+        if all_durable and rng.random() < 0.5:
+            self.plan.insert(rng.randint(0, len(self.plan)), Fault.KILL_BOTH)
+        self.injected: list[Fault] = []
+        self._until = self._share = 0.0
+        self.pending = 0
+        """Restarts and answers that are still to come."""
+        self.memory_lost: list[float] = []
+        """When both nodes were down: what was not on disk is gone."""
+
+    @property
+    def done(self) -> bool:
+        return not self.plan and not self.pending
+
+    def start(self) -> None:
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self.plan:
+            return
+        if self.pending or self.whole() is None:
+            self.clock.after(0.02, self._wait)
+            return
+        self.traffic.grant()
+        self._until = self.clock.now + TRAFFIC_LIMIT
+        self._share = self.rng.choice((0.0, 0.2, 0.5, 0.9, 1.0))
+        self._inject_in_traffic()
+
+    def _inject_in_traffic(self) -> None:
+        if self.traffic.progress() < self._share and self.clock.now < self._until:
+            self.clock.after(0.002, self._inject_in_traffic)
+        else:
+            self.clock.after(self.rng.choice((0.0, 0.001, 0.02)) * self.rng.random(), self._inject)
+
+    def _inject(self) -> None:
+        pair = self.whole()
+        if pair is None:
+            self._wait()
+            return
+        primary, backup = pair
+        fault = self.plan.pop(0)
+        self.injected.append(fault)
+        self.clock.note(f"FAULT: {fault.value}")
+        match fault:
+            case Fault.KILL_PRIMARY:
+                self._kill(primary)
+            case Fault.KILL_BACKUP:
+                self._kill(backup)
+            case Fault.KILL_BACKUP_TWICE:
+                self._kill(backup, again=True)
+            case Fault.CUT_LINK:
+                self._cut_link(primary, backup)
+            case Fault.SLOW_DISK:
+                self._slow(self.rng.choice(pair))
+            case Fault.SWITCH_OVER:
+                self.pending += 1
+                self.demote(primary, self._demoted)
+            case Fault.KILL_BOTH:
+                self.pending += 1
+                backup.kill()
+                self._when_alone(primary, backup, self.rng.choice((0.01, 0.5, 5.0)))
+        self.clock.after(0.02, self._wait)
+
+    def _when_alone(self, primary: Machine, backup: Machine, waits: float) -> None:
+        """Once the exclusion of the backup is on disk, or earlier: some more traffic, and the primary goes too."""
+        record = record_on_disk(primary)
+        if record is not None and record.in_sync and waits > 0:
+            self.clock.after(0.01, partial(self._when_alone, primary, backup, waits - 0.01))
+            return
+        self.traffic.grant()
+        delay = self.rng.random() * self.rng.choice((0.05, 0.5))
+        self.clock.after(delay, partial(self._kill_alone, primary, backup))
+
+    def _kill_alone(self, primary: Machine, backup: Machine) -> None:
+        self.clock.note("FAULT: and now the primary")
+        self.memory_lost.append(self.clock.now)
+        self.pending -= 1
+        self._kill(primary)
+        self.pending += 1
+        self.clock.after(
+            self.rng.choice((0.01, 1.0, 4.0)) * self.rng.random(), partial(self._restart, backup, False)
+        )
+
+    def _demoted(self) -> None:
+        self.pending -= 1
+
+    def _kill(self, machine: Machine, *, again: bool = False) -> None:
+        machine.kill()
+        self.pending += 1
+        delay = self.rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + self.rng.random())
+        self.clock.after(delay, partial(self._restart, machine, again))
+
+    def _restart(self, machine: Machine, again: bool) -> None:
+        machine.start()
+        self.pending -= 1
+        if again:
+            self.pending += 1
+            self.clock.after(
+                self.rng.random() * self.rng.choice((0.02, 0.3)), partial(self._kill_joiner, machine)
+            )
+
+    def _kill_joiner(self, machine: Machine) -> None:
+        """Its failure goes on, unless it is whole again already: then this is the next single failure."""
+        self.pending -= 1
+        self._kill(machine)
+
+    def _cut_link(self, primary: Machine, backup: Machine) -> None:
+        for dial in [*backup.dials.values(), *primary.dials.values()]:
+            break_stream(dial.end, clean=self.rng.random() < 0.5)
+
+    def _slow(self, machine: Machine) -> None:
+        machine.slow_time = self.rng.choice((0.05, 0.3))
+        machine.slow_until = self.clock.now + 1.0
+        self.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
+
+
+class ClientChaos:
+    """Breaks client connections now and then, until `stop`."""
+
+    def __init__(self, clock: Clock, rng: Random, actors: list[Actor]) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.actors = actors
+        self.interval = rng.choice((0.0, 0.0, 0.1, 0.5))
+        self.running = self.interval > 0
+        if self.running:
+            self._later()
+
+    def stop(self) -> None:
+        self.running = False
+
+    def _later(self) -> None:
+        self.clock.after(self.interval * (0.2 + 2 * self.rng.random()), self._strike)
+
+    def _strike(self) -> None:
+        if self.running:
+            actor = self.rng.choice(self.actors)
+            clean = self.rng.random() < 0.5
+            if actor.cut(clean):
+                self.clock.note(f"FAULT: the connection of {actor.name} breaks ({'FIN' if clean else 'RST'})")
+            self._later()

@@ -1,0 +1,186 @@
+"""What the clients said and heard, kept outside all brokers: the ground that the checkers stand on."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.simulation.clock import Clock
+from tests.simulation.topology import Topology
+
+STRAGGLE = 1.0
+"""Seconds for which bytes of a lost connection may still be on their way to the broker."""
+
+
+GIVEN_BACK = 0.3
+"""Seconds after which a node has surely taken back what a lost connection or a reject gave it."""
+
+
+class Violation(Exception):
+    """An invariant does not hold. `number` is its number."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"invariant {number}: {text}")
+        self.number = number
+
+
+class Settled(enum.Enum):
+    """How a consumer ended a message."""
+
+    ACKED = "acked"
+    REJECTED = "rejected"
+
+
+@dataclass(slots=True)
+class Message:
+    """One logical message of one publisher. `sends` holds the publisher's own count at each send of it."""
+
+    key: str
+    body: bytes
+    publisher: str
+    number: int
+    exchange: str
+    routing_key: str
+    persistent: bool
+    sends: list[int] = field(default_factory=list)
+    last_sent: float = 0.0
+    confirmed_at: float | None = None
+    returned: bool = False
+    certain: frozenset[str] = frozenset()
+    """Queues that surely were bound when it was last sent."""
+    expected: frozenset[str] = frozenset()
+    """Queues that must hold it, from its confirm on."""
+
+
+@dataclass(slots=True)
+class Voiding:
+    """A purge or a delete: `end` is when it surely was over, None while it may still take effect."""
+
+    kind: str
+    queue: str
+    sent_at: float
+    end: float | None = None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One consumer's one life, or one channel that gets."""
+
+    client: str
+    queue: str
+    started: float
+    last_send: dict[str, int] = field(default_factory=dict)
+    port: int = 0
+    """Which node it is with."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    subscription: Subscription
+    message: Message
+    redelivered: bool
+    at: float
+
+
+class Journal:
+    """Observers (the checkers) are told as it happens; the final checks read the rest."""
+
+    def __init__(self, clock: Clock, topology: Topology) -> None:
+        self.clock = clock
+        self.topology = topology
+        self.messages: dict[str, Message] = {}
+        self.confirmed: list[Message] = []
+        self.settled: dict[tuple[str, str], Settled] = {}
+        self.voidings: list[Voiding] = []
+        self.short_lived: dict[str, float | None] = {}
+        """Short-lived queues: since when one is certainly declared and bound, None while it may not be."""
+        self.on_delivery: list[Callable[[Delivery], None]] = []
+        self.on_unknown: Callable[[str, bytes], None] = lambda queue, body: None
+        self.delivered = 0
+        self._disturbed: dict[tuple[str, int], float] = {}
+        self.operations = 0
+
+    # -- publishers
+
+    def publishing(self, message: Message, count: int) -> None:
+        """`message` is handed to the kernel as the publisher's send number `count`."""
+        self.operations += 1
+        self.messages[message.key] = message
+        message.sends.append(count)
+        message.last_sent = self.clock.now
+        self.clock.detail(
+            f"{message.publisher} sends {message.key} to {message.exchange!r} {message.routing_key!r}"
+        )
+        message.certain = self.topology.route(message.exchange, message.routing_key)
+        if message.exchange == self.topology.churned:
+            message.certain |= {name for name, since in self.short_lived.items() if since is not None}
+
+    def confirm(self, message: Message) -> None:
+        if message.confirmed_at is not None:
+            return
+        message.confirmed_at = self.clock.now
+        message.expected = frozenset(q for q in message.certain if self.must_hold(q, message))
+        self.confirmed.append(message)
+
+    def must_hold(self, queue: str, message: Message) -> bool:
+        """Was `queue` bound ever since `message` was last sent, and is nothing known to have taken it out?"""
+        since = self.short_lived.get(queue, 0.0)
+        bound = since is not None and since <= message.last_sent
+        return bound and (queue, message.key) not in self.settled and not self.voided(message, queue)
+
+    def voided(self, message: Message, queue: str) -> bool:
+        """May a purge or a delete have taken `message` from `queue`?"""
+        return any(v.queue == queue and (v.end is None or message.last_sent <= v.end) for v in self.voidings)
+
+    # -- consumers
+
+    def deliver(self, subscription: Subscription, body: bytes, redelivered: bool) -> Message | None:
+        """A message arrived; returns it, or None when nobody published it."""
+        self.operations += 1
+        self.delivered += 1
+        key = body[1 : body.find(b">")].decode(errors="replace")
+        message = self.messages.get(key)
+        if message is None or message.body != body:
+            self.on_unknown(subscription.queue, body)
+            return None
+        delivery = Delivery(subscription, message, redelivered, self.clock.now)
+        flag = ", redelivered" if redelivered else ""
+        self.clock.detail(f"{subscription.client} gets {key} of {subscription.queue}{flag}")
+        for observer in self.on_delivery:
+            observer(delivery)
+        return message
+
+    def settle(self, queue: str, message: Message, how: Settled) -> None:
+        """The ack or reject is handed to the kernel."""
+        self.operations += 1
+        self.clock.detail(f"{message.key} of {queue} is {how.value}")
+        self.settled.setdefault((queue, message.key), how)
+
+    def disturb(self, queue: str, port: int) -> None:
+        """Somebody at that node gives messages back, or is about to, by reject or by going."""
+        self._disturbed[queue, port] = self.clock.now
+
+    def orderly(self, subscription: Subscription) -> bool:
+        """Has nobody given messages back since it began? Then redelivered ones come in order too."""
+        last = self._disturbed.get((subscription.queue, subscription.port))
+        return last is None or last + GIVEN_BACK < subscription.started
+
+    # -- short-lived queues
+
+    def voiding(self, kind: str, queue: str) -> Voiding:
+        """A purge or delete is handed to the kernel."""
+        self.operations += 1
+        voiding = Voiding(kind, queue, self.clock.now)
+        self.voidings.append(voiding)
+        return voiding
+
+    def voided_surely(self, voiding: Voiding) -> None:
+        voiding.end = self.clock.now
+        voiding.done = True
+
+    def voiding_lost(self, voiding: Voiding) -> None:
+        """The connection went before the answer came: it may or may not have been done."""
+        if voiding.end is None:
+            voiding.end = self.clock.now + STRAGGLE

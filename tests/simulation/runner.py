@@ -1,0 +1,129 @@
+"""Runs seeds, one by one or on several cores, and says what came of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from tests.simulation.journal import Violation
+from tests.simulation.world import World
+
+CHUNK = 20
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one seed came to. `failure` is None, or one line; `invariant` is 0 when no checker named one."""
+
+    seed: int
+    failure: str | None = None
+    invariant: int = 0
+    transcript: list[str] = field(default_factory=list)
+    trace_hash: str = ""
+    events: int = 0
+    virtual_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def run_seed(seed: int, echo: Callable[[str], None] | None = None) -> Outcome:
+    """One run. Never raises for what happens inside it."""
+    outcome = Outcome(seed)
+    world = World(seed)
+    world.clock.echo = echo
+    try:
+        world.run()
+    except Violation as violation:
+        outcome.failure, outcome.invariant = str(violation), violation.number
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        outcome.failure = (
+            f"{type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"
+        )
+        outcome.transcript = traceback.format_exc().splitlines()[-12:]
+    if outcome.failure is not None:
+        outcome.transcript = [*world.clock.recent, *outcome.transcript]
+    outcome.trace_hash = world.clock.trace_hash()
+    outcome.events = world.clock.events
+    outcome.virtual_seconds = world.clock.now
+    outcome.counts = _counts(world)
+    return outcome
+
+
+def _counts(world: World) -> Counter[str]:
+    counts = Counter(fault.value for fault in world.faults.injected)
+    counts["operations of clients"] = world.journal.operations
+    counts["messages confirmed"] = len(world.journal.confirmed)
+    counts["confirms looked into"] = world.confirms.checked
+    counts["deliveries"] = world.journal.delivered
+    counts["promotions"] = world.operator.promotions
+    counts["promotions refused"] = len(world.operator.refusals)
+    counts["cold starts"] = len(world.operator.cold_starts)
+    counts["copies compared"] = world.compared
+    return counts
+
+
+def run_chunk(seeds: list[int]) -> list[Outcome]:
+    """For a worker process. Runs make few cycles; collecting between them keeps pauses out of the rate."""
+    gc.disable()
+    outcomes = []
+    for seed in seeds:
+        outcomes.append(run_seed(seed))
+        gc.collect()
+    return outcomes
+
+
+def run_seeds(first: int, count: int, processes: int | None = None) -> Iterator[Outcome]:
+    """Outcomes in the order of the seeds. `processes` defaults to the cores of this machine."""
+    seeds = range(first, first + count)
+    chunks = [list(seeds[at : at + CHUNK]) for at in range(0, count, CHUNK)]
+    processes = min(processes or os.cpu_count() or 1, len(chunks))
+    if processes <= 1:
+        for chunk in chunks:
+            yield from run_chunk(chunk)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for outcomes in pool.map(run_chunk, chunks):
+            yield from outcomes
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over many seeds."""
+
+    started: float = field(default_factory=time.monotonic)
+    runs: int = 0
+    failures: list[Outcome] = field(default_factory=list)
+    events: int = 0
+    virtual_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.events += outcome.events
+        self.virtual_seconds += outcome.virtual_seconds
+        self.counts += outcome.counts
+        if outcome.failure is not None:
+            self.failures.append(outcome)
+
+    def last_line(self, first: int) -> str:
+        rate = self.runs / max(time.monotonic() - self.started, 1e-9)
+        last = first + self.runs - 1
+        failures = f"{len(self.failures)} failures"
+        return f"simulation: {self.runs} seeds run ({first}..{last}), {failures}, {rate:.1f} seeds/s"
+
+
+def report(outcome: Outcome, *, lines: int = 60) -> str:
+    """A failure for a reader: what, how to see it again, and what came just before."""
+    head = [
+        f"seed {outcome.seed} failed at {outcome.virtual_seconds:.6f} s: {outcome.failure}",
+        f"replay: python -m tests.simulation --seeds 1 --first {outcome.seed} --verbose",
+        "the last events (virtual seconds):",
+    ]
+    return "\n".join(head + [f"  {line}" for line in outcome.transcript[-lines:]])

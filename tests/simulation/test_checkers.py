@@ -1,0 +1,173 @@
+"""The checkers that judge clients' journals, each shown what it must object to and what it must let pass."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tests.simulation.checkers import Deliveries17and20and21and23, check_no_loss_1
+from tests.simulation.clock import Clock
+from tests.simulation.journal import Journal, Message, Settled, Subscription, Violation
+from tests.simulation.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
+
+
+class Story:
+    """A journal with one durable queue `q1`, one short-lived `s1`, and a publisher `p`."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        topology = Topology(
+            [QueuePlan("q1", True), QueuePlan("q2", False)], [ExchangePlan("amq.fanout", "fanout", True)]
+        )
+        topology.bindings.append(BindingPlan("amq.fanout", "q1", ""))
+        self.journal = Journal(self.clock, topology)
+        self.checker = Deliveries17and20and21and23(self.journal)
+        self.journal.short_lived["s1"] = 0.0
+        self.count = 0
+
+    def publish(self, number: int, exchange: str = "", key: str = "q1", persistent: bool = True) -> Message:
+        known = self.journal.messages.get(f"p:{number}")
+        message = known or Message(
+            f"p:{number}", f"<p:{number}>".encode(), "p", number, exchange, key, persistent
+        )
+        self.count += 1
+        self.tick()
+        self.journal.publishing(message, self.count)
+        return message
+
+    def tick(self) -> None:
+        self.clock.run(self.clock.now + 0.01)
+
+    def subscribe(self, queue: str = "q1") -> Subscription:
+        return Subscription("c", queue, self.clock.now)
+
+    def deliver(self, subscription: Subscription, message: Message, redelivered: bool = False) -> None:
+        self.tick()
+        self.journal.deliver(subscription, message.body, redelivered)
+
+
+def violates(number: int) -> AbstractContextManager[object]:
+    return pytest.raises(Violation, match=f"^invariant {number}: ")
+
+
+def test_1_a_confirmed_message_that_nobody_ended_is_lost() -> None:
+    story = Story()
+    message = story.publish(1)
+    check_no_loss_1(story.journal, [])
+    story.journal.confirm(message)
+    with violates(1):
+        check_no_loss_1(story.journal, [])
+    story.journal.settle("q1", message, Settled.ACKED)
+    check_no_loss_1(story.journal, [])
+
+
+def test_1_a_cold_start_excuses_only_what_was_not_persistent_on_a_durable_queue() -> None:
+    story = Story()
+    transient = story.publish(1, persistent=False)
+    story.journal.confirm(transient)
+    check_no_loss_1(story.journal, [story.clock.now + 1])
+    story.journal.confirm(story.publish(2))
+    with violates(1):
+        check_no_loss_1(story.journal, [story.clock.now + 1])
+
+
+def test_1_a_purge_excuses_what_was_sent_before_it_ended() -> None:
+    story = Story()
+    story.journal.confirm(story.publish(1, "amq.fanout", ""))
+    purge = story.journal.voiding("purge", "s1")
+    story.tick()
+    story.journal.voided_surely(purge)
+    later = story.publish(2, "amq.fanout", "")
+    story.journal.confirm(later)
+    for message in story.journal.confirmed:
+        story.journal.settle("q1", message, Settled.ACKED)
+    with violates(1):
+        check_no_loss_1(story.journal, [])
+    story.journal.settle("s1", later, Settled.ACKED)
+    check_no_loss_1(story.journal, [])
+
+
+def test_20_what_nobody_published_or_routed() -> None:
+    story = Story()
+    message = story.publish(1)
+    with violates(20):
+        story.journal.deliver(story.subscribe(), b"<p:1>!", False)
+    with violates(20):
+        story.journal.deliver(story.subscribe(), b"junk", False)
+    with violates(20):
+        story.deliver(story.subscribe("q2"), message)
+    with violates(20):
+        story.deliver(story.subscribe("s1"), message)
+    story.deliver(story.subscribe(), message)
+
+
+def test_21_order_per_publisher_and_queue() -> None:
+    story = Story()
+    one, two, three = (story.publish(n) for n in (1, 2, 3))
+    mine = story.subscribe()
+    story.deliver(mine, one)
+    story.deliver(mine, three)
+    with violates(21):
+        story.deliver(mine, two)
+
+
+def test_21_lets_a_resend_in_doubt_pass_once() -> None:
+    story = Story()
+    first, second = story.publish(1), story.publish(2)
+    story.publish(1)
+    story.publish(2)
+    mine = story.subscribe()
+    for message in (first, second, first, second):
+        story.deliver(mine, message)
+
+
+def test_21_a_resend_comes_before_the_resends_after_it() -> None:
+    story = Story()
+    first, second = story.publish(1), story.publish(2)
+    story.publish(1)
+    story.publish(2)
+    mine = story.subscribe()
+    for message in (first, second, second):
+        story.deliver(mine, message)
+    with violates(21):
+        story.deliver(mine, first)
+
+
+def test_21_redelivered_ones_must_be_in_order_unless_somebody_gives_messages_back() -> None:
+    story = Story()
+    one, two = story.publish(1), story.publish(2)
+    story.journal.disturb("q1", 0)
+    crowd = story.subscribe()
+    story.deliver(crowd, two)
+    story.deliver(crowd, one, redelivered=True)
+    story.clock.run(story.clock.now + 1)
+    alone = story.subscribe()
+    story.deliver(alone, two, redelivered=True)
+    with violates(21):
+        story.deliver(alone, one, redelivered=True)
+
+
+def test_23_a_second_delivery_is_flagged() -> None:
+    story = Story()
+    message = story.publish(1)
+    story.deliver(story.subscribe(), message)
+    story.deliver(story.subscribe(), message, redelivered=True)
+    with violates(23):
+        story.deliver(story.subscribe(), message)
+
+
+def test_17_what_a_delete_ended_stays_ended() -> None:
+    story = Story()
+    message = story.publish(1, "amq.fanout", "")
+    story.tick()
+    story.journal.confirm(message)
+    story.tick()
+    delete = story.journal.voiding("delete", "s1")
+    before = story.subscribe("s1")
+    story.tick()
+    story.journal.voided_surely(delete)
+    story.tick()
+    story.deliver(before, message)
+    with violates(17):
+        story.deliver(story.subscribe("s1"), message, redelivered=True)

@@ -1,0 +1,77 @@
+"""A thousand seeds without a failure; one seed, one trace; every breakage found by the checker it names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.breakages import BREAKAGES, SEEDS, Breakage
+from tests.simulation.runner import Tally, report, run_seed, run_seeds
+
+COUNT = 1000
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_thousand_seeds() -> None:
+    tally = Tally()
+    for outcome in run_seeds(1, COUNT):
+        tally.add(outcome)
+    shown = "\n\n".join(report(outcome) for outcome in tally.failures[:3])
+    seeds = [outcome.seed for outcome in tally.failures]
+    assert not tally.failures, f"{tally.last_line(1)}: seeds {seeds}\n\n{shown}"
+    # The seeds must have been worth it: what never happens proves nothing.
+    assert tally.counts["promotions"] > 1.8 * COUNT
+    assert tally.counts["messages confirmed"] > 100 * COUNT
+    assert tally.counts["confirms looked into"] > 100 * COUNT
+    assert tally.counts["operations of clients"] > 200 * COUNT
+
+
+@pytest.mark.parametrize("seed", [3, 14, 159])
+def test_the_same_seed_gives_the_same_trace_in_any_process(seed: int) -> None:
+    here = run_seed(seed)
+    again = run_seed(seed)
+    assert here.trace_hash == again.trace_hash
+    assert here.events == again.events
+    program = f"from tests.simulation.runner import run_seed; print(run_seed({seed}).trace_hash)"
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(ROOT)}
+    other = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert other.stdout.strip() == here.trace_hash
+
+
+def test_different_seeds_give_different_traces() -> None:
+    assert len({run_seed(seed).trace_hash for seed in range(1, 6)}) == 5
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda b: b.name.replace(" ", "-"))
+def test_each_breakage_is_found_by_its_checker(breakage: Breakage) -> None:
+    others: list[str] = []
+    with breakage.applied():
+        for seed in range(1, SEEDS + 1):
+            outcome = run_seed(seed)
+            if outcome.failure is not None:
+                if outcome.invariant in breakage.found_as:
+                    text = report(outcome)
+                    assert f"seed {seed} failed" in text
+                    assert f"--seeds 1 --first {seed}" in text
+                    return
+                others.append(f"{seed}: {outcome.failure}")
+    pytest.fail(
+        f"not found as {sorted(breakage.found_as)} within {SEEDS} seeds; other failures: {others[:5]}"
+    )
+
+
+def test_the_command_says_what_was_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seeds", "3", "--first", "7"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("simulation: 3 seeds run (7..9), 0 failures, ")
+    assert last.endswith(" seeds/s")

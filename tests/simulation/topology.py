@@ -1,0 +1,116 @@
+"""What the clients declare, drawn from the seed, and the checkers' own idea of where a message goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+KEYS = ("a", "a.b", "a.b.c", "b", "c.a")
+PATTERNS = ("a.#", "*.b", "#", "a.*.c", "b", "a")
+
+
+@dataclass(slots=True, frozen=True)
+class QueuePlan:
+    name: str
+    durable: bool
+
+
+@dataclass(slots=True, frozen=True)
+class ExchangePlan:
+    name: str
+    type: str
+    durable: bool
+    builtin: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class BindingPlan:
+    source: str
+    target: str
+    key: str
+    to_exchange: bool = False
+
+
+@dataclass(slots=True)
+class Topology:
+    """All of it is declared before the first publish and stays to the end."""
+
+    queues: list[QueuePlan] = field(default_factory=list)
+    exchanges: list[ExchangePlan] = field(default_factory=list)
+    bindings: list[BindingPlan] = field(default_factory=list)
+    churned: str = "amq.fanout"
+    """The fanout exchange to which short-lived queues are bound."""
+
+    @property
+    def all_durable(self) -> bool:
+        """Does the whole of it survive a restart?"""
+        return all(q.durable for q in self.queues) and all(e.durable for e in self.exchanges)
+
+    def durable(self, queue: str) -> bool:
+        return all(plan.durable for plan in self.queues if plan.name == queue)
+
+    def route(self, exchange: str, key: str) -> frozenset[str]:
+        """Names of the lasting queues that a publish reaches."""
+        if exchange == "":
+            return frozenset(plan.name for plan in self.queues if plan.name == key)
+        found: set[str] = set()
+        seen: set[str] = set()
+        todo = [exchange]
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            kind = next(plan.type for plan in self.exchanges if plan.name == name)
+            for binding in self.bindings:
+                if binding.source == name and matches(kind, binding.key, key):
+                    (todo.append if binding.to_exchange else found.add)(binding.target)
+        return frozenset(found)
+
+
+def matches(kind: str, pattern: str, key: str) -> bool:
+    """Does a binding with `pattern` on an exchange of type `kind` take a message with `key`?"""
+    if kind == "fanout":
+        return True
+    if kind == "direct":
+        return pattern == key
+    return _topic(pattern.split("."), key.split("."))
+
+
+def _topic(pattern: list[str], words: list[str]) -> bool:
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(_topic(pattern[1:], words[n:]) for n in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and _topic(pattern[1:], words[1:])
+
+
+def draw_topology(rng: Random) -> Topology:
+    """Two to four queues behind the default exchange, a fanout, a topic and perhaps a direct exchange."""
+    topology = Topology()
+    lasting = 1.0 if rng.random() < 0.4 else 0.75
+    for n in range(rng.randint(2, 4)):
+        topology.queues.append(QueuePlan(f"q{n + 1}", durable=rng.random() < lasting))
+    for kind in ("fanout", "topic", "direct"):
+        builtin = rng.random() < 0.4
+        name = f"amq.{kind}" if builtin else f"x.{kind}"
+        topology.exchanges.append(ExchangePlan(name, kind, builtin or rng.random() < lasting, builtin))
+    fanout, topic, direct = (plan.name for plan in topology.exchanges)
+    topology.churned = fanout
+    for queue in topology.queues:
+        if rng.random() < 0.8:
+            topology.bindings.append(BindingPlan(fanout, queue.name, ""))
+        if rng.random() < 0.6:
+            topology.bindings.append(BindingPlan(topic, queue.name, rng.choice(PATTERNS)))
+        if rng.random() < 0.4:
+            topology.bindings.append(BindingPlan(direct, queue.name, rng.choice(KEYS)))
+    if rng.random() < 0.4:
+        topology.bindings.append(BindingPlan(direct, topic, rng.choice(KEYS), to_exchange=True))
+    return topology
+
+
+def draw_target(topology: Topology, rng: Random) -> tuple[str, str]:
+    """An exchange and a routing key to publish to; most publishes reach a queue."""
+    if rng.random() < 0.4:
+        return "", rng.choice(topology.queues).name
+    return rng.choice(topology.exchanges).name, rng.choice(KEYS)

@@ -1,0 +1,158 @@
+"""What makes a proof impossible, and what does not: judged from a few events, no Spark (invariant 30)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.books import Books, keep_books
+from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, severity
+
+NAMES = "writer incarnation wseq ts_us ts_last_us view first last n kind reason name peer queue".split()  # noqa: SIM905
+
+
+def event(kind: str, writer: str = "a", incarnation: int = 1, **fields: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(NAMES), "kind": kind, "writer": writer, "incarnation": incarnation, **fields}
+
+
+def life(
+    writer: str,
+    role: str,
+    *,
+    incarnation: int = 1,
+    view: int = 0,
+    sealed: bool = True,
+    last: int = 9,
+    cluster: str = "",
+) -> list[dict[str, Any]]:
+    me = writer, incarnation
+    out = [
+        event("open", *me, name=role, reason=cluster),
+        event("chain", *me, first=0, last=last),
+        event("span", *me, view=view, name="heartbeat", ts_us=1, ts_last_us=9, n=last + 1),
+    ]
+    return [*out, event("seal", *me)] if sealed else out
+
+
+def pair(*more: dict[str, Any], a_sealed: bool = False) -> Books:
+    """`a` served epoch 1 and ended without a seal, `b` serves epoch 2; one producer, one consumer."""
+    promote = [event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)]
+    promote.append(event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5))
+    lives = life("a", "broker", view=1, sealed=a_sealed) + life("b", "broker", view=2)
+    return keep_books([*lives, *life("p", "producer"), *life("c", "consumer"), *promote, *more])
+
+
+def test_a_killed_primary_is_excused_by_its_successor() -> None:
+    books = pair()
+    assert books.missing == [] and not books.broken
+    assert (books.writers["a", 1].end, books.writers["a", 1].ended_by) == (
+        "crashed",
+        "b was promoted in its place",
+    )
+    assert books.inventory().complete and books.inventory().owner == ("b", 1)
+
+
+def test_a_killed_backup_is_excused_by_its_exclusion() -> None:
+    excluded = event("insync", "b", view=2, wseq=7, peer="x", reason="excluded", name="b", n=5)
+    assert pair(excluded, *life("x", "broker", view=2, sealed=False)).missing == []
+
+
+def test_an_exclusion_before_a_later_inclusion_excuses_nothing() -> None:
+    changes = [
+        event("insync", "b", view=2, wseq=wseq, peer="x", reason=reason, name="b", n=5)
+        for wseq, reason in ((7, "excluded"), (8, "included"))
+    ]
+    assert (
+        "nobody says that it crashed" in pair(*changes, *life("x", "broker", view=2, sealed=False)).missing[0]
+    )
+
+
+def test_an_old_promotion_does_not_excuse_a_later_life() -> None:
+    books = pair(*life("a", "broker", incarnation=2, view=2, sealed=False))
+    assert books.writers["a", 1].end == "crashed"
+    assert books.writers["a", 2].end == "unknown" and books.broken
+
+
+@pytest.mark.parametrize("role", ["broker", "consumer", "producer"])
+def test_a_ledger_without_an_end_is_missing_something(role: str) -> None:
+    books = pair(*life("z", role, view=2, sealed=False))
+    assert books.missing == ["the ledger of z (incarnation 1) has no end, and nobody says that it crashed"]
+    assert books.broken == (role != "producer")
+
+
+def test_a_gap_is_never_excused() -> None:
+    books = pair(event("chain", "a", first=12, last=20))
+    assert books.missing == ["the ledger of a (incarnation 1) lacks records 10..11"]
+    assert books.broken
+
+
+def test_a_ledger_that_does_not_begin_at_its_beginning_lacks_it() -> None:
+    lives = [e for e in life("z", "consumer") if e["kind"] not in ("chain", "open")]
+    assert "lacks records 0..3" in pair(*lives, event("chain", "z", first=4, last=9)).missing[0]
+
+
+def test_numbers_used_twice_are_seen() -> None:
+    books = pair(event("chain", "c", first=3, last=5))
+    assert books.missing == ["the ledger of c (incarnation 1) numbers records 3..5 twice"]
+    assert severity("duplicate-illegal", None, 2, books) == UNKNOWN
+
+
+def test_a_torn_last_line_of_a_killed_writer_is_what_a_kill_leaves() -> None:
+    books = pair(event("malformed", "", 0, name="file:/x/a-1-0.ledger.jsonl", reason="not a JSON record"))
+    assert books.missing == [] and books.writers["a", 1].torn == 1 and books.unreadable == 1
+
+
+def test_any_other_unreadable_line_is_missing() -> None:
+    torn = [event("malformed", "", 0, name="file:/x/b-1-0.ledger.jsonl", reason="not a JSON record")] * 2
+    books = pair(*torn)
+    assert (
+        books.missing == ["2 lines of b-1-0.ledger.jsonl are no records (not a JSON record)"] and books.broken
+    )
+
+
+def test_two_clusters_do_not_mix() -> None:
+    books = pair(*life("y", "broker", view=2, cluster="one"), *life("z", "broker", view=2, cluster="two"))
+    assert books.missing == ["ledgers of 2 clusters are mixed: one, two"]
+
+
+def test_a_broker_that_others_speak_of_must_be_here() -> None:
+    included = event("insync", "b", view=2, wseq=7, peer="ghost", reason="included", name="b,ghost", n=5)
+    assert pair(included).missing == ["the books mention broker ghost, whose ledger is not here"]
+
+
+def test_another_schema_version_is_said() -> None:
+    assert "schema version 2" in pair(event("version", "", 0, name="2", n=5)).missing[0]
+
+
+def test_one_epoch_with_two_owners_is_seen() -> None:
+    assert pair(event("promote", "a", view=2, peer="", reason="unforced", ts_us=6)).two_owners == [2]
+
+
+def test_without_producers_nothing_is_known_to_be_confirmed() -> None:
+    books = keep_books([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
+    assert books.missing == ["there is no ledger of a producer, so what was confirmed is not known"]
+
+
+def test_what_was_not_seen_counts_only_in_whole_books() -> None:
+    whole, broken = pair(), pair(event("chain", "a", first=12, last=20))
+    assert severity("lost", None, 1, whole) == VIOLATION
+    assert severity("lost", None, 1, broken) == UNKNOWN
+    assert severity("duplicate-illegal", None, 1, broken) == VIOLATION
+    assert severity("duplicate-redelivered", None, 1, broken) == ALLOWED
+
+
+def test_deliveries_past_the_end_of_a_killed_primary_are_unknown_not_invented() -> None:
+    assert severity("never-published", "beyond", 1, pair()) == UNKNOWN
+    assert severity("never-published", "beyond", 2, pair()) == VIOLATION
+    assert severity("never-published", None, 1, pair()) == VIOLATION
+
+
+def test_without_a_clean_end_of_the_last_owner_absence_is_unknown() -> None:
+    lives = life("a", "broker", view=1, sealed=False) + life("p", "producer")
+    books = keep_books([*lives, event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)])
+    assert not books.inventory().complete
+    books.broken = False
+    assert severity("lost", None, 1, books) == UNKNOWN

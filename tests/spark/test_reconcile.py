@@ -1,0 +1,97 @@
+"""The whole job on made histories: clean ones are proven without a false alarm, planted faults are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.read import find_ledgers
+from spark.reconcile import reconcile
+from tests.spark.faults import Faults
+from tests.spark.ledgers import Pair
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def judge(session: SparkSession, folder: Path) -> dict[str, Any]:
+    return reconcile(session, find_ledgers([folder]))
+
+
+def named(answer: dict[str, Any], *severities: str) -> set[tuple[Any, ...]]:
+    """What was found: kind, queue name, epoch, prod, ranges."""
+    return {
+        (f["kind"], f["name"], f["epoch"], f["prod"], tuple(map(tuple, f["ranges"])))
+        for f in answer["findings"]
+        if f["severity"] in severities
+    }
+
+
+def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> None:
+    pair = Pair(1)
+    answer = judge(session, pair.run().write(tmp_path))
+    assert (answer["verdict"], answer["missing"]) == ("proven", [])
+    assert named(answer, "violation", "unknown") == set()
+    totals = answer["totals"]
+    assert totals["published"] == totals["confirmed"] == sum(p.logical for p in pair.producers)
+    assert totals["resent"] == 5 + 6 + 7, "what was in doubt at the kill"
+    assert totals["duplicates"]["in_doubt"] > 0 and totals["duplicates"]["redelivered"] > 0
+    assert totals["present"] == sum(map(len, pair.primary.contents.values()))
+    assert 370 <= answer["outage_ms"] <= 385, "350 ms until the promotion, 20 more until the first confirm"
+    assert [q["verdict"] for q in answer["queues"]] == ["proven", "proven"]
+    assert [(b["node"], b["state"]) for b in answer["nodes"]][-1] == ("b", "active")
+    assert sum(answer["timeline"]["sent"]) == totals["sends"]
+
+
+def test_a_torn_last_line_of_the_killed_primary_spoils_nothing(session: SparkSession, tmp_path: Path) -> None:
+    Pair(2).run().write(tmp_path)
+    ledger = tmp_path / "a-1-0.ledger.jsonl"
+    ledger.write_bytes(ledger.read_bytes() + b'{"v":1,"writer":"a","incarnation":1,"wseq":99')
+    answer = judge(session, tmp_path)
+    assert (answer["verdict"], answer["missing"]) == ("proven", [])
+    assert answer["files"]["unreadable_lines"] == 1
+
+
+def test_rotated_ledgers_copies_and_foreign_files(session: SparkSession, tmp_path: Path) -> None:
+    Pair(3).run().write(tmp_path / "books")
+    for place, ledger in enumerate(sorted((tmp_path / "books").iterdir())):
+        lines = ledger.read_bytes().splitlines(keepends=True)
+        ledger.write_bytes(b"".join(lines[: len(lines) // 2]))
+        rest = ledger.with_name(ledger.name.replace("-0.ledger", "-1.ledger"))
+        rest.write_bytes(b"".join(lines[len(lines) // 2 :]))
+        if place == 0:
+            (tmp_path / "copy-of.ledger.jsonl").write_bytes(rest.read_bytes())
+    (tmp_path / "notes.txt").write_text("not a ledger")
+    answer = judge(session, tmp_path)
+    assert (answer["verdict"], answer["missing"]) == ("proven", [])
+    assert answer["files"]["ignored"] == 1 and len(answer["files"]["copies"]) == 1
+
+
+def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tmp_path: Path) -> None:
+    faults = Faults(Pair(4))
+    faults.plant_all()
+    answer = judge(session, faults.books.write(tmp_path))
+    assert answer["verdict"] == "violated"
+    assert named(answer, "violation") == faults.expected
+    assert named(answer, "unknown") == set() and answer["missing"] == []
+    assert ("in-doubt", None, None, "p1#7", faults.doubt) in named(answer, "allowed")
+    assert answer["totals"]["lost"] == 4 + 3
+
+
+def test_a_loss_in_books_with_a_gap_is_not_provable(session: SparkSession, tmp_path: Path) -> None:
+    faults = Faults(Pair(5))
+    faults.lose()
+    faults.books.write(tmp_path)
+    ledger = tmp_path / "a-1-0.ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    beat = next(place for place, line in enumerate(lines) if b'"replicated"' in line and place > 20)
+    ledger.write_bytes(b"".join(lines[:beat] + lines[beat + 1 :]))
+    answer = judge(session, tmp_path)
+    assert answer["verdict"] == "not provable"
+    assert f"the ledger of a (incarnation 1) lacks records {beat}" in answer["missing"]
+    assert {kind for kind, *_ in named(answer, "unknown")} >= {"lost"}
+    assert answer["totals"]["lost"] == 0 and answer["totals"]["perhaps_lost"] == 4

@@ -1,0 +1,68 @@
+"""A real broker on a real socket, in a thread of the test: for what py-amqp and kombu themselves do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from types import TracebackType
+from typing import Self
+
+from broker.engine import Broker, BrokerSettings
+from broker.hooks import Hooks
+from broker.model.history import History
+from broker.model.vhost import VirtualHost
+from broker.server.shell import Shell
+from understudy.config_types import HostPort
+
+
+class BrokerThread:
+    """A standalone broker without a store. `stop` says goodbye to clients, `kill` does not."""
+
+    def __init__(self, epoch: int = 1) -> None:
+        self._epoch = epoch
+        self._bound = threading.Event()
+        self._shell: Shell | None = None
+        self._broker: Broker | None = None
+        self._graceful = True
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="broker")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._bound.wait(10)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> HostPort:
+        assert self._shell is not None
+        return HostPort(*self._shell.addresses[0])
+
+    def stop(self) -> None:
+        """End with connection.close 320 to everybody."""
+        shell = self._shell
+        if shell is not None and self._thread.is_alive():
+            shell.loop.call_soon_threadsafe(shell.request_stop)
+            self._thread.join(10)
+
+    def kill(self) -> None:
+        """End as a killed process does: the kernel closes the sockets, nobody says why."""
+        self._graceful = False
+        self.stop()
+
+    async def _main(self) -> None:
+        hooks, history = Hooks(), History(self._epoch)
+        vhost = VirtualHost("/", hooks, history, lambda: os.urandom(16))
+        vhost.activate(self._epoch)
+        self._broker = Broker(BrokerSettings(), hooks, vhost)
+        self._shell = shell = Shell(self._broker)
+        await shell.listen("127.0.0.1", 0)
+        self._bound.set()
+        await shell.run()
+        if self._graceful:
+            self._broker.close_connections(320, "CONNECTION_FORCED - shutdown", self._broker.now)
+        await shell.close(2.0 if self._graceful else 0.0)

@@ -1,0 +1,101 @@
+"""A tick's history in the books of a primary and of a backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.model.records import (
+    Batch,
+    Bind,
+    Dequeue,
+    EnqueueRun,
+    Envelope,
+    QueueDeclare,
+    QueueDelete,
+    RawRun,
+    Record,
+    Unrouted,
+)
+from broker.model.values import Position, Reason
+from tests.understudy.ledger.memory import MemoryFolder
+from understudy.ledger.batches import BACKUP, PRIMARY, LedgerSink
+
+Q1, Q2 = b"\x01" * 16, b"\x02" * 16
+
+
+def run(producer: str | None = "p/1", count: int = 3) -> EnqueueRun:
+    envelope = Envelope(4, "", "k", persistent=True, wall_ms=0, channel=1, largest_frame=9)
+    return EnqueueRun([Q1, Q2], [10, 1], envelope, [b"raw"] * count, producer, 7)
+
+
+def books(tmp_path: Path, role: str, *records: Record) -> list[dict[str, Any]]:
+    folder = MemoryFolder()
+    sink = LedgerSink(str(tmp_path), "a", "broker", incarnation=1, open_file=folder.open, clock=folder.clock)
+    sink.record("heartbeat")
+    sink.batch(Batch(Position(5, 6), 0, list(records)), role)
+    sink.record("heartbeat")
+    sink.close(seal=True)
+    rows = folder.rows()
+    assert [r["wseq"] for r in rows] == list(range(len(rows)))
+    found = rows[2:-2]
+    for row in found:
+        assert (row.pop("v"), row.pop("writer"), row.pop("incarnation"), row.pop("view")) == (1, "a", 1, 5)
+        assert row.pop("ts_us") == rows[1]["ts_us"]
+        del row["wseq"]
+    return found
+
+
+@pytest.mark.parametrize(("role", "kind"), [(PRIMARY, "enqueue"), (BACKUP, "backup_enqueue")])
+def test_a_run_is_one_record_for_each_queue(tmp_path: Path, role: str, kind: str) -> None:
+    same = {"kind": kind, "epoch": 4, "prod": "p/1", "pfirst": 7, "n": 6}
+    assert books(tmp_path, role, run()) == [
+        {**same, "queue": Q1.hex(), "first": 10, "last": 12},
+        {**same, "queue": Q2.hex(), "first": 1, "last": 3},
+    ]
+
+
+def test_a_decoded_run_is_counted_without_being_cut(tmp_path: Path) -> None:
+    decoded = run()
+    decoded.raws = RawRun([3, 3, 3, 3], b"raw" * 4)
+    assert [r["last"] for r in books(tmp_path, BACKUP, decoded)] == [13, 4]
+
+
+def test_a_publisher_without_identity_leaves_none(tmp_path: Path) -> None:
+    row = books(tmp_path, PRIMARY, run(producer=None))[0]
+    assert "prod" not in row and "pfirst" not in row and row["n"] == 6
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_dequeue_is_one_record_for_each_range(tmp_path: Path, reason: Reason) -> None:
+    gone = Dequeue(Q1, 3, reason, [(1, 4), (9, 9)])
+    same = {"queue": Q1.hex(), "epoch": 3, "reason": reason.ledger_name}
+    assert books(tmp_path, PRIMARY, gone) == [
+        {**same, "kind": "dequeue", "first": 1, "last": 4},
+        {**same, "kind": "dequeue", "first": 9, "last": 9},
+    ]
+    assert books(tmp_path, BACKUP, gone)[1] == {**same, "kind": "backup_dequeue", "first": 9, "last": 9}
+
+
+def test_definitions_name_queues_and_unrouted_tags_are_kept(tmp_path: Path) -> None:
+    declared = QueueDeclare(Q1, 'a "queue"', True, False, False)
+    rows = books(
+        tmp_path, PRIMARY, declared, Bind("x", Q1, "q", "k"), Unrouted("p/1", 3, 5), QueueDelete(Q1, "q")
+    )
+    assert rows == [
+        {"kind": "definition", "queue": Q1.hex(), "name": 'a "queue"'},
+        {"kind": "unrouted", "prod": "p/1", "first": 3, "last": 5},
+    ]
+
+
+def test_a_sink_is_sealed_by_its_node(tmp_path: Path) -> None:
+    folder = MemoryFolder()
+    sink = LedgerSink(str(tmp_path), "a", "broker", incarnation=1, open_file=folder.open, clock=folder.clock)
+    sink.close()
+    assert [r["kind"] for r in folder.rows()] == ["open"]
+
+
+def test_an_empty_batch_says_nothing(tmp_path: Path) -> None:
+    assert books(tmp_path, PRIMARY) == []

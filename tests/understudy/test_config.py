@@ -1,0 +1,166 @@
+"""The configuration: what each source may say, which one wins, and that every fault is one line that names
+it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from understudy.config import ConfigError, Settings, load
+from understudy.config_types import HostPort, parse_address, parse_addresses, parse_duration, parse_size
+
+HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$AAAA"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("UNDERSTUDY_"):
+            monkeypatch.delenv(name)
+
+
+def fault(path: Path | None = None, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(path, overrides)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_no_configuration_at_all_is_one_durable_standalone_broker_on_loopback() -> None:
+    settings = load(None)
+    assert settings.broker.listen == (HostPort("127.0.0.1", 5672),)
+    assert settings.broker.data_dir == Path("understudy-data")
+    assert settings.broker.durable
+    assert settings.broker.http is None
+    assert settings.ha.brokers == ()
+    assert settings.ha.replicate is None
+    assert settings.ledger_dir == Path("understudy-data/ledger")
+    durations = settings.ha
+    assert (durations.ack_timeout, durations.lease, durations.backup_timeout) == (2, 3, 5)
+    assert (durations.dequeue_lag, durations.reconnect_grace) == (0.01, 10)
+
+
+def test_every_key_of_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(
+        f"""
+        [broker]
+        name = "left"
+        listen = ["127.0.0.1:5001", "[::1]:5001"]
+        http = "127.0.0.1:0"
+        [ha]
+        brokers = "127.0.0.1:5001,127.0.0.1:5002"
+        replicate = "configuration"
+        ack_timeout = "750ms"
+        [auth.users.joe]
+        password = "{HASH}"
+        tags = ["administrator"]
+        """
+    )
+    settings = load(path)
+    assert settings.broker.name == "left"
+    assert settings.broker.listen == (HostPort("127.0.0.1", 5001), HostPort("::1", 5001))
+    assert settings.broker.http == HostPort("127.0.0.1", 0)
+    assert settings.ha.brokers == (HostPort("127.0.0.1", 5001), HostPort("127.0.0.1", 5002))
+    assert settings.ha.ack_timeout == 0.75
+    assert settings.auth.users is not None
+    assert settings.auth.users["joe"].tags == ("administrator",)
+
+
+def test_the_environment_beats_the_file_and_set_beats_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text('[ha]\nlease = "1s"\nack_timeout = "1s"\nbackup_timeout = "1s"\n')
+    monkeypatch.setenv("UNDERSTUDY_HA__LEASE", "2s")
+    monkeypatch.setenv("UNDERSTUDY_HA__ACK_TIMEOUT", "2s")
+    monkeypatch.setenv("UNDERSTUDY_USER", "not a setting")
+    settings = load(path, ["ha.lease=3s"], {"broker.name": "x", "broker.http": None})
+    assert (settings.ha.lease, settings.ha.ack_timeout, settings.ha.backup_timeout) == (3, 2, 1)
+    assert settings.broker.name == "x"
+
+
+def test_set_beats_a_flag_of_its_own_command() -> None:
+    assert load(None, ["broker.name=b"], {"broker.name": "a"}).broker.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("override", "names"),
+    [
+        ("ha.lease=5", "ha.lease"),
+        ("ha.lease=0s", "ha.lease"),
+        ("ha.lease=soon", "'soon'"),
+        ("ha.brokers=here", "ha.brokers"),
+        ("ha.replicate=some", "ha.replicate"),
+        ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
+        ("ha.min_backups=-1", "ha.min_backups"),
+        ("ha.authority=oracle", "ha.authority"),
+        ("broker.listen=localhost", "'localhost'"),
+        ("broker.listen=127.0.0.1:99999", "broker.listen"),
+        ("broker.listen=", "broker.listen"),
+        ("broker.colour=red", "broker.colour"),
+        ("kitchen.sink=1", "kitchen"),
+        ("broker", "--set broker"),
+        ("nonsense", "nonsense"),
+        ("auth.users.joe.password=secret", "auth.users.joe.password"),
+        ("auth.users.joe.tags=administrator", "auth.users.joe.password"),
+    ],
+)
+def test_a_wrong_override_is_one_line_that_names_it(override: str, names: str) -> None:
+    assert names in fault(None, override)
+
+
+def test_a_password_never_shows_in_a_fault() -> None:
+    assert "secret" not in fault(None, "auth.users.joe.password=secret")
+    assert "hunter2" not in fault(None, "ha.password.hunter2=1", "ha.lease=1s")
+
+
+def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert str(missing) in fault(missing)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[broker\nname=")
+    assert str(broken) in fault(broken)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert str(binary) in fault(binary)
+    directory = fault(tmp_path)
+    assert str(tmp_path) in directory
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[ha]\nlease = 5\n")
+    assert str(wrong) in fault(wrong)
+    assert "ha.lease" in fault(wrong)
+
+
+def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERSTUDY_HA__LEAS", "1s")
+    assert "ha.leas" in fault()
+    monkeypatch.delenv("UNDERSTUDY_HA__LEAS")
+    monkeypatch.setenv("UNDERSTUDY_HOUSE__LEASE", "1s")
+    assert "UNDERSTUDY_HOUSE__LEASE" in fault()
+
+
+def test_durations_addresses_and_sizes() -> None:
+    assert [parse_duration(text) for text in ("10ms", "2s", "1.5m", "1h")] == [0.01, 2, 90, 3600]
+    assert parse_address("[::1]:5672") == HostPort("::1", 5672)
+    assert str(HostPort("::1", 5672)) == "[::1]:5672"
+    assert parse_addresses("a:1, b:2") == (HostPort("a", 1), HostPort("b", 2))
+    assert parse_addresses("") == ()
+    assert [parse_size(value) for value in (10, "10", "1k", "2MiB")] == [10, 10, 1024, 2 * 2**20]
+    for wrong in ("", "1", "-1s", "1 fortnight", None, 3):
+        with pytest.raises(ValueError, match="duration"):
+            parse_duration(wrong)
+    for wrong in ("", ":1", "a", "a:", "a:b", "a:65536", "::1:5", None, 3):
+        with pytest.raises(ValueError, match="address"):
+            parse_address(wrong)
+
+
+def test_settings_do_not_change_after_they_are_read() -> None:
+    settings: Settings = load(None)
+    with pytest.raises(Exception, match="frozen"):
+        settings.broker.name = "other"

@@ -1,0 +1,182 @@
+"""The consumer of the client kit: batches of acks, what a lost connection takes along, what is written
+down.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.understudy.fake_broker import FakeFailover, broker_dies
+from understudy.client import Consumer, QueueGone
+from understudy.client.consumer import ReplicationId, parse_replication_id
+
+QUEUE = "0123456789abcdef0123456789abcdef"
+
+
+def consumer(broker: FakeFailover, **arguments: Any) -> Consumer:
+    made = Consumer("127.0.0.1:1", "orders", "billing", **arguments)
+    made.failover = broker  # type: ignore[assignment]
+    return made
+
+
+def arrivals(broker: FakeFailover, *tags: int, epoch: int = 65537, redelivered: bool = False) -> None:
+    """A step of the script: messages with these tags arrive; their sequences are their tags."""
+
+    def arrive() -> None:
+        for tag in tags:
+            broker.channel.deliver(tag, f"{QUEUE}:{epoch}:{tag}", redelivered=redelivered)
+
+    broker.script.append(arrive)
+
+
+def books(directory: Path, kind: str) -> list[tuple[int, int, int, str | None]]:
+    (path,) = directory.glob("*.ledger.jsonl")
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(r["epoch"], r["first"], r["last"], r.get("reason")) for r in found if r["kind"] == kind]
+
+
+def test_it_asks_for_ids_and_a_prefetch() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1)
+    billing = consumer(broker, prefetch=100)
+    delivery = billing.receive()
+    assert delivery is not None
+    assert delivery.id == ReplicationId(QUEUE, 65537, 1)
+    assert str(delivery.id) == f"{QUEUE}:65537:1"
+    assert broker.channel.prefetch == 100
+    assert broker.channel.consuming["queue"] == "orders"
+    assert broker.channel.consuming["arguments"] == {"x-replication-id": True}
+
+
+def test_acks_go_in_batches_and_cover_what_was_handed_out() -> None:
+    broker = FakeFailover()
+    arrivals(broker, *range(1, 8))
+    billing = consumer(broker, ack_every=3, ack_interval=60.0)
+    for _ in range(7):
+        delivery = billing.receive()
+        assert delivery is not None
+        billing.ack(delivery)
+    assert broker.channel.acks == [(3, True), (6, True)]
+    billing.close()
+    assert broker.channel.acks == [(3, True), (6, True), (7, True)]
+    assert billing.counts.acked == 7
+
+
+def test_what_is_not_handled_is_not_acked() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3)
+    billing = consumer(broker, ack_every=10, prefetch=10)
+    first = billing.receive()
+    billing.receive()
+    assert first is not None
+    billing.ack(first)
+    billing.close()
+    assert broker.channel.acks == [(1, True)]
+
+
+def test_a_wait_acks_what_is_due() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1)
+    arrivals(broker)
+    billing = consumer(broker, ack_interval=0.01)
+    delivery = billing.receive()
+    assert delivery is not None
+    billing.ack(delivery)
+    assert billing.receive(1.0) is None
+    assert broker.channel.acks == [(1, True)]
+
+
+def test_a_lost_connection_takes_acks_and_undelivered_messages_along() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3)
+    billing = consumer(broker)
+    first = billing.receive()
+    assert first is not None
+    billing.ack(first)
+    second = billing.receive()
+    assert second is not None
+    third = billing.receive()
+    broker.script.append(broker_dies)
+    assert billing.receive() is None
+    billing.ack(second)  # of a connection that is gone: nothing to say
+    assert third is not None
+    billing.reject(third, requeue=True)
+    arrivals(broker, 1, 2, redelivered=True)
+    again = billing.receive()
+    assert again is not None
+    assert again.redelivered
+    billing.ack(again)
+    billing.close()
+    assert broker.channels[0].acks == []
+    assert broker.channels[1].acks == [(1, True)]
+    assert (billing.counts.received, billing.counts.redelivered, billing.counts.acked) == (4, 1, 1)
+
+
+def test_a_reject_sends_the_acks_before_it() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1, 2)
+    billing = consumer(broker)
+    first, second = billing.receive(), billing.receive()
+    assert first is not None
+    assert second is not None
+    billing.ack(first)
+    billing.reject(second, requeue=False)
+    assert broker.channel.acks == [(1, True)]
+    assert broker.channel.rejects == [(2, False)]
+
+
+def test_the_loop_acks_each_message_once_the_next_is_asked_for() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3)
+    billing = consumer(broker)
+    seen: list[int] = []
+    for delivery in billing.deliveries(until=lambda: len(seen) == 3):
+        seen.append(delivery.tag)
+    billing.close()
+    assert seen == [1, 2, 3]
+    assert broker.channel.acks == [(3, True)]
+
+
+def test_a_deleted_queue_is_told_after_what_had_arrived() -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1)
+    broker.script.append(lambda: broker.channel.consuming["on_cancel"]("tag"))
+    billing = consumer(broker)
+    assert billing.receive() is not None
+    with pytest.raises(QueueGone, match="orders"):
+        billing.receive()
+
+
+def test_the_books_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3, 5, 4, 6)
+    arrivals(broker, 3, 4, epoch=131073, redelivered=True)
+    billing = consumer(broker, ledger_dir=tmp_path)
+    for _ in range(8):
+        delivery = billing.receive()
+        assert delivery is not None
+        billing.ack(delivery)
+    billing.close()
+    assert books(tmp_path, "received") == [
+        (65537, 1, 3, None),
+        (65537, 5, 5, None),
+        (65537, 4, 4, None),
+        (65537, 6, 6, None),
+        (131073, 3, 4, "redelivered"),
+    ]
+    assert books(tmp_path, "acked") == [(65537, 1, 6, None), (131073, 3, 4, None)]
+
+
+def test_ids_that_are_none() -> None:
+    assert parse_replication_id(f"{QUEUE}:1:2") == ReplicationId(QUEUE, 1, 2)
+    for wrong in (None, 7, "", "a:b", f"{QUEUE}:1", f"{QUEUE}:x:1", f"{QUEUE}:1:2:3"):
+        assert parse_replication_id(wrong) is None
+
+
+def test_a_prefetch_below_the_ack_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="prefetch"):
+        Consumer("127.0.0.1:1", "orders", "billing", prefetch=10, ack_every=50)

@@ -1,0 +1,156 @@
+"""The HTTP door: who may do what, and what the codes say. A stand-in node; real aiohttp on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from broker.security.authenticator import Authenticator
+from broker.security.identity import User, default_users
+from understudy.config_types import HostPort
+from understudy.http import HttpServer
+
+
+class StandIn:
+    """A node that is whatever it is told to be, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.state = "active"
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.answer: dict[str, Any] = {"ok": True, "reason": "serving"}
+        self.ticks = 0
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "name": "left", "node_id": "ab", "status": self.state, "epoch": 65537, "link": "up",
+            "promotable": False,
+            "members": [{"name": "left", "in_sync": True}, {"name": "right", "in_sync": False}],
+            "reason": "all is well", "queues": 3,
+        }  # fmt: skip
+
+    def manage(
+        self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
+    ) -> None:
+        self.asked.append((command, args))
+        reply(self.answer)
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
+Asked = list[tuple[int, str]]
+
+
+def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]]) -> Asked:
+    """Status and text of each (method, path, aiohttp's arguments)."""
+
+    async def run() -> Asked:
+        users = (*default_users(), User("joe", password="joe"))
+        server = HttpServer(node, Authenticator(users), clock=lambda: 1.0, tick_soon=node.tick)
+        at = await server.start(HostPort("127.0.0.1", 0))
+        found: Asked = []
+        try:
+            async with aiohttp.ClientSession() as session:
+                for method, path, arguments in requests:
+                    async with session.request(method, f"http://{at}{path}", **arguments) as answer:
+                        found.append((answer.status, await answer.text()))
+        finally:
+            await server.close()
+        return found
+
+    return asyncio.run(run())
+
+
+def login(name: str, password: str) -> dict[str, Any]:
+    encoded = b64encode(f"{name}:{password}".encode()).decode()
+    return {"headers": {"Authorization": f"Basic {encoded}"}}
+
+
+GUEST = login("guest", "guest")
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "ready", "primary"),
+    [
+        ("standalone", 200, 200, 200),
+        ("joining", 200, 503, 503),
+        ("catch-up", 200, 503, 503),
+        ("ready", 200, 200, 503),
+        ("recovering", 200, 200, 200),
+        ("active", 200, 200, 200),
+    ],
+)
+def test_health_follows_the_status(state: str, live: int, ready: int, primary: int) -> None:
+    node = StandIn()
+    node.state = state
+    answers = visit(node, *(("GET", f"/health/{what}", {}) for what in ("live", "ready", "primary")))
+    assert [code for code, _ in answers] == [live, ready, primary]
+
+
+def test_metrics_and_status_are_open_to_read() -> None:
+    (code, text), (status_code, status) = visit(
+        StandIn(), ("GET", "/metrics", {}), ("GET", "/api/status", {})
+    )
+    assert (code, status_code) == (200, 200)
+    assert 'understudy_status{status="active"} 1.0' in text
+    assert "understudy_epoch 65537.0" in text
+    assert "understudy_members_in_sync 1.0" in text
+    assert "process_cpu_seconds_total" in text
+    assert '"reason": "all is well"' in status
+
+
+def test_commands_ask_for_post_and_an_administrator() -> None:
+    node = StandIn()
+    codes = [
+        code
+        for code, _ in visit(
+            node,
+            ("GET", "/api/promote", GUEST),
+            ("POST", "/api/promote", {}),
+            ("POST", "/api/promote", login("guest", "wrong")),
+            ("POST", "/api/promote", {"headers": {"Authorization": "Basic !!!"}}),
+            ("POST", "/api/demote", login("joe", "joe")),
+        )
+    ]
+    assert codes == [405, 401, 401, 401, 403]
+    assert node.asked == []
+
+
+def test_an_administrator_promotes_and_demotes() -> None:
+    node = StandIn()
+    answers = visit(
+        node,
+        ("POST", "/api/promote", GUEST),
+        ("POST", "/api/promote", {**GUEST, "json": {"force_lossy": True}}),
+        ("POST", "/api/demote", GUEST),
+    )
+    assert [code for code, _ in answers] == [200, 200, 200]
+    assert node.asked == [
+        ("promote", {"force_lossy": False}),
+        ("promote", {"force_lossy": True}),
+        ("demote", {}),
+    ]
+    assert node.ticks == 3
+
+
+def test_a_refusal_is_a_409_with_the_reason() -> None:
+    node = StandIn()
+    node.answer = {"ok": False, "reason": "not promotable: catching up"}
+    ((code, text),) = visit(node, ("POST", "/api/promote", GUEST))
+    assert code == 409
+    assert "catching up" in text
+
+
+@pytest.mark.parametrize(
+    "body", [b"[", b"[]", b"3", b'{"force_lossy": 1}', b'{"colour": "red"}', b"\xff\xfe"]
+)
+def test_a_wrong_body_is_a_400(body: bytes) -> None:
+    node = StandIn()
+    ((code, _),) = visit(node, ("POST", "/api/promote", {**GUEST, "data": body}))
+    assert code == 400
+    assert node.asked == []

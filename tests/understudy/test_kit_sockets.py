@@ -1,0 +1,143 @@
+"""The client kit with real py-amqp, over real sockets, against real brokers in threads of this process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import kombu.entity
+import pytest
+from amqp.exceptions import AccessRefused, NotFound
+
+from tests.understudy.broker_thread import BrokerThread
+from understudy.client import ConnectFailed, Consumer, Publisher, QueueGone
+
+ORDERS: Any = getattr(kombu.entity, "Queue")("orders", durable=True)  # noqa: B009 (kombu is half typed)
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerThread]:
+    with BrokerThread() as running:
+        yield running
+
+
+def test_many_messages_go_through_in_order_with_ids(broker: BrokerThread) -> None:
+    count = 1234
+    with Publisher(str(broker.address), "shop", declare=[ORDERS], window=100) as shop:
+        for number in range(count):
+            shop.publish(b"%d" % number, "orders")
+    assert (shop.counts.confirmed, shop.in_doubt) == (count, 0)
+    with Consumer(str(broker.address), "orders", "billing") as billing:
+        got = [
+            (int(delivery.body), delivery.id.sequence if delivery.id else None)
+            for delivery in billing.deliveries(until=lambda: billing.counts.received == count)
+        ]
+    assert got == [(number, number + 1) for number in range(count)]
+    assert billing.counts.acked == count
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_publisher_moves_on_to_the_next_broker_with_what_is_in_doubt(end: str) -> None:
+    with BrokerThread(1) as first, BrokerThread(2) as second:
+        with Publisher(f"{first.address},{second.address}", "shop", declare=[ORDERS]) as shop:
+            for number in range(300):
+                shop.publish(b"%d" % number, "orders")
+                if number == 150:
+                    getattr(first, end)()
+        assert (shop.counts.published, shop.counts.confirmed) == (300, 300)
+        assert shop.failover.connects == 2
+        assert len(shop.failover.outages) == 1
+        sure = 300 - _first_number(second)
+        assert _numbers(second, sure) == list(range(300 - sure, 300))
+
+
+def _first_number(broker: BrokerThread) -> int:
+    with Consumer(str(broker.address), "orders", "peek") as peek:
+        delivery = peek.receive(5.0)
+        assert delivery is not None
+        return int(delivery.body)
+
+
+def _numbers(broker: BrokerThread, count: int) -> list[int]:
+    with Consumer(str(broker.address), "orders", "all") as everything:
+        return [int(d.body) for d in everything.deliveries(until=lambda: everything.counts.received == count)]
+
+
+def test_unacked_messages_come_again_flagged(broker: BrokerThread) -> None:
+    with Publisher(str(broker.address), "shop", declare=[ORDERS]) as shop:
+        for number in range(3):
+            shop.publish(b"%d" % number, "orders")
+    with Consumer(str(broker.address), "orders", "hasty") as hasty:
+        taken = [hasty.receive(5.0) for _ in range(3)]
+        assert taken[0] is not None
+        hasty.ack(taken[0])
+    with Consumer(str(broker.address), "orders", "next") as after:
+        again = [after.receive(5.0) for _ in range(2)]
+    assert [(d.body, d.redelivered) for d in again if d is not None] == [(b"1", True), (b"2", True)]
+
+
+def test_a_mandatory_message_that_nobody_wants_comes_back(broker: BrokerThread) -> None:
+    returned: list[tuple[int, int, str]] = []
+    with Publisher(
+        str(broker.address), "shop", declare=[ORDERS], on_return=lambda *what: returned.append(what)
+    ) as shop:
+        shop.publish(b"wanted", "orders", mandatory=True)
+        shop.publish(b"unwanted", "nowhere", mandatory=True)
+        shop.publish(b"wanted too", "orders")
+    assert [(sequence, code) for sequence, code, _ in returned] == [(2, 312)]
+    assert (shop.counts.confirmed, shop.counts.returned) == (2, 1)
+
+
+def test_a_missing_exchange_is_an_error_and_no_endless_retry(broker: BrokerThread) -> None:
+    shop = Publisher(str(broker.address), "shop")
+    shop.publish(b"lost", "key", exchange="missing")
+    with pytest.raises(NotFound, match="missing"):
+        shop.flush(timeout=10)
+    shop.close()
+
+
+def test_a_missing_queue_is_an_error(broker: BrokerThread) -> None:
+    with (
+        Consumer(str(broker.address), "missing", "billing") as billing,
+        pytest.raises(NotFound, match="missing"),
+    ):
+        billing.receive(5.0)
+
+
+def test_a_deleted_queue_ends_the_consumer(broker: BrokerThread) -> None:
+    with Consumer(str(broker.address), "orders", "billing", declare=[ORDERS]) as billing:
+        billing.connect()
+        other = Publisher(str(broker.address), "other")
+        other.connect()
+        ORDERS(other._session.channel).delete()  # type: ignore[union-attr]
+        with pytest.raises(QueueGone):
+            billing.receive(5.0)
+        other.close()
+
+
+def test_wrong_credentials_are_an_error_at_once(broker: BrokerThread) -> None:
+    shop = Publisher(str(broker.address), "shop", password="wrong")
+    with pytest.raises(AccessRefused):
+        shop.connect(timeout=30)
+    shop.close()
+
+
+def test_no_broker_at_all_is_given_up_when_told() -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        shop = Publisher(address, "shop")
+        with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1"):
+            shop.connect(timeout=0.1)
+        asked: list[int] = []
+
+        def given_up() -> bool:
+            asked.append(1)
+            return len(asked) > 2
+
+        impatient = Publisher(address, "shop", given_up=given_up)
+        with pytest.raises(ConnectFailed):
+            impatient.publish(b"x", "q")
+        assert len(asked) == 3

@@ -1,0 +1,84 @@
+"""The command line. `understudy --help` lists the commands; each group of them has a module of its own.
+
+Whatever a user gets wrong (an option, a key, a file) ends in one line on standard error and exit code 2; what
+goes wrong on the way (unreachable, refused) in one line and exit code 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from understudy import __version__
+
+_COMMANDS = {
+    "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),
+    "passwd": ("understudy.cli_serve", "passwd", "Hash a password for the configuration file."),
+    "status": ("understudy.cli_manage", "status", "Show a node and its pair."),
+    "ready": ("understudy.cli_manage", "ready", "Is the node ready, or active? Exit code 0 or 1."),
+    "promote": ("understudy.cli_manage", "promote", "Make the node the primary."),
+    "demote": ("understudy.cli_manage", "demote", "Make the primary stop serving and rejoin as a backup."),
+    "query": ("understudy.cli_manage", "query", "Show everything a node knows of itself."),
+    "ping": ("understudy.cli_manage", "ping", "Does the node answer?"),
+    "reconcile": (
+        "understudy.reconcile",
+        "reconcile_command",
+        "Prove from ledgers, with Spark, that nothing was lost.",
+    ),
+    "demo": ("understudy.cli_demo", "demo", "A pair, real clients, a killed primary, and Spark's verdict."),
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module only when it is asked for: `status` must not wait for Spark's helpers."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, _help = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry[2]) for name, entry in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="understudy")
+def cli() -> None:
+    """A hot-standby pair of AMQP 0-9-1 brokers: the standby knows every line."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
+    sys.exit(run(cli.main, arguments))
+
+
+def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
+    """The exit code of `command`, having said on standard error, in one line, what was wrong."""
+    try:
+        result = command(args=arguments, prog_name="understudy", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        line = " ".join(error.format_message().split())
+        click.echo(f"understudy: {line}", err=True)
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("understudy: interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        return 141
+    return result if isinstance(result, int) else 0

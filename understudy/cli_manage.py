@@ -1,0 +1,214 @@
+"""Commands that ask one running node something: status, ready, promote, demote, query, ping."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from understudy.cli_options import Failed, broker_options, duration_value, leave
+from understudy.config_types import HostPort
+from understudy.management import Unreachable, ask
+
+STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
+SERVING = ("standalone", "recovering", "active")
+_COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
+_MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync", "lag", "lag_bytes")
+_HIDDEN_COLUMNS = ("uuid", "node_id")
+_PLAIN_WIDTH = 110
+_STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
+
+
+def question(
+    address: HostPort,
+    command: str,
+    user: str,
+    password: str,
+    timeout: float,
+    args: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The node's answer. Unreachable: one line, exit code 1."""
+    try:
+        return ask(address, command, args, user=user, password=password, timeout=timeout)
+    except Unreachable as error:
+        raise Failed(str(error)) from None
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--expect", type=click.Choice(STATUSES), help="Exit with 1 unless the node has just this status."
+)
+def status(
+    address: HostPort, user: str, password: str, timeout: float, form: str, expect: str | None
+) -> None:
+    """Show a node: its status, its epoch, its link, the members of its pair, and why."""
+    found = status_of(question(address, "status", user, password, timeout))
+    if form == "json":
+        click.echo(json.dumps(found))
+    else:
+        show_status(found, address)
+    if expect is not None and found["status"] != expect:
+        click.echo(f"understudy: status is {found['status']}, expected {expect}", err=True)
+        leave(1)
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--wait", metavar="DURATION", callback=duration_value, help="Keep asking for this long until it is."
+)
+def ready(address: HostPort, user: str, password: str, timeout: float, form: str, wait: float | None) -> None:
+    """Exit with 0 if the node could serve at once: it is ready, or it does already."""
+    deadline = time.monotonic() + (wait or 0)
+    while True:
+        last = time.monotonic() >= deadline
+        try:
+            found = status_of(ask(address, "status", user=user, password=password, timeout=timeout))
+            is_ready = found["status"] == "ready" or found["status"] in SERVING
+            text = f"{found['name']} is {found['status']}: {found['reason']}"
+        except Unreachable as error:
+            found, is_ready, text = None, False, str(error)
+        if is_ready or last:
+            break
+        time.sleep(0.1)
+    if form == "json":
+        click.echo(json.dumps({"ready": is_ready, "reason": text}))
+    if not is_ready:
+        raise Failed(text)
+    if form == "table":
+        click.echo(text)
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--force-lossy",
+    is_flag=True,
+    help="Promote although confirmed messages may be missing here; it is logged and in the ledger.",
+)
+def promote(
+    address: HostPort, user: str, password: str, timeout: float, form: str, force_lossy: bool
+) -> None:
+    """Make the node the primary; returns once it serves clients. Promoting the primary is success."""
+    _do(address, "promote", user, password, timeout, form, {"force_lossy": force_lossy})
+
+
+@click.command()
+@broker_options
+def demote(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Make the primary close its clients, stop serving, and join again as a backup."""
+    _do(address, "demote", user, password, timeout, form, {})
+
+
+@click.command()
+@broker_options
+def query(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Show all that the node says of itself: status, settings, queues."""
+    found = status_of(question(address, "query", user, password, timeout))
+    if form == "json":
+        click.echo(json.dumps(found))
+        return
+    show_status(found, address)
+    console = _console()
+    plain = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+    for key, value in found.items():
+        if key in _STATUS_KEYS:
+            continue
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            console.print(_rows(key.replace("_", " "), value))
+        elif value != []:
+            plain.add_row(escape(key.replace("_", " ")), escape(_text(value)))
+    console.print(plain)
+
+
+@click.command()
+@broker_options
+def ping(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Exit with 0 if the node answers, whatever its status."""
+    began = time.monotonic()
+    _checked(question(address, "ping", user, password, timeout))
+    took = (time.monotonic() - began) * 1000
+    if form == "json":
+        click.echo(json.dumps({"ok": True, "broker": str(address), "ms": round(took, 2)}))
+    else:
+        click.echo(f"{address} answered in {took:.1f} ms")
+
+
+def _do(
+    address: HostPort, command: str, user: str, password: str, timeout: float, form: str, args: dict[str, Any]
+) -> None:
+    answer = question(address, command, user, password, timeout, args)
+    done = bool(answer.get("ok"))
+    reason = str(answer.get("reason", ""))
+    if form == "json":
+        click.echo(json.dumps({"ok": done, "reason": reason}))
+    if not done:
+        raise Failed(f"{command} refused by {address}: {reason}")
+    if form == "table":
+        click.echo(f"{address}: {reason}")
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if not answer.get("ok"):
+        raise Failed(str(answer.get("reason", "the node refused without a reason")))
+    return answer
+
+
+def status_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """The status object of an answer, with the seven keys that programs rely on first."""
+    found = _checked(answer).get("status")
+    if not isinstance(found, dict):
+        raise Failed("the node's answer has no status")
+    return {**{key: found.get(key) for key in _STATUS_KEYS}, **found}
+
+
+def show_status(found: dict[str, Any], address: HostPort) -> None:
+    console = _console()
+    colour = _COLOURS.get(str(found["status"]), "yellow")
+    console.print(
+        f"[bold]{escape(str(found['name']))}[/bold] at {address}: [bold {colour}]{found['status']}[/]"
+        f"   epoch {found['epoch']}   link {found['link']}   promotable {_text(found['promotable'])}"
+    )
+    console.print(f"  {escape(str(found['reason']))}")
+    members = found.get("members") or []
+    if members:
+        shown = [{key: row[key] for key in _MEMBER_COLUMNS if key in row} for row in members]
+        console.print(_rows("members", shown))
+
+
+def _console() -> Console:
+    """As wide as the terminal; where there is none, wide enough for a log."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
+    """A table of dicts; its columns are their keys, in order of appearance."""
+    columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in _HIDDEN_COLUMNS]
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(escape(column.replace("_", " ")), justify="right" if numbers else "left")
+    for row in rows:
+        table.add_row(*(escape(_text(row.get(column))) for column in columns))
+    return table
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case list() | tuple():
+            return ", ".join(_text(item) for item in value)
+        case _:
+            return str(value)

@@ -1,0 +1,244 @@
+"""Finding the broker that serves: one kombu connection over a list of addresses, tried round and round.
+
+Role: what publisher and consumer have in common. Owner: each of them has its own `Failover`, on its own
+thread. Kombu's failover list is used as it is, only with 50 ms between rounds where its default waits 2 s,
+then 4 s: a backup that is about to be promoted refuses at once (AMQP 320) and is asked again soon.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from select import POLLIN, poll
+from typing import Any
+from urllib.parse import quote
+
+import amqp
+import kombu.connection
+from amqp.exceptions import AMQPError
+from kombu.exceptions import OperationalError
+
+from understudy.config_types import HostPort, parse_addresses
+from understudy.ledger.writer import LedgerWriter
+
+RETRY = 0.05
+"""Seconds between two rounds over all addresses."""
+CONNECT_TIMEOUT = 2.0
+"""Seconds that one broker may take to accept and shake hands; a joining one would hold us longer."""
+READ_TIMEOUT = 10.0
+"""Seconds that one blocking read (the answer to a declare, say) may take before the connection counts as
+lost.
+"""
+HEARTBEAT = 5.0
+"""Seconds; a broker that is silent for twice as long is given up."""
+
+_KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations are partial
+
+_FRAME_TIMEOUT = 0.5
+"""Seconds to wait for the rest of a frame before others get their turn; what has come of it is kept."""
+
+Addresses = str | Sequence[str | HostPort]
+
+LOST: tuple[type[Exception], ...] = (
+    OSError,
+    amqp.exceptions.RecoverableConnectionError,
+    amqp.exceptions.ConnectionError,
+)
+"""What py-amqp raises when a connection is gone. `TimeoutError` is among them: catch it first."""
+_NOT_YET: tuple[type[Exception], ...] = (*LOST, OperationalError)
+_GOODBYE: tuple[type[Exception], ...] = (*LOST, AMQPError, AttributeError)
+"""What taking leave of a dead connection may raise; py-amqp's AttributeError when its transport is gone
+already.
+"""
+
+
+class ConnectFailed(Exception):
+    """No broker of the list let us in for the time that was given. `str()` is one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class Outage:
+    """One stretch without service, in seconds since 1970."""
+
+    began: float
+    """Last sign of service before the connection was lost."""
+    lost: float
+    """When the loss was seen."""
+    ended: float
+    """First sign of service on a new connection."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+class Failover:
+    """Addresses, credentials, and at most one open connection."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        user: str = "guest",
+        password: str = "guest",
+        virtual_host: str = "/",
+        retry: float = RETRY,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        """`addresses`: `"host:port,host:port"` or a sequence of such. ValueError if there is none."""
+        self.addresses = parse_addresses(addresses if isinstance(addresses, str) else list(addresses))
+        if not self.addresses:
+            raise ValueError("at least one address HOST:PORT is needed")
+        self.connects = 0
+        """Connections made so far."""
+        self.outages: list[Outage] = []
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        self._urls = [
+            f"amqp://{login}@{address}/{quote(virtual_host, safe='')}" for address in self.addresses
+        ]
+        self._retry = retry
+        self._connect_timeout = connect_timeout
+        self._heartbeat = heartbeat
+        self._heartbeat_at = 0.0
+        self._last_service = 0.0
+        self._lost_at = 0.0
+        self.connection: Any = None
+
+    @property
+    def connected(self) -> bool:
+        return self.connection is not None
+
+    def connect(
+        self,
+        client_properties: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """Try all addresses, round after round, until one serves; its new channel is returned.
+
+        `deadline` is on the clock of `time.monotonic`. Raises ConnectFailed after it, or once `given_up()`
+        says so, and amqp's own error for what will not heal, such as refused credentials.
+        """
+        if self.connection is not None:
+            raise RuntimeError("connected already")
+
+        def waiting(error: Exception, _interval: float) -> None:
+            if given_up():
+                raise ConnectFailed(f"given up while no broker served: {error}") from error
+            if deadline is not None and time.monotonic() > deadline:
+                raise ConnectFailed(f"none of {self.described} serves: {error}") from error
+
+        while True:
+            connection = _KombuConnection(
+                self._urls,
+                connect_timeout=self._connect_timeout,
+                heartbeat=self._heartbeat,
+                transport_options={
+                    "client_properties": dict(client_properties),
+                    "read_timeout": READ_TIMEOUT,
+                },
+            )
+            try:
+                connection.ensure_connection(
+                    errback=waiting, interval_start=self._retry, interval_step=0, interval_max=self._retry
+                )
+                channel = connection.channel()
+            except _NOT_YET as error:
+                connection.collect()
+                waiting(error, 0)
+                continue
+            except BaseException:
+                connection.collect()
+                raise
+            self.connection = connection
+            self.connects += 1
+            return channel
+
+    @property
+    def described(self) -> str:
+        return ", ".join(str(address) for address in self.addresses)
+
+    @property
+    def address(self) -> str:
+        """Of the broker we are connected to, or the empty string."""
+        return "" if self.connection is None else str(self.connection.host)
+
+    def drain(self, timeout: float) -> bool:
+        """Handle one frame, waiting up to `timeout` seconds for it; False if none came, or not all of it.
+
+        The wait is a `poll` of ours: py-amqp with a timeout of 0 spins when half a frame has arrived.
+        """
+        connection = self.connection.connection
+        try:
+            waiting = poll()
+            waiting.register(connection.sock, POLLIN)
+            if not waiting.poll(timeout * 1000):
+                return False
+            connection.drain_events(timeout=_FRAME_TIMEOUT)
+        except TimeoutError:
+            return False
+        return True
+
+    def drain_all(self, timeout: float, limit: int = 1000) -> None:
+        """`drain`, then whatever else is there already, at most `limit` frames."""
+        while limit > 0 and self.drain(timeout):
+            timeout = 0
+            limit -= 1
+
+    def beat(self) -> None:
+        """Send and check heartbeats; cheap, to be called often."""
+        now = time.monotonic()
+        if now - self._heartbeat_at >= 1 and self.connection is not None:
+            self._heartbeat_at = now
+            self.connection.heartbeat_check()
+
+    def serving(self) -> None:
+        """The caller saw a sign of service (a confirm, a delivery): ends an outage, if there is one."""
+        now = time.time()
+        if self._lost_at:
+            self.outages.append(Outage(self._last_service or self._lost_at, self._lost_at, now))
+            self._lost_at = 0.0
+        self._last_service = now
+
+    def drop(self, *, outage: bool = True) -> None:
+        """Forget the connection without a word to the broker: it is gone, or not to be trusted."""
+        connection, self.connection = self.connection, None
+        if connection is None:
+            return
+        if outage and not self._lost_at:
+            self._lost_at = time.time()
+        try:
+            connection.collect()
+        except _GOODBYE:
+            pass
+
+    def close(self) -> None:
+        """Say goodbye, then close; never raises for what the network does."""
+        connection, self.connection = self.connection, None
+        if connection is None:
+            return
+        try:
+            connection.release()
+        except _GOODBYE:
+            pass
+
+
+def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:
+    """The client's own ledger, or None when it keeps none. Raises LedgerError."""
+    if ledger_dir is None:
+        return None
+    return LedgerWriter(str(ledger_dir), name, role, incarnation=incarnation)
+
+
+def new_incarnation() -> int:
+    """A number that no earlier life of this client had: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def declare_all(entities: Iterable[Any], channel: Any) -> None:
+    """Declare kombu queues and exchanges on `channel`, in order."""
+    for entity in entities:
+        entity(channel).declare()

@@ -1,0 +1,262 @@
+"""Configuration: one TOML file, the environment, and `--set`, in rising order of strength.
+
+Every key `section.key` of the file is also the environment variable `UNDERSTUDY_SECTION__KEY` and the option
+`--set section.key=value`. `load` is called by the command line before anything else runs; whatever is wrong
+ends as one `ConfigError` whose text is a single line naming the key, the value or the file.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from understudy.config_types import (
+    Addresses,
+    Duration,
+    DurationOrZero,
+    HostPort,
+    Names,
+    OptionalAddress,
+    Size,
+)
+
+ENVIRONMENT_PREFIX = "UNDERSTUDY_"
+
+
+class ConfigError(Exception):
+    """Something in the configuration is wrong; `str()` is one line for a person."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BrokerSection(_Section):
+    """The broker itself: what it is called, where it listens, where it keeps things, how much it takes."""
+
+    name: str = Field(default_factory=socket.gethostname, min_length=1, max_length=100)
+    listen: Addresses = (HostPort("127.0.0.1", 5672),)
+    data_dir: Path = Path("understudy-data")
+    http: OptionalAddress = None
+    durable: bool = True
+    """False: nothing is written to disk but the node's identity; messages live in memory only."""
+    heartbeat: DurationOrZero = 60.0
+    handshake_timeout: Duration = 10.0
+    stop_timeout: Duration = 5.0
+    frame_max: int = Field(default=131072, ge=4096, le=2**31 - 1)
+    channel_max: int = Field(default=2047, ge=1, le=65535)
+    max_message_size: Size = 16 * 2**20
+    memory_limit: Size | None = None
+    """Publishers are paused above this; default: 0.6 of the machine's memory."""
+
+    @field_validator("listen")
+    @classmethod
+    def _somewhere(cls, value: tuple[HostPort, ...]) -> tuple[HostPort, ...]:
+        if not value:
+            raise ValueError("needs at least one address HOST:PORT")
+        return value
+
+
+class HaSection(_Section):
+    """The pair: who belongs to it and how long each may keep the others waiting."""
+
+    brokers: Addresses = ()
+    replicate: Literal["none", "configuration", "all"] | None = None
+    on_backup_loss: Literal["continue", "block"] = "continue"
+    min_backups: int = Field(default=0, ge=0)
+    ack_timeout: Duration = 2.0
+    lease: Duration = 3.0
+    backup_timeout: Duration = 5.0
+    dequeue_lag: DurationOrZero = 0.01
+    reconnect_grace: Duration = 10.0
+    authority: Literal["manual"] = "manual"
+    username: str = "ha"
+    password: str = "ha"
+    listen: OptionalAddress = None
+
+
+class UserSection(_Section):
+    """One user. `password` is an argon2id hash as `understudy passwd` prints it."""
+
+    password: str
+    tags: Names = ()
+
+    @field_validator("password")
+    @classmethod
+    def _hashed(cls, value: str) -> str:
+        if not value.startswith("$argon2id$"):
+            raise ValueError("must be a hash made by `understudy passwd`, not the password itself")
+        return value
+
+
+class AuthSection(_Section):
+    """Who may log in. With no users at all there is guest/guest, from loopback only."""
+
+    users: dict[str, UserSection] | None = None
+    allow_plain_without_tls: bool = False
+
+
+class LedgerSection(_Section):
+    """The books that Spark reads. Off, nothing can be proven later."""
+
+    enabled: bool = True
+    dir: Path | None = None
+    """Default: `ledger` below `broker.data_dir`."""
+    rotate: Size = 64 * 2**20
+
+
+class LogSection(_Section):
+    """What goes to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(BaseSettings):
+    """All of it, checked. Built by `load` only."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=False,
+    )
+
+    broker: BrokerSection = Field(default_factory=BrokerSection)
+    ha: HaSection = Field(default_factory=HaSection)
+    auth: AuthSection = Field(default_factory=AuthSection)
+    ledger: LedgerSection = Field(default_factory=LedgerSection)
+    log: LogSection = Field(default_factory=LogSection)
+
+    @property
+    def ledger_dir(self) -> Path:
+        return self.ledger.dir or self.broker.data_dir / "ledger"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` merged: it reads file and environment itself, so that it can say where a fault
+        is.
+        """
+        return (init_settings,)
+
+
+def load(
+    path: Path | None, overrides: Sequence[str] = (), flags: Mapping[str, str | None] | None = None
+) -> Settings:
+    """Read and check everything.
+
+    `overrides` are `section.key=value` texts, the strongest; `flags` maps `section.key` to the value of a
+    command line option, or None when it was not given. Raises ConfigError.
+    """
+    origins: dict[str, str] = {}
+    merged: dict[str, Any] = {}
+    if path is not None:
+        _merge(merged, _read_file(path), str(path), origins)
+    _merge(merged, _read_environment(), "environment", origins)
+    given = [(key, value, "command line") for key, value in (flags or {}).items() if value is not None]
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or "." not in key:
+            raise ConfigError(f"--set {text}: not of the form section.key=value")
+        given.append((key.strip(), value, "--set"))
+    for key, value, origin in given:
+        _merge(merged, _nested(key.split("."), value), origin, origins)
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        raise ConfigError(_one_line(error, origins)) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from None
+
+
+def _read_environment() -> dict[str, Any]:
+    """`UNDERSTUDY_SECTION__KEY`; names without a double underscore (such as UNDERSTUDY_USER) are not
+    settings.
+    """
+    sections = {name.lower() for name in Settings.model_fields}
+    for name in os.environ:
+        upper = name.upper()
+        if upper.startswith(ENVIRONMENT_PREFIX) and "__" in upper:
+            section = upper[len(ENVIRONMENT_PREFIX) :].partition("__")[0].lower()
+            if section not in sections:
+                raise ConfigError(f"environment variable {name}: there is no section {section!r}")
+    source = EnvSettingsSource(Settings)
+    found: dict[str, Any] = {}
+    for name, field in Settings.model_fields.items():
+        values = source.explode_env_vars(name, field, source.env_vars)
+        if values:
+            found[name] = values
+    return found
+
+
+def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    for key in reversed(keys):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _merge(
+    into: dict[str, Any], new: Mapping[str, Any], origin: str, origins: dict[str, str], at: str = ""
+) -> None:
+    for key, value in new.items():
+        name = f"{at}.{key}" if at else str(key)
+        if isinstance(value, dict):
+            below = into.get(key)
+            if not isinstance(below, dict):
+                below = into[key] = {}
+            origins.setdefault(name, origin)
+            _merge(below, value, origin, origins, name)
+        else:
+            into[key] = value
+            origins[name] = origin
+
+
+def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
+    first = error.errors(include_url=False)[0]
+    parts = [str(part) for part in first["loc"]]
+    name = ".".join(parts)
+    origin = next(
+        (origins[known] for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in origins),
+        "",
+    )
+    match first["type"]:
+        case "extra_forbidden":
+            text = "there is no such key" if len(parts) > 1 else "there is no such section"
+        case "value_error":
+            text = str(first["ctx"]["error"])
+        case "missing":
+            text = "is missing"
+        case _:
+            text = first["msg"]
+            if not isinstance(first["input"], dict | list):
+                text += f", not {first['input']!r}"
+    where = f" ({origin})" if origin else ""
+    return " ".join(f"{name}{where}: {text}".split())

@@ -1,0 +1,116 @@
+"""The value types that appear in a configuration file: durations, addresses, levels, users.
+
+Used by `understudy.config` only as annotations; each parser raises ValueError with a text that fits on one
+line and says what would have been right.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, PlainSerializer
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*\Z")
+_SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
+_SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
+
+
+class HostPort(NamedTuple):
+    """A TCP address. An IPv6 host is written `[::1]:5672`."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_duration(value: Any) -> float:
+    """`"2s"`, `"10ms"`, `"1.5m"`, `"1h"` in seconds; a bare number has no unit and is refused."""
+    if isinstance(value, str) and (found := _DURATION.match(value)):
+        return float(found[1]) * _UNITS[found[2]]
+    raise ValueError(f'{value!r} is not a duration such as "2s" or "10ms"')
+
+
+def parse_positive_duration(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} must be longer than zero")
+    return seconds
+
+
+def parse_size(value: Any) -> int:
+    """`"64MiB"`, `"16k"` or a plain number, in bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (found := _SIZE.match(value.lower())) and found[2] in _SIZES:
+        return int(found[1]) * _SIZES[found[2]]
+    raise ValueError(f'{value!r} is not a size such as "64MiB"')
+
+
+def parse_address(value: Any) -> HostPort:
+    """`HOST:PORT` with a port of 0-65535."""
+    if isinstance(value, HostPort):
+        return value
+    if isinstance(value, str):
+        host, colon, port = value.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            colon = ""
+        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535:
+            return HostPort(host, int(port))
+    raise ValueError(f"{value!r} is not an address HOST:PORT")
+
+
+def parse_addresses(value: Any) -> tuple[HostPort, ...]:
+    """`"H:P,H:P"` or a list of such strings; an empty string is an empty list."""
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()] if value.strip() else []
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is not a list of addresses HOST:PORT,HOST:PORT")
+    return tuple(parse_address(item) for item in value)
+
+
+def parse_optional_address(value: Any) -> HostPort | None:
+    """An address, or `off` (also: nothing, false) for none."""
+    if value is None or value is False or value in ("", "off"):
+        return None
+    return parse_address(value)
+
+
+def parse_names(value: Any) -> tuple[str, ...]:
+    """`"a,b"` or a list of words."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{value!r} is not a list of words")
+    return tuple(item.strip() for item in value if item.strip())
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
+def _address_text(address: HostPort | None) -> str:
+    return "off" if address is None else str(address)
+
+
+Duration = Annotated[float, BeforeValidator(parse_positive_duration), PlainSerializer(_seconds_text)]
+"""Seconds, more than zero."""
+DurationOrZero = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(_seconds_text)]
+"""Seconds, zero allowed."""
+Size = Annotated[int, BeforeValidator(parse_size)]
+"""Bytes."""
+Address = Annotated[HostPort, BeforeValidator(parse_address), PlainSerializer(_address_text)]
+OptionalAddress = Annotated[
+    HostPort | None, BeforeValidator(parse_optional_address), PlainSerializer(_address_text)
+]
+Addresses = Annotated[
+    tuple[HostPort, ...],
+    BeforeValidator(parse_addresses),
+    PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
+]
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

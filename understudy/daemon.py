@@ -1,0 +1,246 @@
+"""Puts broker, replication, store, ledger and sockets together from a configuration, and runs them.
+
+Role: the only place that builds a real `Node`. Called by the `serve` command; returns when the process is to
+end. SIGTERM and SIGINT end it gracefully: clients are told (320), everything is flushed, the ledger gets its
+inventory and its seal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.engine import BrokerSettings
+from broker.model.values import ORIGIN, Position
+from broker.security.authenticator import Authenticator
+from broker.security.identity import HA, User, default_users
+from broker.server.clock import now, wall_ms
+from broker.server.shell import Shell
+from broker.store.errors import StoreError
+from broker.store.files import RealFiles
+from broker.store.node_files import NodeFiles
+from broker.store.segment_log import SegmentLog
+from broker.store.store import NullStore, SegmentStore, Store
+from broker.store.sync import ThreadSync
+from ha.adapter.ledger_port import LedgerPort, NullLedger
+from ha.adapter.node import Node
+from ha.adapter.settings import HaSettings
+from understudy import __version__
+from understudy.config import Settings
+from understudy.config_types import HostPort
+from understudy.ledger.batches import LedgerSink
+from understudy.ledger.writer import LedgerError
+
+if TYPE_CHECKING:
+    from understudy.http import HttpServer
+
+LOG = logging.getLogger("understudy")
+_MEMORY_SHARE = 0.6
+
+
+class CannotStart(Exception):
+    """Why the node does not run, in one line."""
+
+
+class _WakingStore(SegmentStore):
+    """Asks the shell for a tick whenever `durable` has moved; the sync thread calls, `wake` may be called by
+    any.
+    """
+
+    wake: Callable[[], None] = staticmethod(lambda: None)
+
+    def start(self, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN) -> None:
+        def moved() -> None:
+            if on_durable is not None:
+                on_durable()
+            self.wake()
+
+        super().start(moved, since)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What one node is made of."""
+
+    node: Node
+    store: Store
+    files: NodeFiles
+    ledger: LedgerPort
+
+
+def serve_until_stopped(settings: Settings) -> str | None:
+    """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart."""
+    try:
+        parts = _build(settings)
+    except (StoreError, LedgerError) as error:
+        raise CannotStart(" ".join(str(error).split())) from None
+    logging.basicConfig(
+        level=settings.log.level.upper(), format="%(asctime)s %(levelname).1s %(message)s", force=True
+    )
+    try:
+        return asyncio.run(_serve(settings, parts))
+    finally:
+        parts.files.close()
+
+
+def users_of(settings: Settings) -> tuple[User, ...]:
+    """Configured users, or the defaults; always with the identity of the pair."""
+    ha = settings.ha
+    well_known = (ha.username, ha.password) == ("ha", "ha")
+    pair = User(ha.username, frozenset({HA}), password=ha.password, loopback_only=well_known)
+    if settings.auth.users is None:
+        others = tuple(user for user in default_users() if HA not in user.tags)
+    else:
+        others = tuple(
+            User(name, frozenset(user.tags), password_hash=user.password)
+            for name, user in settings.auth.users.items()
+        )
+    return (*(user for user in others if user.name != ha.username), pair)
+
+
+def _build(settings: Settings) -> _Parts:
+    """Lock the data directory and put the node together; nothing is served and nothing is sent yet."""
+    real = RealFiles()
+    files = NodeFiles.open(real, str(settings.broker.data_dir), settings.broker.name)
+    try:
+        store: Store = NullStore()
+        if settings.broker.durable:
+            salt = int.from_bytes(os.urandom(8), "big")
+            store = _WakingStore(SegmentLog(real, files.store_directory, salt=salt), ThreadSync())
+        ledger: LedgerPort = NullLedger()
+        if settings.ledger.enabled:
+            ledger = LedgerSink(
+                str(settings.ledger_dir),
+                settings.broker.name,
+                "broker",
+                incarnation=files.identity.incarnation,
+                cluster=files.identity.cluster_id or "",
+                rotate_bytes=settings.ledger.rotate,
+            )
+        node = Node(
+            broker=_broker_settings(settings),
+            ha=_ha_settings(settings),
+            store=store,
+            files=files,
+            ledger=ledger,
+            random_bytes=os.urandom,
+            log=LOG.info,
+        )
+    except BaseException:
+        files.close()
+        raise
+    return _Parts(node, store, files, ledger)
+
+
+def _broker_settings(settings: Settings) -> BrokerSettings:
+    broker = settings.broker
+    return BrokerSettings(
+        name=broker.name,
+        version=__version__,
+        users=users_of(settings),
+        allow_plain_without_tls=settings.auth.allow_plain_without_tls,
+        frame_max=broker.frame_max,
+        channel_max=broker.channel_max,
+        heartbeat=round(broker.heartbeat),
+        handshake_timeout=broker.handshake_timeout,
+        message_max=broker.max_message_size,
+        memory_limit=broker.memory_limit or _memory_default(),
+    )
+
+
+def _memory_default() -> int | None:
+    """0.6 of the machine's memory, in bytes; None where the kernel does not say."""
+    try:
+        return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError):
+        return None
+
+
+def _ha_settings(settings: Settings) -> HaSettings:
+    ha = settings.ha
+    return HaSettings(
+        brokers=[(address.host, address.port) for address in ha.brokers],
+        replicate=ha.replicate,
+        on_backup_loss=ha.on_backup_loss,
+        min_backups=ha.min_backups,
+        ack_timeout=ha.ack_timeout,
+        lease=ha.lease,
+        backup_timeout=ha.backup_timeout,
+        dequeue_lag=ha.dequeue_lag,
+        reconnect_grace=ha.reconnect_grace,
+        username=ha.username,
+        password=ha.password,
+        authority=ha.authority,
+    )
+
+
+async def _serve(settings: Settings, parts: _Parts) -> str | None:
+    node, store = parts.node, parts.store
+    shell = Shell(node)
+    if isinstance(store, _WakingStore):
+        store.wake = shell.wake
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, shell.request_stop)
+    try:
+        node.start(now(), wall_ms())
+    except StoreError as error:
+        parts.ledger.close()
+        raise CannotStart(" ".join(str(error).split())) from None
+    http: HttpServer | None = None
+    stopped: str | None = None
+    try:
+        await _listen(settings, shell)
+        http = await _start_http(settings, node, shell)
+        LOG.info("%s is %s", settings.broker.name, node.status()["status"])
+        stopped = node.stopped or await shell.run()
+    finally:
+        # A node that must end of itself does and says nothing more; what it would write now may be wrong.
+        if stopped is None and node.stopped is None:
+            node.stop(now())
+        await shell.close(settings.broker.stop_timeout)
+        if http is not None:
+            await http.close()
+    LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
+    return stopped
+
+
+async def _listen(settings: Settings, shell: Shell) -> None:
+    """Open every listener, or none for long: the first that cannot be opened ends the start."""
+    listen = list(settings.broker.listen)
+    if settings.ha.listen is not None and settings.ha.listen not in listen:
+        listen.append(settings.ha.listen)
+    for address in listen:
+        try:
+            bound = await shell.listen(address.host, address.port)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
+        LOG.info("AMQP on %s", HostPort(*bound[:2]))
+
+
+async def _start_http(settings: Settings, node: Node, shell: Shell) -> HttpServer | None:
+    """The HTTP door, if one is wanted; only then is aiohttp worth its third of a second of imports."""
+    if settings.broker.http is None:
+        return None
+    from understudy.http import HttpServer
+
+    authenticator = Authenticator(
+        users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
+    )
+    http = HttpServer(node, authenticator, clock=now, tick_soon=shell.tick_soon)
+    try:
+        at = await http.start(settings.broker.http)
+    except OSError as error:
+        await http.close()
+        raise CannotStart(f"cannot listen on {settings.broker.http}: {_reason(error)}") from None
+    LOG.info("HTTP on http://%s", at)
+    return http
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

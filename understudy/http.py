@@ -1,0 +1,213 @@
+"""The node over HTTP: metrics for Prometheus, health for load balancers and resource managers, status,
+promotion.
+
+Role: a second door to what `Node.status` and `Node.manage` say; lives on the broker's event loop and does
+nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote and demote ask
+for an administrator by HTTP basic authentication, and for POST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import ipaddress
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker.errors import LoginRefused
+from broker.security.authenticator import Authenticator
+from understudy import __version__
+from understudy.config_types import HostPort
+
+SERVING = ("standalone", "recovering", "active")
+STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
+
+
+class Manageable(Protocol):
+    """What this module needs of a node."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def manage(
+        self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
+    ) -> None: ...
+
+
+class _NodeCollector(Collector):
+    """Reads the node when Prometheus asks, so that nothing is counted on the message path."""
+
+    def __init__(self, node: Manageable) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._node.status()
+        info = InfoMetricFamily("understudy_node", "Who this node is")
+        info.add_metric(
+            [], {"name": str(found["name"]), "node_id": str(found.get("node_id", "")), "version": __version__}
+        )
+        yield info
+        status = GaugeMetricFamily(
+            "understudy_status", "1 for the status the node has now", labels=["status"]
+        )
+        for name in STATUSES:
+            status.add_metric([name], float(found["status"] == name))
+        yield status
+        yield _gauge("understudy_serving", "1 while clients are served", found["status"] in SERVING)
+        yield _gauge(
+            "understudy_promotable", "1 while an unforced promotion would be accepted", found["promotable"]
+        )
+        yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
+        yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
+        yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
+        in_sync = [member for member in found.get("members") or [] if member.get("in_sync")]
+        yield _gauge("understudy_members_in_sync", "Members in the in-sync record", len(in_sync))
+
+
+def _gauge(name: str, text: str, value: Any) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+class HttpServer:
+    """One listener. `start`, then `close`; both on the event loop."""
+
+    def __init__(
+        self,
+        node: Manageable,
+        authenticator: Authenticator,
+        *,
+        clock: Callable[[], float],
+        tick_soon: Callable[[], None],
+    ) -> None:
+        """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command."""
+        self._node = node
+        self._authenticator = authenticator
+        self._clock = clock
+        self._tick_soon = tick_soon
+        self._registry = CollectorRegistry()
+        self._registry.register(_NodeCollector(node))
+        ProcessCollector(registry=self._registry)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, address: HostPort) -> HostPort:
+        """Listen; the address as bound. Raises OSError."""
+        app = web.Application(client_max_size=64 * 1024)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/health/live", self._live)
+        app.router.add_get("/health/ready", self._ready)
+        app.router.add_get("/health/primary", self._primary)
+        app.router.add_get("/api/status", self._status)
+        app.router.add_post("/api/promote", self._promote)
+        app.router.add_post("/api/demote", self._demote)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, address.host, address.port)
+        await site.start()
+        bound = self._runner.addresses[0]
+        return HostPort(str(bound[0]), int(bound[1]))
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        return _plain(True, "alive")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        found = self._node.status()
+        return _plain(found["status"] == "ready" or found["status"] in SERVING, found["status"])
+
+    async def _primary(self, _request: web.Request) -> web.Response:
+        found = self._node.status()
+        return _plain(found["status"] in SERVING, found["status"])
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._node.status())
+
+    async def _promote(self, request: web.Request) -> web.Response:
+        args = await self._arguments(request)
+        force = args.get("force_lossy", False)
+        if not isinstance(force, bool) or set(args) - {"force_lossy"}:
+            return web.json_response(
+                {"ok": False, "reason": 'the only argument is "force_lossy", true or false'}, status=400
+            )
+        return await self._command(request, "promote", {"force_lossy": force})
+
+    async def _demote(self, request: web.Request) -> web.Response:
+        return await self._command(request, "demote", {})
+
+    async def _arguments(self, request: web.Request) -> dict[str, Any]:
+        """The JSON object of the body; an empty body is an empty one."""
+        body = await request.read()
+        if not body.strip():
+            return {}
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise web.HTTPBadRequest(text="the body must be a JSON object\n")
+        return found
+
+    async def _command(self, request: web.Request, command: str, args: dict[str, Any]) -> web.Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: dict[str, Any]) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._node.manage(command, args, reply, self._clock())
+        self._tick_soon()
+        answer = await answered
+        return web.json_response(answer, status=200 if answer.get("ok") else 409)
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """None for an administrator."""
+        challenge = {"WWW-Authenticate": 'Basic realm="understudy", charset="UTF-8"'}
+        name, password = _credentials(request.headers.get("Authorization", ""))
+        try:
+            identity = self._authenticator.authenticate(name, password, loopback=_is_loopback(request.remote))
+        except LoginRefused:
+            return web.json_response(
+                {"ok": False, "reason": "log in as an administrator"}, status=401, headers=challenge
+            )
+        if not identity.is_administrator:
+            return web.json_response(
+                {"ok": False, "reason": f"{identity.name} is not an administrator"}, status=403
+            )
+        return None
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        name, _, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return name, password
+
+
+def _is_loopback(remote: str | None) -> bool:
+    try:
+        return ipaddress.ip_address((remote or "").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _plain(good: bool, text: str) -> web.Response:
+    return web.Response(text=text + "\n", status=200 if good else 503)

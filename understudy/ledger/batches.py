@@ -1,0 +1,75 @@
+"""Turns a tick's history into ledger records, for a broker that serves and for one that follows.
+
+`LedgerSink` is a ledger writer that also understands `broker.model.records.Batch`. Owner: the node, which
+calls `batch` for each batch (made on a primary, applied on a backup) and `flush` once a tick, before confirms
+leave. The cost is per run and range, never per message; 1 to 1.5 us for each.
+"""
+
+from __future__ import annotations
+
+from broker.model.records import Batch, Dequeue, EnqueueRun, QueueDeclare, Unrouted
+from broker.model.values import Reason
+from understudy.ledger.writer import LedgerWriter
+
+PRIMARY = "primary"
+BACKUP = "backup"
+
+_REASONS = {reason: reason.ledger_name for reason in Reason}
+
+
+class LedgerSink(LedgerWriter):
+    """The ledger of a broker."""
+
+    def close(self, *, seal: bool = False) -> None:
+        """Flush and close. Without a seal: the node knows a clean end, and records the seal itself."""
+        super().close(seal=seal)
+
+    def batch(self, batch: Batch, role: str) -> None:
+        """Gather the records of one batch. `role`: PRIMARY if it was made here, BACKUP if it was followed.
+
+        The records' view is the epoch of the batch's position, which is the epoch of the primary that made
+        it.
+        """
+        if not batch.records:
+            return
+        if not self._lines:
+            self._ts = self._clock()
+        epoch, n = batch.position
+        rest = f',"ts_us":{self._ts},"view":{epoch},"kind":"'
+        backup = "" if role == PRIMARY else "backup_"
+        prefix, lines = self._prefix, self._lines
+        wseq = self._wseq
+        for record in batch.records:
+            if isinstance(record, EnqueueRun):
+                origin = f',"n":{n}}}\n'
+                if record.producer is not None:
+                    producer = self.escaped(record.producer)
+                    origin = f',"prod":{producer},"pfirst":{record.producer_first}{origin}'
+                id_epoch, more = record.envelope.epoch, record.count - 1
+                for queue, first in zip(record.queues, record.firsts, strict=True):
+                    lines.append(
+                        f'{prefix}{wseq}{rest}{backup}enqueue","queue":"{queue.hex()}","epoch":{id_epoch},'
+                        f'"first":{first},"last":{first + more}{origin}'
+                    )
+                    wseq += 1
+            elif isinstance(record, Dequeue):
+                start = (
+                    f'{rest}{backup}dequeue","queue":"{record.queue.hex()}","epoch":{record.epoch},"reason":'
+                    f'"{_REASONS[record.reason]}","first":'
+                )
+                for first, last in record.ranges:
+                    lines.append(f'{prefix}{wseq}{start}{first},"last":{last}}}\n')
+                    wseq += 1
+            elif isinstance(record, Unrouted):
+                lines.append(
+                    f'{prefix}{wseq}{rest}unrouted","prod":{self.escaped(record.producer)},"first":{record.first},'
+                    f'"last":{record.last}}}\n'
+                )
+                wseq += 1
+            elif isinstance(record, QueueDeclare):
+                lines.append(
+                    f'{prefix}{wseq}{rest}definition","queue":"{record.uuid.hex()}","name":'
+                    f"{self.escaped(record.name)}}}\n"
+                )
+                wseq += 1
+        self._wseq = wseq

@@ -1,0 +1,229 @@
+"""The ledger writer: one process life's events as JSON lines, in files that only ever grow.
+
+Role: gathers records in memory and hands them to the kernel with one write(2) for each `flush`, which the
+owner calls before any confirm leaves. Owner: the node or the client kit, one thread. Nothing raises once the
+writer is open: a write that fails is counted, its records are gone, and the gap in `wseq` says so to whoever
+reconciles.
+
+Lines are built with f-strings, strings escaped once and kept. Integers are int64, ranges inclusive, times in
+microseconds; one reading of the clock serves all records of a flush.
+
+Files are `<writer>-<incarnation>-<k>.ledger.jsonl`, k from 0, a new one when the size is reached; `wseq` goes
+on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import quote
+
+LOG = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+ROTATE_BYTES = 64 * 1024 * 1024
+"""A new file is begun at the first flush after this size."""
+
+_ESCAPED_LIMIT = 4096
+"""Strings whose JSON form is kept; beyond it the cache begins anew."""
+
+
+class LedgerError(Exception):
+    """The ledger cannot be opened. `str()` is one line for a person."""
+
+
+class LedgerFile(Protocol):
+    """An open ledger file."""
+
+    def write(self, data: bytes) -> int:
+        """One write(2): how many bytes were taken, or OSError."""
+
+    def close(self) -> None: ...
+
+
+class DescriptorFile:
+    """The kernel's file; refuses a name that exists, for `wseq` begins at 0 in each incarnation."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+
+    def write(self, data: bytes) -> int:
+        return os.write(self._fd, data)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def wall_microseconds() -> int:
+    return time.time_ns() // 1000
+
+
+class LedgerWriter:
+    """One writer's ledger for one incarnation.
+
+    `view` is the epoch that the writer lives in (0 for clients); the owner keeps it up to date. `lost` counts
+    records that never reached the file whole, `failures` the writes that failed.
+    """
+
+    def __init__(
+        self, directory: str, writer: str, role: str, *, incarnation: int, cluster: str = "", view: int = 0,
+        rotate_bytes: int = ROTATE_BYTES, clock: Callable[[], int] = wall_microseconds,
+        open_file: Callable[[str], LedgerFile] = DescriptorFile,
+    ) -> None:  # fmt: skip
+        """Create the directory and the first file, and write the open record.
+
+        `role` is broker, producer or consumer; (writer, incarnation) must never have been used before in this
+        directory. LedgerError if that cannot be.
+        """
+        self.view = view
+        self.lost = 0
+        self.failures = 0
+        self.writer = writer
+        self.incarnation = incarnation
+        self._directory = directory
+        self._stem = f"{quote(writer, safe='') or '_'}-{incarnation}"
+        self._rotate_bytes = rotate_bytes
+        self._clock = clock
+        self._open_file = open_file
+        self._escaped: dict[str, str] = {}
+        self._prefix = (
+            f'{{"v":{SCHEMA_VERSION},"writer":{json.dumps(writer)},"incarnation":{incarnation},"wseq":'
+        )
+        self._lines: list[str] = []
+        self._wseq = 0
+        self._ts = 0
+        self._k = 0
+        self._size = 0
+        self._torn = False
+        self._closed = False
+        self._file: LedgerFile | None = None
+        try:
+            os.makedirs(directory, exist_ok=True)
+            self._file = open_file(self.path)
+        except OSError as error:
+            why = error.strerror or str(error)
+            if isinstance(error, FileExistsError) and os.path.isdir(directory):
+                why += "; this writer's incarnation has written there before, so give it another directory"
+            raise LedgerError(f"cannot open ledger {self.path}: {why}") from error
+        self.record("open", name=role, reason=cluster)
+        self.flush()
+
+    @property
+    def path(self) -> str:
+        """The file that is written to."""
+        return f"{self._directory}/{self._stem}-{self._k}.ledger.jsonl"
+
+    @property
+    def next_wseq(self) -> int:
+        """Number of the next record; also how many there have been."""
+        return self._wseq
+
+    def escaped(self, text: str) -> str:
+        """`text` as a JSON string with its quotes."""
+        known = self._escaped.get(text)
+        if known is None:
+            if len(self._escaped) >= _ESCAPED_LIMIT:
+                self._escaped.clear()
+            known = self._escaped[text] = json.dumps(text)
+        return known
+
+    def record(
+        self, kind: str, *, queue: str | None = None, epoch: int | None = None, first: int | None = None,
+        last: int | None = None, reason: str | None = None, prod: str | None = None,
+        pfirst: int | None = None, name: str | None = None, peer: str | None = None, n: int | None = None,
+    ) -> None:  # fmt: skip
+        """Gather one record; it reaches the kernel at the next `flush`. `queue` is 32 hex digits."""
+        fields = f',"kind":"{kind}"'
+        if queue is not None:
+            fields += f',"queue":"{queue}"'
+        if epoch is not None:
+            fields += f',"epoch":{epoch}'
+        if first is not None:
+            fields += f',"first":{first}'
+        if last is not None:
+            fields += f',"last":{last}'
+        if reason is not None:
+            fields += f',"reason":{self.escaped(reason)}'
+        if prod is not None:
+            fields += f',"prod":{self.escaped(prod)}'
+        if pfirst is not None:
+            fields += f',"pfirst":{pfirst}'
+        if name is not None:
+            fields += f',"name":{self.escaped(name)}'
+        if peer is not None:
+            fields += f',"peer":{self.escaped(peer)}'
+        if n is not None:
+            fields += f',"n":{n}'
+        if not self._lines:
+            self._ts = self._clock()
+        self._lines.append(f'{self._prefix}{self._wseq},"ts_us":{self._ts},"view":{self.view}{fields}}}\n')
+        self._wseq += 1
+
+    def flush(self) -> None:
+        """Hand all gathered records to the kernel with one write(2). Costs nothing when there are none."""
+        lines = self._lines
+        if not lines:
+            return
+        self._lines = []
+        if self._closed:
+            self.lost += len(lines)
+            return
+        data = "".join(lines).encode()
+        if self._torn:
+            data = b"\n" + data
+        if self._size and self._size + len(data) > self._rotate_bytes:
+            self._rotate()
+        self._write(data, len(lines))
+
+    def close(self, *, seal: bool = True) -> None:
+        """Write the seal, the sign of a clean end, and close. A second call does nothing.
+
+        What is recorded afterwards is lost, and counted so.
+        """
+        if self._closed:
+            return
+        if seal:
+            self.record("seal")
+        self.flush()
+        self._close_file()
+        self._closed = True
+
+    def _write(self, data: bytes, records: int) -> None:
+        taken = 0
+        try:
+            if self._file is None:
+                self._file = self._open_file(self.path)
+            while taken < len(data):
+                taken += self._file.write(data[taken:] if taken else data)
+            self._torn = False
+        except OSError as error:
+            whole = data[:taken].count(b"\n") - (1 if self._torn and taken else 0)
+            self._torn = (self._torn and not taken) or (taken > 0 and not data[:taken].endswith(b"\n"))
+            self.lost += records - whole
+            self.failures += 1
+            if self.failures == 1:
+                LOG.error("ledger %s: %s; records are missing from it", self.path, error.strerror or error)
+        self._size += taken
+
+    def _rotate(self) -> None:
+        """Begin the next file; what is written after a failure to open it is lost until one opens."""
+        self._close_file()
+        self._k += 1
+        self._size = 0
+        self._torn = False
+
+    def _close_file(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError as error:
+            self.failures += 1
+            LOG.error("ledger %s: %s", self.path, error.strerror or error)
+        self._file = None

@@ -1,0 +1,119 @@
+"""Talks to a running node as an operator: one question, one answer, over AMQP's extension class 250.
+
+Role: what every command of the CLI that names a broker (`-b`) uses; also the demo. Blocking sockets, one
+thread. A node lets such a connection in even while it refuses ordinary clients.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from understudy.config_types import HostPort
+
+MANAGE = 50
+MANAGE_OK = 51
+CAPABILITIES = {"understudy.management": True}
+
+
+class Unreachable(Exception):
+    """No answer: refused, unknown, silent, or not a broker of this kind. `str()` is one line."""
+
+
+def ask(
+    address: HostPort,
+    command: str,
+    args: dict[str, Any] | None = None,
+    *,
+    user: str = "guest",
+    password: str = "guest",
+    timeout: float = 30.0,
+) -> dict[str, Any]:
+    """Send `command` to the node at `address`; its answer, which says `ok` and `reason`.
+
+    Waits at most `timeout` seconds in all. Raises Unreachable.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        with socket.create_connection(address, timeout=min(timeout, 5.0)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _converse(sock, address, command, args or {}, user, password, deadline)
+    except TimeoutError:
+        raise Unreachable(f"{address} did not answer within {timeout:g} s") from None
+    except OSError as error:
+        raise Unreachable(f"cannot reach {address}: {error.strerror or error}") from None
+
+
+def _converse(
+    sock: socket.socket,
+    address: HostPort,
+    command: str,
+    args: dict[str, Any],
+    user: str,
+    password: str,
+    deadline: float,
+) -> dict[str, Any]:
+    now = time.monotonic()
+    client = ClientConnection(user, password, now, capabilities=CAPABILITIES)
+    answer = bytearray()
+    while True:
+        for event in client.events():
+            match event:
+                case Opened():
+                    question = json.dumps({"command": command, "args": args})
+                    client.send_extension(MANAGE, question.encode())
+                case ExtensionReceived(method_id=method_id, payload=payload) if method_id == MANAGE_OK:
+                    answer += payload
+                    if (found := _whole(answer)) is not None:
+                        _say_goodbye(sock, client)
+                        return found
+                case Closed():
+                    raise Unreachable(_closed(address, event))
+                case _:
+                    raise Unreachable(f"{address} answered with something that is not a management answer")
+        if output := client.take_output():
+            sock.sendall(b"".join(output))
+        now = time.monotonic()
+        if now >= deadline:
+            raise TimeoutError
+        due = client.next_deadline()
+        sock.settimeout(max(0.001, min(deadline, due if due is not None else deadline) - now))
+        try:
+            data = sock.recv(65536)
+        except TimeoutError:
+            client.timers(time.monotonic())
+            continue
+        if data:
+            client.receive(data, time.monotonic())
+        else:
+            client.eof(time.monotonic())
+            client.lost(time.monotonic())
+
+
+def _whole(answer: bytearray) -> dict[str, Any] | None:
+    """The answer once all of its frames are there: JSON has no proper prefix that is a whole object."""
+    if not answer.endswith(b"}"):
+        return None
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _closed(address: HostPort, event: Closed) -> str:
+    if event.by_peer:
+        return f"{address} closed the connection: {event.code} {event.text}"
+    return f"{address} ended the connection: {event.text or 'is it an AMQP broker of this kind?'}"
+
+
+def _say_goodbye(sock: socket.socket, client: ClientConnection) -> None:
+    """Best effort: the answer is in hand, whatever happens to the connection now."""
+    try:
+        client.close()
+        sock.sendall(b"".join(client.take_output()))
+    except OSError:
+        pass

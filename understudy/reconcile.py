@@ -1,0 +1,153 @@
+"""`understudy reconcile`: Spark's verdict on a folder of ledgers, for people and for programs.
+
+Called by the command line (`understudy.cli`). Talks to no broker; PySpark is imported only when it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+USAGE = 3
+"""Exit status for a wrong option or folder, and where PySpark or Java is missing."""
+NOTHING = 2
+"""Exit status where there is no ledger: nothing is provable."""
+
+COLORS = {"proven": "green", "violated": "red", "not provable": "yellow"}
+SHOWN_QUEUES = 40
+SHOWN_FINDINGS = 20
+
+
+class UsageCommand(click.Command):
+    """A command whose usage errors end with status 3, in one line: 2 means `not provable` here."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            click.echo(f"understudy reconcile: {error.format_message()}", err=True)
+            sys.exit(USAGE)
+
+
+@click.command(name="reconcile", cls=UsageCommand)
+@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@click.option("--master", metavar="URL", help="Spark master; two threads of this machine by default.")
+@click.option(
+    "--report",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write an HTML report.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="What to print.",
+    show_default=True,
+)
+def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Path | None, form: str) -> None:
+    """Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.
+
+    Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage.
+    """
+    for folder in folders:
+        if not folder.exists():
+            _fail(f"no such folder: {folder}", USAGE)
+    if report is not None and not report.parent.is_dir():
+        _fail(f"no such folder for the report: {report.parent}", USAGE)
+    answer = _run(folders, master)
+    if report is not None:
+        _write_report(answer, report)
+    if form == "json":
+        click.echo(json.dumps(answer, indent=1))
+    else:
+        print_result(answer, Console())
+    sys.exit(exit_status(answer))
+
+
+def exit_status(answer: Mapping[str, Any]) -> int:
+    """0 proven, 1 violated, 2 not provable."""
+    return {"proven": 0, "violated": 1, "not provable": 2}[answer["verdict"]]
+
+
+def _fail(text: str, status: int) -> None:
+    click.echo(f"understudy reconcile: {text}", err=True)
+    sys.exit(status)
+
+
+def _run(folders: tuple[Path, ...], master: str | None) -> dict[str, Any]:
+    from spark.reconcile import NoLedgers, reconcile_folders
+    from spark.session import SparkUnavailable
+
+    console = Console(stderr=True)
+    try:
+        with console.status("looking for ledgers") as status:
+            return reconcile_folders(folders, master=master, progress=status.update)
+    except NoLedgers as error:
+        _fail(str(error), NOTHING)
+    except SparkUnavailable as error:
+        _fail(str(error), USAGE)
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+            raise
+        first = str(error).strip().splitlines()
+        _fail(f"Spark failed: {first[0] if first else type(error).__name__}", USAGE)
+    raise AssertionError("unreachable")
+
+
+def _write_report(answer: Mapping[str, Any], path: Path) -> None:
+    from understudy.report import render
+
+    try:
+        path.write_text(render(answer), encoding="utf-8")
+    except OSError as error:
+        _fail(f"cannot write {path}: {error.strerror}", USAGE)
+
+
+def print_result(answer: Mapping[str, Any], console: Console) -> None:
+    """The verdict, the totals, the queues, and whatever is wrong or missing, as text."""
+    color = COLORS[answer["verdict"]]
+    console.print(f"[bold {color}]{answer['verdict'].upper()}[/]", highlight=False)
+    console.print(answer["sentence"], markup=False, highlight=False)
+    totals = answer["totals"]
+    summary = Table(title="messages", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    outage = "-" if answer["outage_ms"] is None else f"{answer['outage_ms']:,.0f} ms"
+    for name in ("published", "confirmed", "received", "lost", "duplicated", "in doubt", "outage"):
+        summary.add_column(name, justify="right")
+    numbers = (
+        totals[name] for name in ("published", "confirmed", "received", "lost", "duplicated", "in_doubt")
+    )
+    summary.add_row(*(f"{number:,}" for number in numbers), outage)
+    console.print(summary)
+    console.print(_queue_table(answer))
+    for finding in answer["findings"][:SHOWN_FINDINGS]:
+        console.print(f"{finding['severity']}: {finding['sentence']}", markup=False, highlight=False)
+    for sentence in answer["missing"]:
+        console.print(f"missing: {sentence}", markup=False, highlight=False)
+
+
+def _queue_table(answer: Mapping[str, Any]) -> Table:
+    table = Table(title="queues", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("queue")
+    names = ("epoch", "enqueued", "confirmed", "received", "dequeued", "present", "lost")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for queue in answer["queues"][:SHOWN_QUEUES]:
+        for place, row in enumerate(queue["epochs"]):
+            cells = [str(row["epoch"]), *(f"{row[name]:,}" for name in names[1:])]
+            table.add_row("" if place else queue["name"], *cells, "" if place else queue["verdict"])
+    if len(answer["queues"]) > SHOWN_QUEUES:
+        table.caption = f"and {len(answer['queues']) - SHOWN_QUEUES} more; all of them are in the JSON"
+    return table
