@@ -226,7 +226,8 @@ def _place_torn(books: Books, torn: list[Event]) -> None:
         if len(lines) == 1 and owners and not any(w.torn for w in owners):
             owners[0].torn = 1
         else:
-            books.missing.append(f"{len(lines)} lines of {file} are no records ({_str(lines[0], 'reason')})")
+            count = "a line" if len(lines) == 1 else f"{len(lines)} lines"
+            books.missing.append(f"{count} of {file} cannot be read ({_str(lines[0], 'reason')})")
             books.broken = True
 
 

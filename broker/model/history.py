@@ -45,6 +45,7 @@ class History:
     __slots__ = (
         "_deadline",
         "_gathered",
+        "_hasty",
         "_records",
         "dequeue_lag",
         "epoch",
@@ -62,6 +63,7 @@ class History:
         self.sinks: list[BatchSink] = []
         self._gathered: dict[_Gathered, list[int]] = {}
         self._deadline: float | None = None
+        self._hasty = False
         self._records: list[Record] = []
         self.epoch = epoch
         self.n = 0
@@ -108,6 +110,10 @@ class History:
             self._records.append(Dequeue(queue, epoch, reason, to_ranges(seqs), scope))
         self._gathered = {}
 
+    def hasten(self) -> None:
+        """The next `flush` leaves no dequeue behind, however young."""
+        self._hasty = True
+
     def flush(self, now: float, wall_ms: int, *, force: bool = False) -> Batch | None:
         """End the tick: hand the batch, if there is one, to every sink. `now` in seconds of the broker's
         clock.
@@ -117,8 +123,9 @@ class History:
         if self._gathered:
             if self._deadline is None:
                 self._deadline = now + self.dequeue_lag
-            if force or now >= self._deadline:
+            if force or self._hasty or now >= self._deadline:
                 self.gather()
+        self._hasty = False
         if not self._records:
             return None
         batch = Batch(self.position, wall_ms, self._records)

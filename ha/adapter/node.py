@@ -139,6 +139,8 @@ class Node:
             return
         self._started = False
         self._rest(now)
+        if self.core.primary is not None:
+            self.core.primary.quiesce(now)
         self._effects.run(now)
         self.broker.close_connections(320, SHUTDOWN, now)
         for queue in self.vhost.queues.values():
@@ -224,6 +226,8 @@ class Node:
             ended = self.vhost.end_orphans() if self.vhost.serving else 0
             if ended:
                 self._log(f"{ended} queues ended: their clients have not come back")
+        if core.primary is not None and core.primary.quiesce_due(now):
+            self.vhost.history.hasten()
         self.broker.end_tick(now, wall_ms)
         core.end_tick(now)
         self._effects.run(now)

@@ -9,7 +9,7 @@ from broker.model.record_codec import encode_record
 from broker.model.records import EnqueueRun, Entry
 from broker.model.values import Position, Scope
 from broker.model.vhost import VirtualHost
-from ha.core.ports import Cut
+from ha.core.ports import Cut, IdsByEpoch
 
 
 class PrimaryVhost:
@@ -37,6 +37,14 @@ class PrimaryVhost:
                 {}, [], {}
             )  # of level `configuration`: whatever a backup holds of it, it holds by itself
         return Cut(found.snapshot(), found.held_entries(), found.last_sequences())
+
+    def held(self, most: int) -> dict[bytes, IdsByEpoch]:
+        held: dict[bytes, IdsByEpoch] = {}
+        for queue in self._vhost.queues.values():
+            if queue.content_scope & Scope.LINK and queue.total_count <= most:
+                most -= queue.total_count
+                held[queue.uuid] = queue.snapshot()
+        return held
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         found = self._vhost.queues_by_uuid.get(queue)

@@ -16,6 +16,7 @@ from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heart
 from ha.core.membership import Status
 from ha.core.ports import ReplicaModel
 from ha.core.queue_snapshot import encode_have
+from ha.core.quiesce import note_point, parse_point
 from ha.core.role import Context
 
 HAVE_ROOM = 60_000
@@ -111,6 +112,9 @@ class Backup:
             if kind is Frame.RECORD:
                 self._record(record_from_json(parse_json(body)))
                 continue
+            if kind is Frame.QUIESCE:
+                self._quiesce(body)
+                continue
             if kind is Frame.DEFINITIONS and not self._expected and self._c.record is not None:
                 self._c.incomplete = True
                 self._model.save_incomplete(self._c.record)
@@ -119,6 +123,13 @@ class Backup:
         for sentence in self._replicator.sentences:
             self._c.log(sentence)
         self._replicator.sentences.clear()
+
+    def _quiesce(self, body: bytes) -> None:
+        """Note what this copy holds at the primary's point; one that still catches up does not count."""
+        name, queues = parse_point(body)
+        if self._c.membership.status is Status.READY:
+            held = self._model.held()
+            note_point(self._c, name, {queue: held.get(queue, {}) for queue in queues})
 
     def heartbeat(self, payload: bytes, now: float) -> None:
         self._last_heard, self._heard = now, True

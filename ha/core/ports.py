@@ -42,6 +42,9 @@ class PrimaryModel(Protocol):
     def cut(self, queue: bytes) -> Cut | None:
         """What the queue holds now; None if the queue is gone."""
 
+    def held(self, most: int) -> dict[bytes, IdsByEpoch]:
+        """Ids in the queues whose messages are replicated; queues are left out beyond `most` messages in all."""
+
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         """Entries of one queue as encoded EnqueueRun records."""
 

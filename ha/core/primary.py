@@ -20,6 +20,7 @@ from ha.core.link import Ack, Frame, Method, batch_frame, frame, heartbeat, posi
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard
+from ha.core.quiesce import encode_point, note_point
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.replicating_subscription import ReplicatingSubscription
 from ha.core.role import Context
@@ -45,6 +46,8 @@ class Primary:
         self._judged_at = now
         self._awake_since = now
         self._hungry = False
+        self._next_point = now
+        self._last_point = Position(self.epoch, 0)
         self._ticked_at = now
         for who in sorted(record.in_sync):
             backup = RemoteBackup(who, record.names.get(who.node_id, ""), None, now)
@@ -169,6 +172,7 @@ class Primary:
             self._replicated(backup, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.phase, backup.expected, backup.since = Phase.IN_SYNC, False, now
+            self._next_point = now
             self._lost_one, self.had_backup = False, True
             self._c.log(f"{backup.name} is in sync from {_text(backup.acked)} on")
             self._note_record("included", backup)
@@ -253,11 +257,31 @@ class Primary:
     # -- time
 
     def end_tick(self, now: float) -> None:
-        """After the flush: begin, feed and advance joiners."""
+        """After the flush: cut a quiesce point if it is time; begin, feed and advance joiners."""
+        if self.quiesce_due(now):
+            self.quiesce(now)
         self._hungry, self._ticked_at = False, now
         for backup in list(self.backups.values()):
             if backup.peer is not None and backup.phase not in (Phase.IN_SYNC, Phase.LOST):
                 self._advance(backup, now)
+
+    def quiesce_due(self, now: float) -> bool:
+        """This tick's flush is to leave nothing gathered: `end_tick` will cut a quiesce point after it."""
+        return now >= self._next_point and any(b.phase is Phase.IN_SYNC for b in self.backups.values())
+
+    def quiesce(self, now: float) -> None:
+        """Cut a quiesce point, if a backup is in sync and history has moved since the one before."""
+        self._next_point = now + self._c.tuning.quiesce_every
+        position = self._model.position()
+        synced = [b for b in self.backups.values() if b.phase is Phase.IN_SYNC]
+        if not synced or position == self._last_point:
+            return
+        self._last_point = position
+        held = self._model.held(self._c.tuning.quiesce_most)
+        name = f"{position.epoch}.{position.n}"
+        note_point(self._c, name, held)
+        for backup in synced:
+            self._stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
 
     def timers(self, now: float) -> None:
         """Heartbeats, and judgement on the silent. After a pause of our own, first listen, then judge."""

@@ -1,7 +1,7 @@
 """Hand-made breakages of the product: proof that the checkers can fail.
 
-Each names the invariants that it may break: one of `found_as` must be reported within `SEEDS` seeds run with it
-in place. A breakage patches one attribute for the time of a `with`; all the rest is the real thing.
+Each names the invariants that it may break: one of `found_as` must be reported within `SEEDS` seeds run with
+it in place. A breakage patches a few attributes for the time of a `with`; all the rest is the real thing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _confirm_at_once(settle: Any) -> Any:
     return broken
 
 
-def _acknowledge_unapplied(apply: Any) -> Any:
+def _skip_batches(apply: Any) -> Any:
     def broken(self: BrokerReplicator, body: bytes) -> None:
         head = parse_batch(body)
         if head.position.n % 9:
@@ -63,7 +63,7 @@ def _acknowledge_unapplied(apply: Any) -> Any:
     return broken
 
 
-def _claim_durable_when_appended(durable: Any) -> Any:
+def _claim_durable(durable: Any) -> Any:
     return property(lambda self: self._last)
 
 
@@ -136,13 +136,11 @@ _UNGUARDED = (Queue, "check_may_serve", _check_nothing)
 
 BREAKAGES = [
     Breakage("confirm before the backup's ack", frozenset({2}), ((Primary, "_settle", _confirm_at_once),)),
-    Breakage(
-        "confirm before the disk", frozenset({2}), ((SegmentStore, "durable", _claim_durable_when_appended),)
-    ),
+    Breakage("confirm before the disk", frozenset({2}), ((SegmentStore, "durable", _claim_durable),)),
     Breakage(
         "acknowledge a batch and drop it",
         frozenset({2, 13}),
-        ((BrokerReplicator, "_batch", _acknowledge_unapplied),),
+        ((BrokerReplicator, "_batch", _skip_batches),),
     ),
     Breakage(
         "forget dequeues on the backup", frozenset({13}), ((ReplicaContents, "dequeue", _forget_dequeues),)
@@ -155,7 +153,7 @@ BREAKAGES = [
     Breakage(
         "mint an epoch again", frozenset({9}), ((ManualAuthority, "mint", _mint_without_counting), _UNGUARDED)
     ),
-    Breakage("lose the newest message at a promotion", frozenset({1}), ((Queue, "activate", _lose_one),)),
+    Breakage("lose a message when promoted", frozenset({1}), ((Queue, "activate", _lose_one),)),
     Breakage("serve in disorder", frozenset({21}), ((Queue, "activate", _activate_in_disorder),)),
     Breakage("route regardless of the key", frozenset({20}), ((DirectMatcher, "match", _match_every_key),)),
     Breakage("release without recording", frozenset({3}), ((Primary, "_commit", _forget_the_exclusion),)),

@@ -28,7 +28,7 @@ class Fault(enum.Enum):
     SLOW_DISK = "slow down a disk"
     SWITCH_OVER = "demote the primary"
     KILL_BOTH = "kill the backup, then the primary"
-    """The second failure comes when the pair is not whole: only what is on the primary's disk must survive."""
+    """The second failure comes when the pair is not whole: only what is on disk must survive."""
 
 
 WEIGHTS = {
@@ -45,6 +45,10 @@ TRAFFIC_LIMIT = 2.0
 """Seconds that a fault waits for the traffic it is to fall into."""
 
 
+Pair = tuple[Machine, Machine]
+"""Primary and backup."""
+
+
 class Traffic(Protocol):
     """The publishers, as the plan sees them."""
 
@@ -59,9 +63,8 @@ class FaultPlan:
     """Runs the drawn faults in turn. `whole` gives (primary, backup) while the pair is whole, else None."""
 
     def __init__(
-        self, clock: Clock, rng: Random, machines: list[Machine],
-        whole: Callable[[], tuple[Machine, Machine] | None], traffic: Traffic, demote: Callable[[Machine, Callable[[], None]], None],
-        all_durable: bool,
+        self, clock: Clock, rng: Random, machines: list[Machine], whole: Callable[[], Pair | None],
+        traffic: Traffic, demote: Callable[[Machine, Callable[[], None]], None], *, all_durable: bool,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.rng = rng
@@ -134,7 +137,7 @@ class FaultPlan:
         self.clock.after(0.02, self._wait)
 
     def _when_alone(self, primary: Machine, backup: Machine, waits: float) -> None:
-        """Once the exclusion of the backup is on disk, or earlier: some more traffic, and the primary goes too."""
+        """Once the exclusion of the backup is on disk, or earlier: some traffic, and the primary goes too."""
         record = record_on_disk(primary)
         if record is not None and record.in_sync and waits > 0:
             self.clock.after(0.01, partial(self._when_alone, primary, backup, waits - 0.01))

@@ -19,6 +19,7 @@ from tests.simulation.session import Session, SessionOwner
 
 SERVING = frozenset({"active", "recovering"})
 LOOK_EVERY = 0.1
+"""Seconds between two looks at the pair, about; twice as long after a refusal."""
 PATIENCE = 8
 """Refusals of one node after which the other is tried, if it runs."""
 
@@ -81,7 +82,7 @@ class Operator:
         clock.after(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        self.clock.after(LOOK_EVERY * (0.5 + self.rng.random()), self._look)
+        self.clock.after(LOOK_EVERY * (0.5 + self.rng.random()) * (2 if self._refused else 1), self._look)
         if self._asking:
             return
         serving = [m for m in self.machines if m.node is not None and m.status()["status"] in SERVING]
@@ -104,9 +105,9 @@ class Operator:
         """Take the primary's role away; `_look` then gives it to the other."""
 
         def answered(reply: dict[str, Any] | None) -> None:
-            self.clock.note(
-                f"operator: {machine.name} answers: {None if reply is None else reply.get('reason')}"
-            )
+            says = "nothing" if reply is None else str(reply.get("reason"))
+            self.clock.note(f"operator: {machine.name} answers: {says}")
+            done()
 
         Question(self.clock, self.network, machine, "demote", answered)
 

@@ -69,7 +69,7 @@ class World:
         )  # fmt: skip
         self.faults = FaultPlan(
             self.clock, self._random("faults"), self.machines, self.whole, self, self.operator.demote,
-            self.topology.all_durable,
+            all_durable=self.topology.all_durable,
         )  # fmt: skip
         self.serving = Serving8and9(self.machines)
         self.confirms = Confirms2and3(self.machines, self.journal, self.publishers)

@@ -109,7 +109,7 @@ def test_any_other_unreadable_line_is_missing() -> None:
     torn = [event("malformed", "", 0, name="file:/x/b-1-0.ledger.jsonl", reason="not a JSON record")] * 2
     books = pair(*torn)
     assert (
-        books.missing == ["2 lines of b-1-0.ledger.jsonl are no records (not a JSON record)"] and books.broken
+        books.missing == ["2 lines of b-1-0.ledger.jsonl cannot be read (not a JSON record)"] and books.broken
     )
 
 
