@@ -20,6 +20,8 @@ SERVING = ("standalone", "recovering", "active")
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
 _MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync", "lag", "lag_bytes")
 _HIDDEN_COLUMNS = ("uuid", "node_id")
+_NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
+"""Numbers that are names of something, and not amounts: written without separators."""
 _PLAIN_WIDTH = 110
 _STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
 
@@ -123,7 +125,7 @@ def query(address: HostPort, user: str, password: str, timeout: float, form: str
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             console.print(_rows(key.replace("_", " "), value))
         elif value != []:
-            plain.add_row(escape(key.replace("_", " ")), escape(_text(value)))
+            plain.add_row(escape(key.replace("_", " ")), escape(_text(value, key)))
     console.print(plain)
 
 
@@ -196,12 +198,14 @@ def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
         numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(escape(column.replace("_", " ")), justify="right" if numbers else "left")
     for row in rows:
-        table.add_row(*(escape(_text(row.get(column))) for column in columns))
+        table.add_row(*(escape(_text(row.get(column), column)) for column in columns))
     return table
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, key: str = "") -> str:
     match value:
+        case int() if key in _NAMES:
+            return str(value)
         case None:
             return "-"
         case bool():
@@ -209,6 +213,6 @@ def _text(value: Any) -> str:
         case int():
             return f"{value:,}"
         case list() | tuple():
-            return ", ".join(_text(item) for item in value)
+            return ", ".join(_text(item, key) for item in value)
         case _:
             return str(value)

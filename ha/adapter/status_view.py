@@ -26,7 +26,7 @@ def status_of(
         "status": core.status.value,
         "epoch": core.epoch,
         "link": _link(core),
-        "members": _members(core),
+        "members": [_myself(core, me, position), *_members(core)] if core.backup or core.primary else [],
         "promotable": promotable,
         "reason": _reason(core, why),
         "position": list(position),
@@ -66,7 +66,27 @@ def _link(core: HaBroker) -> str:
     return "lost" if core.backup.link_end is not None else "none"
 
 
+def _myself(core: HaBroker, me: Self_, position: Position) -> dict[str, Any]:
+    """This node's own line, with `self` set."""
+    record = core.record
+    listed = record is not None and (me.who in record.in_sync or record.owner == me.who)
+    return {
+        "name": me.name,
+        "node_id": me.node_id,
+        "address": core.own_address(),
+        "incarnation": me.incarnation,
+        "status": core.status.value,
+        "epoch": core.epoch,
+        "in_sync": listed,
+        "connected": True,
+        "applied": list(position),
+        "lag": 0,
+        "self": True,
+    }
+
+
 def _members(core: HaBroker) -> list[dict[str, Any]]:
+    """The others. One that this node cannot reach has the status `unreachable`, whatever it said last."""
     states = core.primary.member_states() if core.primary is not None else {}
     record = core.record
     found = []
@@ -81,7 +101,9 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             line["in_sync"] = (
                 any(i.node_id == node_id for i in record.in_sync) or record.owner.node_id == node_id
             )
-        found.append(line)
+        if not member.connected and node_id not in states:
+            line["status"] = "unreachable"
+        found.append({**line, "self": False})
     return found
 
 

@@ -197,6 +197,10 @@ class HaBroker:
         self._book[address].failed_at = now
         self._settle_check(now)
 
+    def own_address(self) -> str:
+        """Where the others find this node, once it has met itself; "" before."""
+        return next((address for address, entry in self._book.items() if entry.is_self), "")
+
     def is_self(self, address: str) -> bool:
         return self._book[address].is_self
 

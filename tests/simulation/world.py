@@ -96,7 +96,7 @@ class World:
             if status["status"] != "active" or backup.status()["status"] != "ready":
                 continue
             members = status["members"]
-            if isinstance(members, list) and any(m["in_sync"] and m["connected"] for m in members):
+            if isinstance(members, list) and any(m["in_sync"] and m["connected"] and not m["self"] for m in members):
                 return primary, backup
         return None
 
