@@ -91,7 +91,8 @@ class Broker:
             settings.users, allow_plain_without_tls=settings.allow_plain_without_tls
         )
         self.log: Callable[[str], None] = log or _LOGGER.info
-        self.connections: set[ServerConnection] = set()
+        self.connections: dict[ServerConnection, None] = {}
+        """In order of arrival: what is done to all of them is done in the same order in every run."""
         self.publish_memo = PublishMemo()
         self.dirty: list[ServerConnection] = []
         """Connections with output; they add themselves once per `take_output`."""
@@ -116,7 +117,7 @@ class Broker:
         """A client connected."""
         self.clock(now, 0)
         connection = ServerConnection(self, peer, now)
-        self.connections.add(connection)
+        self.connections[connection] = None
         return connection
 
     def clock(self, now: float, octets: int) -> None:
@@ -200,7 +201,7 @@ class Broker:
 
     def forget(self, connection: ServerConnection) -> None:
         """The connection's socket is gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.resuming.pop(connection, None)
 
     # -- for the owner

@@ -21,8 +21,8 @@ VIOLATION, UNKNOWN, ALLOWED = "violation", "unknown", "allowed"
 RESULT_SCHEMA = 1
 
 WORDS = {
-    "lost": "confirmed, and neither consumed, removed for a reason, nor there at the end",
-    "unplaced": "confirmed, though no broker put them into a queue, called them unroutable or returned them",
+    "lost": "lost (confirmed, and neither consumed, removed for a reason, nor there at the end)",
+    "unplaced": "lost (confirmed, in no queue, neither unrouted nor returned)",
     "unaccounted": "once held by the last primary, and gone without a reason",
     "never-published": "delivered, though no broker ever enqueued them",
     "unsent": "enqueued or confirmed, though their producer never sent them",

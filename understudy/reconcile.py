@@ -139,11 +139,11 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
 
 def _queue_table(answer: Mapping[str, Any]) -> Table:
     table = Table(title="queues", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("queue")
-    names = ("epoch", "enqueued", "confirmed", "received", "dequeued", "present", "lost")
+    table.add_column("queue", overflow="fold")
+    names = ("epoch", "enqueued", "confirmed", "received", "present", "lost")
     for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for queue in answer["queues"][:SHOWN_QUEUES]:
         for place, row in enumerate(queue["epochs"]):
             cells = [str(row["epoch"]), *(f"{row[name]:,}" for name in names[1:])]

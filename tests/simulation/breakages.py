@@ -132,7 +132,7 @@ def _never_flag(flag: Any) -> Any:
 
 
 _UNGUARDED = (Queue, "check_may_serve", _check_nothing)
-"""The queue's own refusal to serve in an epoch it has seen: taken away, so that the checkers are on their own."""
+"""Takes away the queue's own refusal to serve in an epoch that it has seen: the checkers are on their own."""
 
 BREAKAGES = [
     Breakage("confirm before the backup's ack", frozenset({2}), ((Primary, "_settle", _confirm_at_once),)),

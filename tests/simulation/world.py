@@ -96,7 +96,8 @@ class World:
             if status["status"] != "active" or backup.status()["status"] != "ready":
                 continue
             members = status["members"]
-            if isinstance(members, list) and any(m["in_sync"] and m["connected"] and not m["self"] for m in members):
+            others = [m for m in members if not m["self"]] if isinstance(members, list) else []
+            if any(member["in_sync"] and member["connected"] for member in others):
                 return primary, backup
         return None
 
