@@ -22,7 +22,7 @@ class Tuning:
     """A joiner with fewer unacknowledged bytes than this may be guarded: confirms begin to wait for it."""
     joiner_max: int = 256 << 20
     """A joiner with more unacknowledged bytes than this is dropped: it cannot keep up; it may try again."""
-    quiesce_every: float = 10.0
+    quiesce_every: float = 5.0
     """Time between two quiesce points while a backup is in sync."""
     quiesce_most: int = 100_000
     """Most messages that a quiesce point lists; queues beyond that are left out of it."""

@@ -18,7 +18,7 @@ def points(host: Host) -> Held:
     return found
 
 
-def test_a_point_is_cut_when_a_backup_is_in_sync_every_ten_seconds_and_at_a_clean_end() -> None:
+def test_a_point_is_cut_when_a_backup_is_in_sync_every_five_seconds_and_at_a_clean_end() -> None:
     pair = Pair()
     pair.start()
     a, b = pair.hosts
@@ -32,7 +32,7 @@ def test_a_point_is_cut_when_a_backup_is_in_sync_every_ten_seconds_and_at_a_clea
     queue = a.running.vhost.queues["q"]
     taken = [queue.pop(no_ack=False) for _ in range(3)]
     queue.acknowledge([entry for entry in taken if entry is not None][1:2])
-    pair.run(10.5)
+    pair.run(5.5)
     pair.publish(a, "q", "g")
     queue.acknowledge([entry for entry in taken if entry is not None][:1])
     a.running.stop(pair.now)

@@ -52,8 +52,7 @@ class Serving8and9:
     def output(self, machine: Machine, connection: str, methods: list[wire.Method]) -> None:
         if not any(m.name in SERVICE for m in methods):
             return
-        status = machine.status()
-        epoch = int(str(status["epoch"]))
+        epoch = machine.running.core.epoch
         who = (machine.name, machine.life)
         owner = self.owners.get(epoch)
         if owner is None:
@@ -65,8 +64,8 @@ class Serving8and9:
         elif owner != who:
             raise Violation(9, f"life {who[1]} of {who[0]} serves in epoch {epoch} of life {owner[1]} again")
         for other in self.machines:
-            if other is not machine and other.node is not None and other.status()["status"] in SERVING:
-                raise Violation(8, f"{machine.name} serves while {other.name} is {other.status()['status']}")
+            if other is not machine and other.role() in SERVING:
+                raise Violation(8, f"{machine.name} serves while {other.name} is {other.role()}")
 
 
 class Confirms2and3:

@@ -171,6 +171,10 @@ class Machine:
         self._tick = self._deadline = self._deadline_at = None
         self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
 
+    def role(self) -> str:
+        """The status word alone, cheaply; `down` for no process."""
+        return "down" if self.node is None else self.node.core.status.value
+
     def status(self) -> dict[str, object]:
         return self.running.status() if self.node is not None else {"status": "down"}
 

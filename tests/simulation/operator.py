@@ -85,7 +85,7 @@ class Operator:
         self.clock.after(LOOK_EVERY * (0.5 + self.rng.random()) * (2 if self._refused else 1), self._look)
         if self._asking:
             return
-        serving = [m for m in self.machines if m.node is not None and m.status()["status"] in SERVING]
+        serving = [m for m in self.machines if m.role() in SERVING]
         if serving:
             self.last_primary = serving[0], serving[0].life
             self.candidate = next((m for m in self.machines if m is not serving[0]), serving[0])

@@ -71,6 +71,8 @@ def _counts(world: World) -> Counter[str]:
 
 def run_chunk(seeds: list[int]) -> list[Outcome]:
     """For a worker process. Runs make few cycles; collecting between them keeps pauses out of the rate."""
+    gc.collect()
+    gc.freeze()
     gc.disable()
     outcomes = []
     for seed in seeds:

@@ -89,13 +89,10 @@ class World:
 
     def whole(self) -> tuple[Machine, Machine] | None:
         """(primary, backup) if one is active, the other ready, linked and in its record."""
-        if any(machine.node is None for machine in self.machines):
-            return None
         for primary, backup in (self.machines, self.machines[::-1]):
-            status = primary.status()
-            if status["status"] != "active" or backup.status()["status"] != "ready":
+            if primary.role() != "active" or backup.role() != "ready":
                 continue
-            members = status["members"]
+            members = primary.status()["members"]
             others = [m for m in members if not m["self"]] if isinstance(members, list) else []
             if any(member["in_sync"] and member["connected"] for member in others):
                 return primary, backup
@@ -109,7 +106,7 @@ class World:
             self.clock.after(rng.random() * rng.choice((0.01, 1.0)), machine.start)
         self._until(
             START_LIMIT,
-            lambda: any(m.status()["status"] in SERVING for m in self.machines),
+            lambda: any(m.role() in SERVING for m in self.machines),
             "a first primary",
         )
         declarer = Declarer(self.around, self.topology, self._declared)
