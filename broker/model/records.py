@@ -130,7 +130,7 @@ class QueueDeclare:
 
     @property
     def content_scope(self) -> Scope:
-        """Which sinks see its messages: a queue of level `configuration` shows the link its existence only."""
+        """Which sinks see its messages: of level `configuration`, the link sees only that it exists."""
         return self.scope & ~Scope.LINK if self.replicate == "configuration" else self.scope
 
 

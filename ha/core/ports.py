@@ -43,7 +43,7 @@ class PrimaryModel(Protocol):
         """What the queue holds now; None if the queue is gone."""
 
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
-        """Ids in the queues whose messages are replicated; queues are left out beyond `most` messages in all."""
+        """Ids in the queues whose messages are replicated; none beyond `most` messages in all."""
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         """Entries of one queue as encoded EnqueueRun records."""

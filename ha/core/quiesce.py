@@ -1,7 +1,7 @@
-"""Quiesce points: places in the stream at which a copy must equal its primary, noted by both in their ledgers.
+"""Quiesce points: places in the stream at which a copy must equal its primary; both note what they hold.
 
-Called by Primary, which cuts a point right after a flush that left nothing gathered, and by Backup when the point
-comes down its stream. Whoever reconciles the ledgers compares the two (invariant 13). A point names its
+Called by Primary, which cuts a point right after a flush that left nothing gathered, and by Backup when the
+point comes down its stream. Whoever reconciles the ledgers compares the two (invariant 13). A point names its
 queues: deep ones are left out, since listing their ids would hold the tick up.
 """
 

@@ -12,8 +12,13 @@ def consume(pair: Pair, host: Host, queue: str) -> None:
     """A client of `host` that consumes `queue`, and acks nothing."""
     conn = host.running.accept(Peer("127.0.0.1", 40000, loopback=True), pair.now)
     login = encode_frame(
-        0, "connection.start-ok", client_properties={}, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US"
-    )  # fmt: skip
+        0,
+        "connection.start-ok",
+        client_properties={},
+        mechanism="PLAIN",
+        response=b"\0guest\0guest",
+        locale="en_US",
+    )
     tune = encode_frame(0, "connection.tune-ok", channel_max=10, frame_max=131072, heartbeat=0)
     opening = encode_frame(0, "connection.open", virtual_host="/")
     channel = encode_frame(1, "channel.open")

@@ -1,4 +1,4 @@
-"""Levels of replication: what `x-replicate` says about a queue holds on the link, after a failover and on return."""
+"""Levels of replication: what `x-replicate` says of a queue holds on the link, after a failover, on return."""
 
 from __future__ import annotations
 
