@@ -81,4 +81,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 141
+    except OSError as error:
+        click.echo(f"understudy: {error.strerror or error}", err=True)
+        return 1
     return result if isinstance(result, int) else 0

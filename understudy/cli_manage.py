@@ -111,7 +111,7 @@ def demote(address: HostPort, user: str, password: str, timeout: float, form: st
 @click.command()
 @broker_options
 def query(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
-    """Show all that the node says of itself: status, settings, queues."""
+    """Show all that the node says of itself: its status and its queues."""
     found = status_of(question(address, "query", user, password, timeout))
     if form == "json":
         click.echo(json.dumps(found))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -22,6 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from broker.security.authenticator import is_password_hash
 from understudy.config_types import (
     Addresses,
     Duration,
@@ -52,12 +54,13 @@ class BrokerSection(_Section):
     http: OptionalAddress = None
     durable: bool = True
     """False: nothing is written to disk but the node's identity; messages live in memory only."""
-    heartbeat: DurationOrZero = 60.0
+    heartbeat: DurationOrZero = Field(default=60.0, le=65535)
+    """The wire has 16 bits for it."""
     handshake_timeout: Duration = 10.0
     stop_timeout: Duration = 5.0
     frame_max: int = Field(default=131072, ge=4096, le=2**31 - 1)
     channel_max: int = Field(default=2047, ge=1, le=65535)
-    max_message_size: Size = 16 * 2**20
+    max_message_size: Size = Field(default=16 * 2**20, ge=1)
     memory_limit: Size | None = None
     """Publishers are paused above this; default: 0.6 of the machine's memory."""
 
@@ -82,8 +85,9 @@ class HaSection(_Section):
     dequeue_lag: DurationOrZero = 0.01
     reconnect_grace: Duration = 10.0
     authority: Literal["manual"] = "manual"
-    username: str = "ha"
-    password: str = "ha"
+    username: str = Field(default="ha", min_length=1, max_length=100)
+    password: str = Field(default="ha", min_length=1)
+    """Empty, anybody could open the link."""
     listen: OptionalAddress = None
 
 
@@ -96,7 +100,7 @@ class UserSection(_Section):
     @field_validator("password")
     @classmethod
     def _hashed(cls, value: str) -> str:
-        if not value.startswith("$argon2id$"):
+        if not is_password_hash(value):
             raise ValueError("must be a hash made by `understudy passwd`, not the password itself")
         return value
 
@@ -114,7 +118,7 @@ class LedgerSection(_Section):
     enabled: bool = True
     dir: Path | None = None
     """Default: `ledger` below `broker.data_dir`."""
-    rotate: Size = 64 * 2**20
+    rotate: Size = Field(default=64 * 2**20, ge=1)
 
 
 class LogSection(_Section):
@@ -196,6 +200,16 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from None
 
 
+class _Environment(EnvSettingsSource):
+    """Lists may be written as in `--set`, `H:P,H:P`; JSON is understood as well."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
 def _read_environment() -> dict[str, Any]:
     """`UNDERSTUDY_SECTION__KEY`; names without a double underscore (such as UNDERSTUDY_USER) are not
     settings.
@@ -207,7 +221,7 @@ def _read_environment() -> dict[str, Any]:
             section = upper[len(ENVIRONMENT_PREFIX) :].partition("__")[0].lower()
             if section not in sections:
                 raise ConfigError(f"environment variable {name}: there is no section {section!r}")
-    source = EnvSettingsSource(Settings)
+    source = _Environment(Settings)
     found: dict[str, Any] = {}
     for name, field in Settings.model_fields.items():
         values = source.explode_env_vars(name, field, source.env_vars)
@@ -229,9 +243,9 @@ def _merge(
     for key, value in new.items():
         name = f"{at}.{key}" if at else str(key)
         if isinstance(value, dict):
-            below = into.get(key)
+            below = into.setdefault(key, {})
             if not isinstance(below, dict):
-                below = into[key] = {}
+                raise ConfigError(f"{name} ({origins[name]}): must be a section, not a value")
             origins.setdefault(name, origin)
             _merge(below, value, origin, origins, name)
         else:

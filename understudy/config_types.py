@@ -60,9 +60,18 @@ def parse_address(value: Any) -> HostPort:
             host = host[1:-1]
         elif ":" in host:
             colon = ""
-        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535:
+        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535 and _is_host(host):
             return HostPort(host, int(port))
     raise ValueError(f"{value!r} is not an address HOST:PORT")
+
+
+def _is_host(text: str) -> bool:
+    """A name that the resolver will take at all: it raises UnicodeError for an empty or too long label."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in text
 
 
 def parse_addresses(value: Any) -> tuple[HostPort, ...]:

@@ -9,7 +9,6 @@ for an administrator by HTTP basic authentication, and for POST.
 from __future__ import annotations
 
 import asyncio
-import binascii
 import ipaddress
 import json
 from base64 import b64decode
@@ -136,16 +135,22 @@ class HttpServer:
         return web.json_response(self._node.status())
 
     async def _promote(self, request: web.Request) -> web.Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
         args = await self._arguments(request)
         force = args.get("force_lossy", False)
         if not isinstance(force, bool) or set(args) - {"force_lossy"}:
             return web.json_response(
                 {"ok": False, "reason": 'the only argument is "force_lossy", true or false'}, status=400
             )
-        return await self._command(request, "promote", {"force_lossy": force})
+        return await self._command("promote", {"force_lossy": force})
 
     async def _demote(self, request: web.Request) -> web.Response:
-        return await self._command(request, "demote", {})
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        if await self._arguments(request):
+            return web.json_response({"ok": False, "reason": "it takes no arguments"}, status=400)
+        return await self._command("demote", {})
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of the body; an empty body is an empty one."""
@@ -160,9 +165,7 @@ class HttpServer:
             raise web.HTTPBadRequest(text="the body must be a JSON object\n")
         return found
 
-    async def _command(self, request: web.Request, command: str, args: dict[str, Any]) -> web.Response:
-        if (refusal := self._refusal(request)) is not None:
-            return refusal
+    async def _command(self, command: str, args: dict[str, Any]) -> web.Response:
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
         def reply(answer: dict[str, Any]) -> None:
@@ -197,7 +200,7 @@ def _credentials(header: str) -> tuple[str, str]:
         return "", ""
     try:
         name, _, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, not UTF-8
         return "", ""
     return name, password
 

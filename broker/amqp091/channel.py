@@ -44,8 +44,8 @@ class Channel:
     name (client property `producer`) and asked for confirms, whose tags then count its messages."""
 
     __slots__ = (
-        "_flowing", "_in_flight", "_limit", "_next_tag", "_prefetch", "_served", "_staged", "_unacked",
-        "assembly", "confirming", "connection", "consumers", "held", "is_open", "last_queue",
+        "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_prefetch", "_served", "_staged",
+        "_unacked", "assembly", "confirming", "connection", "consumers", "held", "is_open", "last_queue",
         "next_publish_tag", "number", "producer",
     )  # fmt: skip
 
@@ -71,6 +71,9 @@ class Channel:
         """Limit of the whole channel (qos with global)."""
         self._in_flight = 0
         self._flowing = True
+        self._gets_held = 0
+        """Messages of basic.get that wait in `held`: deliveries wait for them, so that tags go out in order
+        and a multiple ack only ever reaches what the client has seen."""
 
     # -- output
 
@@ -193,7 +196,7 @@ class Channel:
     def credit(self, consumer: Consumer) -> int:
         """How many messages `consumer` may get now (called by its queue)."""
         assert isinstance(consumer, ServedConsumer)
-        if not consumer.started or not self._flowing or not self.is_open:
+        if not consumer.started or not self._flowing or not self.is_open or self._gets_held:
             return 0
         if self._staged or self.connection.delivery_budget <= 0:
             self.connection.choke()
@@ -242,7 +245,7 @@ class Channel:
 
     def resume(self) -> None:
         """The connection has room again, or flow is on: first what is staged, then more from the queues."""
-        if not self._flowing or not self.is_open:
+        if not self._flowing or not self.is_open or self._gets_held:
             return
         batches = self._staged.batches
         while batches:
@@ -293,7 +296,15 @@ class Channel:
             self.number, "basic.get-ok", delivery_tag=tag, redelivered=envelope.redelivered,
             exchange=envelope.exchange, routing_key=envelope.routing_key, message_count=queue.message_count,
         )  # fmt: skip
-        self.reply(method + raw)
+        if not self.held:
+            self.reply(method + raw)
+            return
+        self._gets_held += 1
+        self.reply(method + raw, after=self._got)
+
+    def _got(self) -> None:
+        self._gets_held -= 1
+        self.resume()
 
     # -- acknowledging
 

@@ -28,7 +28,7 @@ from broker.amqp091.frames import (
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.handshake import Handshake, Step
 from broker.amqp091.heartbeat import Heartbeat, Verdict
-from broker.amqp091.methods import State, serve_method, serve_while_closing
+from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
 from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame
 
@@ -48,11 +48,11 @@ class ServerConnection:
     now."""
 
     __slots__ = (
-        "_buffered", "_choked", "_deaf", "_dirty", "_doom", "_pending", "_publisher", "_stalled", "_tail",
+        "_buffered", "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail",
         "_writable", "broker", "capabilities", "channel_max", "channels", "clean", "client_properties",
         "deadline", "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
-        "paused_reading", "payload_max", "peer", "peer_address", "publishes", "settings", "state", "tags",
-        "user", "vhost", "wants_close",
+        "paused_reading", "payload_max", "peer", "peer_address", "publisher", "publishes", "settings",
+        "state", "tags", "user", "vhost", "wants_close",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
@@ -80,7 +80,7 @@ class ServerConnection:
         self.wants_close = self.paused_reading = self.clean = self.gone = False
         self._doom: AmqpError | None = None
         self.state = State.OPENING
-        self._publisher = Publisher(self, broker.publish_memo)
+        self.publisher = Publisher(self, broker.publish_memo)
         self.handshake = Handshake(self, now)
         self.deadline: float | None = None
         self.arm(self.handshake.deadline)
@@ -120,13 +120,13 @@ class ServerConnection:
                     return
             at = self._frames(buf, at)
         except AmqpError as error:
-            self._publisher.flush()
+            self.publisher.flush()
             self._close_for(error)
         except Exception:
             self.broker.log(f"connection {self.peer.address}: unexpected error\n{traceback.format_exc()}")
             self._close_for(InternalError("the broker failed to handle a method"))
         else:
-            self._publisher.flush()
+            self.publisher.flush()
         if not self._deaf and self.state is not State.CLOSED:
             self._tail = buf[at:]
 
@@ -153,7 +153,7 @@ class ServerConnection:
             if kind == METHOD and number and self.state is State.RUNNING:
                 pos = self._channel_method(number, buf, pos, end)
             else:
-                self._other_frame(kind, number, buf, pos, end)
+                serve_frame(self, kind, number, buf, pos, end)
                 pos = end
             if self._deaf or self.state is State.CLOSED:
                 return size
@@ -166,30 +166,14 @@ class ServerConnection:
             if channel.assembly is not None:
                 raise UnexpectedFrame("method frame where content was expected", 60, 40)
             if ids == PUBLISH:
-                return self._publisher.publishes(channel, buf, pos, end)
+                return self.publisher.publishes(channel, buf, pos, end)
             if ids == ACK:
-                self._publisher.flush()
+                self.publisher.flush()
                 if channel.is_open:
                     return channel.acks(buf, pos, end)
-        self._publisher.flush()
+        self.publisher.flush()
         serve_method(self, number, buf[pos + 7 : end - 1])
         return end
-
-    def _other_frame(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
-        if kind == HEARTBEAT:
-            if number or end - pos != OVERHEAD:
-                raise FrameError("heartbeat on a channel other than 0, or with a payload")
-            return
-        if self.state is State.CLOSING:
-            serve_while_closing(self, kind, number, buf[pos + 7 : end - 1])
-            return
-        if kind == METHOD:
-            self._publisher.flush()
-            serve_method(self, number, buf[pos + 7 : end - 1])
-            return
-        if self.state is not State.RUNNING or number == 0:
-            raise UnexpectedFrame("content frame where a method was expected")
-        self._publisher.content(kind, number, buf, pos, end)
 
     # -- what the handshake decides
 
@@ -369,12 +353,12 @@ class ServerConnection:
             self._close_for(error)
             return
         self.log(f"channel {channel.number}: {error.code} {error.reply_text}")
-        self._publisher.forget(channel)
+        self.publisher.forget(channel)
         channel.close_for(error)
 
     def forget_channel(self, channel: Channel) -> None:
         """The channel is closed on both sides."""
-        self._publisher.forget(channel)
+        self.publisher.forget(channel)
         self.channels.pop(channel.number, None)
 
     def close(self, code: int, text: str) -> None:
@@ -424,7 +408,7 @@ class ServerConnection:
         """Requeue, cancel, and end what belonged to this connection. Idempotent."""
         channels, self.channels = self.channels, {}
         for channel in channels.values():
-            self._publisher.forget(channel)
+            self.publisher.forget(channel)
             channel.end()
         if self.state is not State.OPENING:
             self.vhost.connection_closed(self)

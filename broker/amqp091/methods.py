@@ -1,7 +1,7 @@
-"""Methods that are not on the hot path: to which part of the connection each goes, and which are out of
-place.
+"""Frames and methods that are not on the hot path: to which part of the connection each goes, and which are
+out of place.
 
-Called by `ServerConnection` for every method frame but publish and ack. Raises what ends the connection, with
+Called by `ServerConnection` for every frame but publishes and acks. Raises what ends the connection, with
 class and method ids filled in; what ends a channel only is handed to `ServerConnection.fail`.
 """
 
@@ -11,16 +11,18 @@ import enum
 from typing import TYPE_CHECKING
 
 from broker.amqp091.channel import Channel
-from broker.amqp091.frames import METHOD
+from broker.amqp091.frames import HEARTBEAT, METHOD, OVERHEAD
 from broker.amqp091.grammar import Method, decode_arguments, encode_frame, lookup
 from broker.errors import (
     AmqpError,
     BadChannel,
     ChannelError,
     CommandInvalid,
+    FrameError,
     LoginRefused,
     NotAllowed,
     NotImplemented_,
+    UnexpectedFrame,
 )  # fmt: skip
 from broker.security.identity import ADMINISTRATOR, HA
 
@@ -38,6 +40,24 @@ class State(enum.Enum):
     CLOSING = "closing"
     """We sent connection.close and wait for close-ok."""
     CLOSED = "closed"
+
+
+def serve_frame(connection: ServerConnection, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
+    """Serve a whole frame that is no method on a channel of a running connection."""
+    if kind == HEARTBEAT:
+        if number or end - pos != OVERHEAD:
+            raise FrameError("heartbeat on a channel other than 0, or with a payload")
+        return
+    if connection.state is State.CLOSING:
+        serve_while_closing(connection, kind, number, buf[pos + 7 : end - 1])
+        return
+    if kind == METHOD:
+        connection.publisher.flush()
+        serve_method(connection, number, buf[pos + 7 : end - 1])
+        return
+    if connection.state is not State.RUNNING or number == 0:
+        raise UnexpectedFrame("content frame where a method was expected")
+    connection.publisher.content(kind, number, buf, pos, end)
 
 
 def serve_method(connection: ServerConnection, number: int, payload: bytes) -> None:

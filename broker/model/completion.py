@@ -36,10 +36,9 @@ class Completion:
         """May what waits for `position` go out? `durable`: it waits for disks, not only for memories.
 
         (epoch, 0) is before the first batch of a serving epoch: what was there then was recovered or
-        promoted, nobody acknowledges that position, and it holds nothing up.
+        promoted. The owner of a store tells it of that position when it begins to serve, so that it is
+        reached once all of that is on disk.
         """
-        if position.n == 0:
-            return True
         if durable:
             return all(g.durable >= position for g in self.gates)
         return all(g.applied >= position for g in self.gates)

@@ -32,6 +32,8 @@ from broker.model.values import ExchangeType, Need, Scope
 
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}
+_ALL = Scope.STORE | Scope.LINK
+"""Of what is not there: who deleted it may still be waiting, and so must whoever is told that it is gone."""
 
 
 class Removed(NamedTuple):
@@ -134,7 +136,7 @@ class Definitions(Topology):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         found = self.exchanges.get(name)
         if found is None:
-            return Scope.NONE
+            return _ALL
         if if_unused and found.bindings:
             raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
         self._end_exchange(found)
@@ -240,7 +242,7 @@ class Definitions(Topology):
         """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed."""
         found = self.queues.get(name)
         if found is None:
-            return Removed(0, Scope.NONE)
+            return Removed(0, _ALL)
         self._check_owner(found, owner)
         if if_unused and found.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")

@@ -27,9 +27,14 @@ class _Node(Generic[T]):
         return not (self.words or self.star or self.hash or self.values)
 
 
+def _words(text: str) -> list[str]:
+    """The empty key or pattern has no word at all, so that `*` does not match it."""
+    return text.split(".") if text else []
+
+
 def _split(pattern: str) -> list[str]:
     words: list[str] = []
-    for word in pattern.split("."):
+    for word in _words(pattern):
         if not (word == "#" and words and words[-1] == "#"):
             words.append(word)
     return words
@@ -78,7 +83,7 @@ class TopicTrie(Generic[T]):
     def match(self, routing_key: str) -> list[T]:
         """Values whose pattern matches, each once."""
         states = _closed({self._root: None})
-        for word in routing_key.split("."):
+        for word in _words(routing_key):
             following: dict[_Node[T], None] = {}
             for node in states:
                 if node.loops:

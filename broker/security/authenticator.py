@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from broker.errors import LoginRefused
 from broker.security.identity import Identity, User, default_users
@@ -27,6 +27,16 @@ _HASHER = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 def hash_password(password: str) -> str:
     """A salted argon2id hash for the configuration file (OWASP's parameters: 19 MiB, 2 passes)."""
     return _HASHER.hash(password)
+
+
+def is_password_hash(text: str) -> bool:
+    """Whether `text` is a whole argon2id hash, one that some password can match."""
+    try:
+        return text.startswith("$argon2id$") and _HASHER.verify(text, "")
+    except VerifyMismatchError:
+        return True
+    except (VerificationError, InvalidHashError):
+        return False
 
 
 class Authenticator:

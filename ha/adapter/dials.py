@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from broker.errors import LoginRefused
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 
 REDIAL = 0.2
 """Seconds between two attempts at one address."""
+REFUSED_REDIAL = 2.0
+"""The same after a refused login: it takes an operator to change that, and each attempt is a line in both
+logs."""
 HANDSHAKE = 2.0
 """Seconds a peer may take to let us in."""
 CAPABILITIES = {"understudy.ha-peer": True}
@@ -47,6 +51,7 @@ class _Open:
     client: ClientConnection
     told_open: bool = False
     told_lost: bool = False
+    login_refused: bool = False
 
 
 @dataclass(slots=True)
@@ -133,7 +138,8 @@ class Dials:
         if item is None:
             self.failed(dial_id, now)
             return
-        item.address.dial_id, item.address.next_at = None, now + REDIAL
+        wait = REFUSED_REDIAL if item.login_refused else REDIAL
+        item.address.dial_id, item.address.next_at = None, now + wait
         self._lost(dial_id, item, clean)
 
     def _events(self, dial_id: int, item: _Open) -> None:
@@ -144,18 +150,19 @@ class Dials:
                     self.inbox.put(DialOpen(dial_id, item.address.text))
                 case ExtensionReceived(method_id=method_id, payload=payload):
                     self.inbox.put(Arrived(dial_id, method_id, payload))
-                case Closed():
+                case Closed(code=code, text=text, by_peer=by_peer):
                     # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
-                    self._lost(dial_id, item, event.by_peer)
+                    item.login_refused = by_peer and code == LoginRefused.code
+                    self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "")
 
-    def _lost(self, dial_id: int, item: _Open, clean: bool) -> None:
+    def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "") -> None:
         if item.told_lost:
             return
         item.told_lost = True
         if item.told_open:
             self.inbox.put(PeerLost(dial_id, clean))
         else:
-            self.inbox.put(DialFailed(item.address.text))
+            self.inbox.put(DialFailed(item.address.text, refusal))
 
     def _of(self, dial_id: int) -> _Address | None:
         return next((a for a in self.addresses if a.dial_id == dial_id), None)

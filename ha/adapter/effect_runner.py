@@ -85,7 +85,10 @@ class EffectRunner:
             return
         dial = self._node.dials.open.get(peer)
         if dial is not None and dial.client.opened and not dial.client.wants_close:
-            dial.client.send_extension(method, payload)
+            # HAVE is put together again whole, wherever it is cut; everything else fits the smallest frame.
+            room = dial.client.extension_room if method == Method.HAVE else len(payload)
+            for piece in chunks([payload], room):
+                dial.client.send_extension(method, piece)
 
     def _close(self, peer: int, code: int, text: str) -> None:
         inbound = self._node.hooks.peers.get(peer)

@@ -29,9 +29,10 @@ class DialOpen:
 
 @dataclass(slots=True, frozen=True)
 class DialFailed:
-    """Nobody let us in at that address."""
+    """Nobody let us in at that address. `refusal`: what the broker there said to it; empty: none answered."""
 
     address: str
+    refusal: str = ""
 
 
 @dataclass(slots=True, frozen=True)

@@ -101,6 +101,7 @@ class Node:
         self._hooks.core = self.core
         self._effects = EffectRunner(self)
         self._core_deadline: float | None = None
+        self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
         self._recovered = ORIGIN
         self._now = 0.0
@@ -245,14 +246,21 @@ class Node:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
                     self.core.dial_open(peer, address, now)
-                case DialFailed(address=address):
+                case DialFailed(address=address, refusal=refusal):
+                    self._refused(address, refusal)
                     self.core.dial_failed(address, now)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
                 for name in self.dials.names():
-                    if self.core.is_self(name):
+                    if self.core.neighbours.is_self(name):
                         self.dials.forget(name)
+
+    def _refused(self, address: str, refusal: str) -> None:
+        """Say once, and not at each attempt, why a broker that is there does not let this node in."""
+        if refusal and self._refusals.get(address) != refusal:
+            self.log(f"link to {address} refused: {refusal}")
+        self._refusals[address] = refusal
 
     def timers(self, now: float) -> None:
         """Do what is due: heartbeats, handshakes, redials, evictions (in the `end_tick` that follows)."""
@@ -340,6 +348,8 @@ class Node:
         for queue in self.vhost.queues.values():
             queue.replica.complete()
         self.vhost.activate(epoch)
+        # What was promoted may be in memory only: whoever asks for it before anything new waits for the disk.
+        self._store.append(Position(epoch, 0), [])
         for queue in self.vhost.queues.values():
             self._hooks.set_ids(queue)
         self._ledger.view = epoch

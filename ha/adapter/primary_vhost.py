@@ -38,6 +38,9 @@ class PrimaryVhost:
             )  # of level `configuration`: whatever a backup holds of it, it holds by itself
         return Cut(found.snapshot(), found.held_entries(), found.last_sequences())
 
+    def has(self, queue: bytes) -> bool:
+        return queue in self._vhost.queues_by_uuid
+
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         held: dict[bytes, IdsByEpoch] = {}
         for queue in self._vhost.queues.values():

@@ -143,11 +143,13 @@ class ReplicaVhost:
                 for epoch, gone in extra.items()
             ]
             self._append(self.position, drops)
+        found.replica.complete()  # tombstones of a link before this one are of another primary's history
         found.replica.begin_incomplete()
         return QueueBegun(found.name, total(extra), quarantined, found.replica.ids())
 
     def add_runs(self, queue: bytes, payload: bytes) -> None:
-        self._queue(queue)
+        if queue not in self._vhost.queues_by_uuid:
+            return  # begun, and deleted since
         records = self._decode(payload)
         for record in records:
             if not isinstance(record, EnqueueRun) or record.queues != [queue]:

@@ -73,7 +73,7 @@ def _myself(core: HaBroker, me: Self_, position: Position) -> dict[str, Any]:
     return {
         "name": me.name,
         "node_id": me.node_id,
-        "address": core.own_address(),
+        "address": core.neighbours.own_address(),
         "incarnation": me.incarnation,
         "status": core.status.value,
         "epoch": core.epoch,

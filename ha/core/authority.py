@@ -34,6 +34,9 @@ class PeerAnswer:
     number: int = 0
     seen: int = 0
     """The highest epoch it knows to have been minted, used or not."""
+    promoting: bool = False
+    """Its own promotion is being decided: of two that ask at once, neither may build on the other's
+    silence."""
 
 
 @dataclass(slots=True, frozen=True)

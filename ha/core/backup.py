@@ -20,7 +20,7 @@ from ha.core.quiesce import note_point, parse_point
 from ha.core.role import Context
 
 HAVE_ROOM = 60_000
-"""Bytes of one HAVE message; under the smallest frame_max that the link negotiates."""
+"""Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
 
 
 @dataclass(slots=True)
@@ -33,6 +33,13 @@ class LinkEnd:
     excluded: bool
     last_ack: float
     closed_at: float
+    epoch: int
+    asked_again: bool = False
+    """A primary was asked to take this node in since: to do so, it excludes the link that was."""
+
+    def proves_the_end(self, ack_timeout: float) -> bool:
+        """The primary closed it, or died, before it could have excluded this node."""
+        return self.clean and not self.asked_again and self.closed_at - self.last_ack < ack_timeout
 
 
 class Backup:
@@ -64,6 +71,8 @@ class Backup:
         self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
         self._excluded, self._last_heard, self._heard = False, now, False
         self._last_ack = now
+        if self.link_end is not None:
+            self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
         for payload in encode_have(self._model.held(), HAVE_ROOM):
             self._c.do(
@@ -116,7 +125,7 @@ class Backup:
                 self._quiesce(body)
                 continue
             if kind is Frame.DEFINITIONS and not self._expected and self._c.record is not None:
-                self._c.incomplete = True
+                self._c.mark_incomplete()
                 self._model.save_incomplete(self._c.record)
             self._replicator.frame(kind, body)
         self._echo = max(self._echo, self._replicator.sent_at)
@@ -211,7 +220,8 @@ class Backup:
         if peer != self.peer:
             return
         if self._replicator is not None:
-            self.link_end = LinkEnd(self.primary_name, clean, self._excluded, self._last_ack, now)
+            epoch = self._replicator.epoch
+            self.link_end = LinkEnd(self.primary_name, clean, self._excluded, self._last_ack, now, epoch)
             how = "closed" if clean else "was lost"
             self._c.log(f"the link to {self.primary_name} {how}")
         self._unlink()

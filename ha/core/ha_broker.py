@@ -15,7 +15,6 @@ from ha.core.authority import Authority, Evidence, PeerAnswer
 from ha.core.backup import Backup
 from ha.core.connection_observer import Decision, decide
 from ha.core.effects import (
-    AdoptCluster,
     Answer,
     ClosePeer,
     Effect,
@@ -28,14 +27,16 @@ from ha.core.effects import (
 from ha.core.errors import LinkError
 from ha.core.hello import hello_answer, join_request, peer_answer, serving_peer
 from ha.core.in_sync_record import Incarnation, InSyncRecord, next_record
+from ha.core.lineage import Lineage
 from ha.core.link import Method, parse_ack, parse_json, to_json
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
+from ha.core.neighbours import Neighbours
 from ha.core.ports import IdsByEpoch, PrimaryModel, ReplicaModel
 from ha.core.primary import Primary
 from ha.core.queue_snapshot import decode_have
 from ha.core.role import Context, Self_
-from ha.core.status_check import PeerAddress, StatusCheck, evidence_of
+from ha.core.status_check import StatusCheck, evidence_of
 from ha.core.tuning import Tuning
 
 JOINING_POLL = 0.2
@@ -68,14 +69,11 @@ class HaBroker:
         self._primary_model = primary_model
         self._replica_model = replica_model
         self._position = position
-        self._epoch_seen = max(epoch_seen, record.epoch if record else 0)
-        self._cluster_id = record.cluster_id if record else cluster_id
+        self._lineage = Lineage(self._c, epoch_seen, cluster_id)
         self._epoch = 0
         self.primary: Primary | None = None
         self.backup: Backup | None = Backup(self._c, replica_model) if addresses else None
-        self._book = {a: PeerAddress(a) for a in addresses}
-        self._answers: dict[str, PeerAnswer] = {}
-        self._dialed: dict[int, str] = {}
+        self.neighbours = Neighbours(addresses)
         self._have: dict[int, list[bytes]] = {}
         self._check: StatusCheck | None = None
         self._next_poll = 0.0
@@ -108,7 +106,7 @@ class HaBroker:
 
     @property
     def cluster_id(self) -> str | None:
-        return self._cluster_id
+        return self._lineage.cluster_id
 
     @property
     def applied(self) -> Position:
@@ -137,14 +135,14 @@ class HaBroker:
     def known_primary(self) -> str | None:
         """Name and address of the node that serves, if one is known."""
         least = self._c.record.epoch if self._c.record is not None else 0
-        return serving_peer(self._answers, self._c.membership, least)
+        return serving_peer(self.neighbours.answers, self._c.membership, least)
 
     # -- life
 
     def start(self, now: float) -> None:
         """Standalone: open a new epoch at once. In a pair: look for the others."""
         if self.status is Status.STANDALONE:
-            self._epoch = self._epoch_seen = self._authority.mint(self._c.me, self._epoch_seen)
+            self._epoch = self._lineage.seen = self._authority.mint(self._c.me, self._lineage.seen)
             self._c.note("promote", view=self._epoch, peer="", reason="standalone")
             self._c.do(StartServing(self._epoch))
         else:
@@ -164,10 +162,10 @@ class HaBroker:
             self.backup.end_tick(now)
 
     def timers(self, now: float) -> None:
-        if now >= self._next_poll and self._dialed:
+        if now >= self._next_poll and self.neighbours.dialed:
             calm = self.status.serves or (self.backup is not None and self.backup.linked)
             self._next_poll = now + (CALM_POLL if calm else JOINING_POLL)
-            for peer in self._dialed:
+            for peer in self.neighbours.dialed:
                 self._say_hello(peer)
         if self.primary is not None:
             self.primary.timers(now)
@@ -176,7 +174,7 @@ class HaBroker:
         self._settle_check(now)
 
     def next_deadline(self) -> float | None:
-        times = [self._next_poll] if self._dialed else []
+        times = [self._next_poll] if self.neighbours.dialed else []
         if self._check is not None:
             times.append(self._check.deadline)
         role = self.primary if self.primary is not None else self.backup
@@ -189,30 +187,19 @@ class HaBroker:
 
     def dial_open(self, peer: int, address: str, now: float) -> None:
         """A dial is logged in and may speak."""
-        self._dialed[peer] = address
-        self._book[address].peer = peer
+        self.neighbours.opened(peer, address)
         self._say_hello(peer)
 
     def dial_failed(self, address: str, now: float) -> None:
-        self._book[address].failed_at = now
+        self.neighbours.failed(address, now)
         self._settle_check(now)
-
-    def own_address(self) -> str:
-        """Where the others find this node, once it has met itself; "" before."""
-        return next((address for address, entry in self._book.items() if entry.is_self), "")
-
-    def is_self(self, address: str) -> bool:
-        return self._book[address].is_self
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """A connection is gone, whichever side it was opened from."""
-        address = self._dialed.pop(peer, None)
+        node_id = self.neighbours.lost(peer, now)
         self._have.pop(peer, None)
-        if address is not None:
-            entry = self._book[address]
-            entry.peer, entry.failed_at = None, now
-            if entry.node_id is not None:
-                self._c.membership.member(entry.node_id).connected = False
+        if node_id is not None:
+            self._c.membership.member(node_id).connected = False
         if self.primary is not None:
             self.primary.peer_lost(peer, clean, now)
         elif self.backup is not None:
@@ -243,17 +230,19 @@ class HaBroker:
             if self.backup is not None and self.backup.peer == peer:
                 self.backup.heartbeat(payload, now)
         elif method == Method.HELLO:
-            self._hello(peer, parse_json(payload), now, None)
-            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(self._my_hello())))
+            question = parse_json(payload)
+            self._hello(peer, question, now, None)
+            answer = {**self._my_hello(), "asked": question.get("ask")}
+            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
         elif method == Method.HELLO_OK:
-            self._hello(peer, parse_json(payload), now, self._dialed.get(peer))
+            self._hello(peer, parse_json(payload), now, self.neighbours.address_of(peer))
         elif method == Method.HAVE:
             self._have.setdefault(peer, []).append(payload)
         elif method == Method.JOIN:
             self._join(peer, parse_json(payload), now)
         elif method == Method.JOIN_OK and self.backup is not None and self.backup.peer == peer:
             self.backup.join_ok(payload, now)
-            self._learn(self._c.record)
+            self._lineage.learn(self._c.record)
         elif method == Method.EXCLUDED and self.backup is not None and self.backup.peer == peer:
             self.backup.excluded(payload)
         elif method not in (Method.JOIN_OK, Method.EXCLUDED):
@@ -262,18 +251,22 @@ class HaBroker:
     # -- who is who
 
     def _my_hello(self) -> dict[str, Any]:
-        return hello_answer(self._c, self._cluster_id, self.epoch, self._epoch_seen, self._position())
+        return hello_answer(
+            self._c, self.cluster_id, self.epoch, self._lineage.seen, self._position(),
+            promoting=self._check is not None,
+        )  # fmt: skip
 
     def _say_hello(self, peer: int) -> None:
-        self._c.do(SendMethod(peer, Method.HELLO, to_json(self._my_hello())))
+        self._c.do(
+            SendMethod(peer, Method.HELLO, to_json({**self._my_hello(), "ask": self.neighbours.question}))
+        )
 
     def _hello(self, peer: int, document: dict[str, Any], now: float, address: str | None) -> None:
         """A peer says how it stands. `address`: it is the answer of one that we dialed."""
         answer = peer_answer(document)
         if answer.node_id == self._c.me.node_id:
             if address is not None:
-                self._book[address].is_self = True
-                self._dialed.pop(peer, None)
+                self.neighbours.met_self(peer, address)
                 self._c.do(ClosePeer(peer, 200, "this is myself"))
             self._settle_check(now)
             return
@@ -282,52 +275,27 @@ class HaBroker:
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
             member.address, member.connected = address, True
-            entry = self._book[address]
-            entry.node_id, entry.answered_at = answer.node_id, now
-        self._answers[answer.node_id] = answer
-        if not self._foreign(answer):
+            self.neighbours.answered(address, answer.node_id, document.get("asked"), now)
+        self.neighbours.heard(answer)
+        if not self._lineage.foreign(answer):
             self._meet(answer, now)
             if address is not None and answer.serving:
                 self._consider(peer, answer, now)
         self._settle_check(now)
 
-    def _foreign(self, answer: PeerAnswer) -> bool:
-        """Of another cluster, or of none with a life of its own: its epochs mean nothing here."""
-        if self._cluster_id is None:
-            return False
-        return answer.cluster_id != self._cluster_id and not (answer.cluster_id is None and not answer.epoch)
-
     def _meet(self, answer: PeerAnswer, now: float) -> None:
         """Learn from what it knows. A primary that meets a higher epoch stops at once."""
-        if self._cluster_id is None and self.status.serves:
+        if self.cluster_id is None and self.status.serves:
             return
         if answer.epoch > self.epoch and self.status.serves:
             self._step_down(
                 f"{answer.name} knows of epoch {answer.epoch}, this node serves in {self._epoch}", now
             )
         if not self.status.serves and answer.record is not None:
-            known = self._c.record
-            if known is None or (
-                known.cluster_id == answer.record.cluster_id and answer.record.version > known.version
-            ):
-                self._adopt(answer.record)
-        self._epoch_seen = max(self._epoch_seen, answer.seen, answer.epoch)
+            self._lineage.adopt(answer.record)
+        self._lineage.saw(answer.seen, answer.epoch)
         if self.primary is not None:
             self.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
-
-    def _adopt(self, record: InSyncRecord) -> None:
-        self._c.record = record
-        self._learn(record)
-        self._c.do(SaveRecord(record, self._c.incomplete))
-
-    def _learn(self, record: InSyncRecord | None) -> None:
-        """After a record came in: its cluster and epoch are ours."""
-        if record is None:
-            return
-        self._epoch_seen = max(self._epoch_seen, record.epoch)
-        if self._cluster_id is None:
-            self._cluster_id = record.cluster_id
-            self._c.do(AdoptCluster(record.cluster_id))
 
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
         """A serving node was found: join it, unless we follow it already or know of a newer one."""
@@ -347,9 +315,9 @@ class HaBroker:
         """A peer asks to be taken in."""
         held: dict[bytes, IdsByEpoch] = decode_have(b"".join(self._have.pop(peer, [])))
         ask = join_request(request)
-        if ask.cluster_id == self._cluster_id and ask.epoch > self.epoch and self.status.serves:
+        if ask.cluster_id == self.cluster_id and ask.epoch > self.epoch and self.status.serves:
             self._step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {self._epoch}", now)
-        refusal = ask.refusal(self._c.me, self._cluster_id, self.status, primary=self.primary is not None)
+        refusal = ask.refusal(self._c.me, self.cluster_id, self.status, primary=self.primary is not None)
         if refusal is not None or self.primary is None:
             if refusal != self._last_refusal:
                 self._c.log(f"{ask.name} is not taken in: {refusal}")
@@ -371,9 +339,10 @@ class HaBroker:
             self._c.do(Answer(token, False, "another promotion is being decided"))
             return
         deadline = now + self._c.tuning.peer_patience
-        self._check = StatusCheck(token, force_lossy, new_cluster_id, now, deadline, self._book)
+        self.neighbours.question += 1
+        self._check = StatusCheck(token, force_lossy, new_cluster_id, now, deadline, self.neighbours.book)
         self._c.do(Redial())
-        for peer in self._dialed:
+        for peer in self.neighbours.dialed:
             self._say_hello(peer)
         self._settle_check(now)
 
@@ -383,8 +352,8 @@ class HaBroker:
             ids, unanswered = check.answered(), check.unanswered()
         else:
             ids = {i for i, m in self._c.membership.members.items() if m.connected}
-            unanswered = [a.address for a in self._book.values() if not a.is_self and a.peer is None]
-        answers = {i: a for i, a in self._answers.items() if i in ids}
+            unanswered = self.neighbours.away()
+        answers = {i: a for i, a in self.neighbours.answers.items() if i in ids}
         return evidence_of(self._c, self.backup, self._position(), answers, unanswered)
 
     def promotable(self) -> tuple[bool, str]:
@@ -417,16 +386,14 @@ class HaBroker:
         """One commit: epoch, owner, in-sync set. Durable before the first id of the epoch."""
         if self.backup is not None:
             self.backup.leave(now)
-        seen = max([self._epoch_seen, *(max(a.epoch, a.seen) for a in evidence.answers.values())])
+        seen = max([self._lineage.seen, *(max(a.epoch, a.seen) for a in evidence.answers.values())])
         me, old = self._c.me, self._c.record
         epoch = self._authority.mint(me, seen)
-        cluster = self._cluster_id or new_cluster_id
+        cluster = self.cluster_id or new_cluster_id
         record = next_record(old, how, epoch, me.who, me.name, cluster)
         previous = old.names.get(old.owner.node_id, "") if old is not None else ""
-        self._c.record, self._epoch, self._epoch_seen = record, epoch, epoch
-        if self._cluster_id is None:
-            self._cluster_id = cluster
-            self._c.do(AdoptCluster(cluster))
+        self._c.record, self._epoch, self._lineage.seen = record, epoch, epoch
+        self._lineage.belong(cluster)
         self._c.incomplete = False
         self._c.do(SaveRecord(record, False))
         self._c.note("promote", view=epoch, peer=previous, reason=how)

@@ -16,9 +16,9 @@ from ha.core.role import Context, Self_
 
 
 def hello_answer(
-    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position
+    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position, *, promoting: bool
 ) -> dict[str, Any]:
-    """How this node stands."""
+    """How this node stands. `promoting`: an operator has asked for its promotion, and it is not decided."""
     me, record, status = context.me, context.record, context.membership.status
     return {
         "node_id": me.node_id,
@@ -30,6 +30,7 @@ def hello_answer(
         "seen": seen,
         "status": status.value,
         "serving": status.serves,
+        "promoting": promoting,
         "position": list(position),
         "incomplete": context.incomplete,
         "version": VERSION,
@@ -56,6 +57,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             incomplete=bool(document.get("incomplete")),
             number=int(document.get("number", 0)),
             seen=int(document.get("seen", 0)),
+            promoting=bool(document.get("promoting", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError(f"a hello that cannot be read: {error!r}") from error

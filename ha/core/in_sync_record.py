@@ -6,7 +6,7 @@ only its owner makes new revisions, so (epoch, revision) orders all records of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ class InSyncRecord:
         others = {i for i in self.in_sync if i.node_id != who.node_id}
         return replace(
             self, revision=self.revision + 1, in_sync=frozenset(others | {who}),
-            names={**self.names, who.node_id: name},
+            names=self._names_of({*others, self.owner}) | {who.node_id: name},
         )  # fmt: skip
 
     def excluded(self, who: Incarnation) -> InSyncRecord:
@@ -62,7 +62,12 @@ class InSyncRecord:
     def promoted(self, epoch: int, who: Incarnation, name: str, cluster_id: str) -> InSyncRecord:
         """The record of a new epoch: the old set less the old owner and less the new one."""
         heirs = frozenset(i for i in self.in_sync if i.node_id not in (who.node_id, self.owner.node_id))
-        return InSyncRecord(cluster_id, epoch, 1, who, heirs, {**self.names, who.node_id: name})
+        names = self._names_of(heirs) | {who.node_id: name}
+        return InSyncRecord(cluster_id, epoch, 1, who, heirs, names)
+
+    def _names_of(self, those: Iterable[Incarnation]) -> dict[str, str]:
+        """No more than these: a record must not grow with every node that ever was in it."""
+        return {i.node_id: self.names[i.node_id] for i in those if i.node_id in self.names}
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -31,6 +31,8 @@ class ManualAuthority:
         for answer in e.answers.values():
             if answer.serving:
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
+            if answer.promoting:
+                return _no(f"{answer.name} is being promoted at this very moment; ask again if it is refused")
             if answer.number == e.me.number:
                 return _no(
                     f"{answer.name} has the same node number {e.me.number}: give one a new data directory"
@@ -69,11 +71,13 @@ class ManualAuthority:
         """This very process is named in the record."""
         owner = newest.names.get(newest.owner.node_id, newest.owner.node_id[:8])
         end = e.link_end
+        if end is not None and end.epoch != newest.epoch:
+            end = None  # what became of an older primary says nothing of this one
         if e.linked:
             return _no(f"the link to the primary {owner} is up; demote it first")
         if end is not None and end.excluded:
             return _no(f"{end.primary} has excluded this node from the record")
-        if end is not None and end.clean and end.closed_at - end.last_ack < e.ack_timeout:
+        if end is not None and end.proves_the_end(e.ack_timeout):
             return Verdict(
                 True, f"in the record, and the link to {end.primary} closed while it was fresh", "unforced"
             )
@@ -81,7 +85,13 @@ class ManualAuthority:
             return Verdict(
                 True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
             )
-        if end is None or not end.clean:
+        if end is None:
+            return _no(
+                f"no link to {owner} in epoch {newest.epoch} has ended here: it may serve without this node"
+            )
+        if end.asked_again:
+            return _no(f"{owner} was asked to take this node in again, and may have excluded it for that")
+        if not end.clean:
             return _no(f"the link to {owner} went silent instead of closing, so that it may still serve")
         return _no(
             f"the last acknowledgement to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"

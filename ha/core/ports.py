@@ -42,6 +42,9 @@ class PrimaryModel(Protocol):
     def cut(self, queue: bytes) -> Cut | None:
         """What the queue holds now; None if the queue is gone."""
 
+    def has(self, queue: bytes) -> bool:
+        """Whether there still is such a queue."""
+
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         """Ids in the queues whose messages are replicated; none beyond `most` messages in all."""
 

@@ -131,10 +131,11 @@ class Primary:
             self._begin(backup, now)
         if backup.phase is Phase.CATCHING:
             self._feed(backup)
-            if not backup.queue and backup.in_flight <= self._c.tuning.short_lag:
+            if not backup.queue and backup.in_flight <= self._c.tuning.short_lag and backup.paid_up:
                 position = self._model.position()
                 if backup.guard is None:
                     backup.guard = QueueGuard(position)
+                    backup.owes = position
                 backup.phase, backup.guarded_at = Phase.GUARDED, now
                 self._stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
                 self._settle()
@@ -211,12 +212,13 @@ class Primary:
             return
         backup.peer = None
         why = "its link closed" if clean else "its link broke"
-        if not backup.counted or backup.expected:
+        if not backup.counted:
             self._lose(backup, why, now)
             return
         # It may be promoted on the strength of that closed link, so that nothing is confirmed without it
         # while it could still be on its way back to learn of its exclusion.
-        backup.phase = Phase.LOST
+        backup.lost(now)
+        self._settle()
         self._c.log(f"{backup.name}: {why}; confirms wait until it is back or excluded")
 
     def met(self, who: Incarnation, now: float) -> None:

@@ -58,6 +58,8 @@ class RemoteBackup:
         self.last_ack = now
         self.complete = False
         self.guarded_at = now
+        self.owes: Position | None = None
+        """Where it was guarded; if it stalled then, it is not guarded again before it has got there."""
         self._unacked: deque[tuple[Position, float]] = deque()
 
     @property
@@ -69,6 +71,17 @@ class RemoteBackup:
     def counted(self) -> bool:
         """Whether the record may name it: its loss needs an exclusion."""
         return self.expected or self.phase in (Phase.COMMITTED, Phase.IN_SYNC, Phase.LOST)
+
+    @property
+    def paid_up(self) -> bool:
+        """It did not stall at its last guard, or has caught up with that since: it may be guarded."""
+        return self.owes is None or (self.complete and self.acked_durable >= self.owes)
+
+    def lost(self, now: float) -> None:
+        """Its link has closed; from now on it has its time to come back, wherever it was before."""
+        self.peer, self.phase, self.expected = None, Phase.LOST, False
+        self.last_ack = now
+        self._unacked.clear()
 
     @property
     def in_flight(self) -> int:

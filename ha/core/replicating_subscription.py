@@ -42,8 +42,10 @@ class ReplicatingSubscription:
         return frame(Frame.QUEUE_BEGIN, [self.queue, encode_ids(cut.ids), encode_last(cut.last)])
 
     def read(self, model: PrimaryModel, limit: int) -> tuple[list[bytes], bool]:
-        """Frames of about `limit` bytes, and whether the queue is now whole."""
+        """Frames of about `limit` bytes, and whether the queue is now whole, or gone."""
         out: list[bytes] = []
+        if self._slices and not model.has(self.queue):
+            self._slices = []
         while self._slices and limit > 0:
             source = self._slices[0]
             end = self._at

@@ -6,10 +6,10 @@ HaBroker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from ha.core.effects import Effect, Log, Note
+from ha.core.effects import Effect, Log, Note, SaveRecord
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.membership import Membership
 from ha.core.tuning import Tuning
@@ -44,6 +44,11 @@ class Context:
 
     def do(self, *effects: Effect) -> None:
         self.effects += effects
+
+    def mark_incomplete(self) -> None:
+        """From now on. Saves decided before, and still to be made, must not take the mark back."""
+        self.incomplete = True
+        self.effects = [replace(e, incomplete=True) if isinstance(e, SaveRecord) else e for e in self.effects]
 
     def log(self, sentence: str) -> None:
         self.effects.append(Log(sentence))

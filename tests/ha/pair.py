@@ -91,6 +91,7 @@ class Pair:
         self.hosts = [Host("abcdef"[i], 5000 + i, i + 1) for i in range(count)]
         self.settings = settings
         self.wires: list[Wire] = []
+        self.frame_max = 131072
         self.cut: set[frozenset[str]] = set()
         """Pairs of names between which bytes vanish and nothing connects."""
 
@@ -116,7 +117,7 @@ class Pair:
             host.sync = ManualSync()
             brokers = [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
             host.node = Node(
-                broker=BrokerSettings(name=host.name),
+                broker=BrokerSettings(name=host.name, frame_max=self.frame_max),
                 ha=HaSettings(brokers=brokers, **self.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
                 files=files,

@@ -1,4 +1,4 @@
-"""Levels of replication: what `x-replicate` says of a queue holds on the link, after a failover, on return."""
+"""Levels of replication: what `x-replicate` says of a queue holds on the link, after failover, on return."""
 
 from __future__ import annotations
 

@@ -109,3 +109,14 @@ def test_a_record_and_its_revisions() -> None:
     assert (heir.owner, heir.in_sync, heir.version) == (b, frozenset(), (131074, 1))
     with pytest.raises(LinkError):
         record_from_json({"epoch": 1})
+
+
+def test_a_record_does_not_grow_with_every_node_that_was_ever_in_it() -> None:
+    record = first_record("c" * 32, 1, Incarnation("a" * 32, 1), "a")
+    for number in range(100):
+        who = Incarnation(f"{number:032x}", 1)
+        record = record.included(who, f"b{number}").excluded(who)
+    assert len(record.names) <= 2
+    record = record.included(Incarnation("b" * 32, 1), "b").included(Incarnation("d" * 32, 1), "d")
+    record = record.promoted(2, Incarnation("b" * 32, 1), "b", record.cluster_id)
+    assert record.names == {"b" * 32: "b", "d" * 32: "d"}

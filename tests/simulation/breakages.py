@@ -100,6 +100,10 @@ def _check_nothing(check: Any) -> Any:
     return lambda self, epoch: None
 
 
+def _take_older_positions(append: Any) -> Any:
+    return lambda self, position, payload: append(self, max(position, self._last), payload)
+
+
 def _match_every_key(match: Any) -> Any:
     def broken(self: DirectMatcher, routing_key: str, headers: Any) -> list[Any]:
         return [binding for of_key in self._by_key.values() for binding in of_key.values()]
@@ -131,8 +135,12 @@ def _never_flag(flag: Any) -> Any:
     return lambda self: self
 
 
-_UNGUARDED = (Queue, "check_may_serve", _check_nothing)
-"""Takes away the queue's own refusal to serve in an epoch that it has seen: the checkers are on their own."""
+_UNGUARDED = (
+    (Queue, "check_may_serve", _check_nothing),
+    (SegmentStore, "append", _take_older_positions),
+)
+"""Takes away the refusals of queue and store to serve in an epoch that they have seen: the checkers are on
+their own."""
 
 BREAKAGES = [
     Breakage("confirm before the backup's ack", frozenset({2}), ((Primary, "_settle", _confirm_at_once),)),
@@ -148,10 +156,12 @@ BREAKAGES = [
     Breakage(
         "mint one epoch on both nodes",
         frozenset({8}),
-        ((ManualAuthority, "mint", _mint_the_same_epoch), _UNGUARDED),
+        ((ManualAuthority, "mint", _mint_the_same_epoch), *_UNGUARDED),
     ),
     Breakage(
-        "mint an epoch again", frozenset({9}), ((ManualAuthority, "mint", _mint_without_counting), _UNGUARDED)
+        "mint an epoch again",
+        frozenset({9}),
+        ((ManualAuthority, "mint", _mint_without_counting), *_UNGUARDED),
     ),
     Breakage("lose a message when promoted", frozenset({1}), ((Queue, "activate", _lose_one),)),
     Breakage("serve in disorder", frozenset({21}), ((Queue, "activate", _activate_in_disorder),)),

@@ -39,6 +39,7 @@ class FakeChannel:
         self.rejects: list[tuple[int, bool]] = []
         self.consuming: dict[str, Any] = {}
         self.prefetch = 0
+        self.delivered = 0
         self.confirming = False
         self.fail_after: int | None = None
 

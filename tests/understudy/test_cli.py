@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
+import sys
 import threading
 import tomllib
 from collections.abc import Iterator
@@ -139,6 +141,17 @@ def test_passwd_prints_a_user_for_the_configuration_file(
         door.authenticate("joe", "wrong", loopback=True)
     with pytest.raises(LoginRefused):
         door.authenticate("guest", "guest", loopback=True)
+
+
+def test_output_that_cannot_be_written_is_one_line_and_exit_1() -> None:
+    for arguments in (["--version"], ["passwd", "joe", "--stdin"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "understudy", *arguments],
+                stdout=full, stderr=subprocess.PIPE, input="secret\n", text=True, timeout=60,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr == "understudy: No space left on device\n"
 
 
 def test_ready_says_no_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from understudy.config import ConfigError, Settings, load
 from understudy.config_types import HostPort, parse_address, parse_addresses, parse_duration, parse_size
 
-HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$AAAA"
+HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,12 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
         ("ha.min_backups=-1", "ha.min_backups"),
         ("ha.authority=oracle", "ha.authority"),
+        ("ha.password=", "ha.password"),
+        ("ha.username=", "ha.username"),
+        ("broker.heartbeat=70000s", "broker.heartbeat"),
+        ("broker.max_message_size=0", "broker.max_message_size"),
+        ("broker.listen=a..b:5672", "a..b"),
+        ("ledger.rotate=0", "ledger.rotate"),
         ("broker.listen=localhost", "'localhost'"),
         ("broker.listen=127.0.0.1:99999", "broker.listen"),
         ("broker.listen=", "broker.listen"),
@@ -109,6 +115,8 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("nonsense", "nonsense"),
         ("auth.users.joe.password=secret", "auth.users.joe.password"),
         ("auth.users.joe.tags=administrator", "auth.users.joe.password"),
+        ("auth.users.joe.password=$argon2id$cut", "auth.users.joe.password"),
+        ("auth.users.joe.password=$argon2id$v=19$m=19456,t=2,p=1$a$b", "auth.users.joe.password"),
     ],
 )
 def test_a_wrong_override_is_one_line_that_names_it(override: str, names: str) -> None:
@@ -137,6 +145,26 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     assert "ha.lease" in fault(wrong)
 
 
+def test_a_value_where_a_section_belongs_is_not_passed_over(tmp_path: Path) -> None:
+    flat = tmp_path / "flat.toml"
+    flat.write_text('broker = "b"\n')
+    assert "broker (" in fault(flat, "broker.name=a")
+
+
+@pytest.mark.parametrize("text", ["h:1,i:2", '["h:1", "i:2"]'])
+def test_a_list_in_the_environment_is_written_as_in_set_or_as_json(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("UNDERSTUDY_HA__BROKERS", text)
+    assert [str(address) for address in load(None).ha.brokers] == ["h:1", "i:2"]
+
+
+def test_a_wrong_list_in_the_environment_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERSTUDY_HA__BROKERS", "h:1,nonsense")
+    with pytest.raises(ConfigError, match=r"ha\.brokers \(environment\)"):
+        load(None)
+
+
 def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDERSTUDY_HA__LEAS", "1s")
     assert "ha.leas" in fault()
@@ -155,7 +183,20 @@ def test_durations_addresses_and_sizes() -> None:
     for wrong in ("", "1", "-1s", "1 fortnight", None, 3):
         with pytest.raises(ValueError, match="duration"):
             parse_duration(wrong)
-    for wrong in ("", ":1", "a", "a:", "a:b", "a:65536", "::1:5", None, 3):
+    for wrong in (
+        "",
+        ":1",
+        "a",
+        "a:",
+        "a:b",
+        "a:65536",
+        "::1:5",
+        "a..b:1",
+        "x" * 64 + ":1",
+        "a\0:1",
+        None,
+        3,
+    ):
         with pytest.raises(ValueError, match="address"):
             parse_address(wrong)
 

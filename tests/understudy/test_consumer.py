@@ -23,12 +23,14 @@ def consumer(broker: FakeFailover, **arguments: Any) -> Consumer:
     return made
 
 
-def arrivals(broker: FakeFailover, *tags: int, epoch: int = 65537, redelivered: bool = False) -> None:
-    """A step of the script: messages with these tags arrive; their sequences are their tags."""
+def arrivals(broker: FakeFailover, *sequences: int, epoch: int = 65537, redelivered: bool = False) -> None:
+    """A step of the script: messages of these sequences arrive; delivery tags count from 1, as ever."""
 
     def arrive() -> None:
-        for tag in tags:
-            broker.channel.deliver(tag, f"{QUEUE}:{epoch}:{tag}", redelivered=redelivered)
+        for sequence in sequences:
+            channel = broker.channel
+            channel.delivered += 1
+            channel.deliver(channel.delivered, f"{QUEUE}:{epoch}:{sequence}", redelivered=redelivered)
 
     broker.script.append(arrive)
 
@@ -180,3 +182,32 @@ def test_ids_that_are_none() -> None:
 def test_a_prefetch_below_the_ack_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="prefetch"):
         Consumer("127.0.0.1:1", "orders", "billing", prefetch=10, ack_every=50)
+
+
+def test_a_message_rejected_in_the_loop_is_not_acked_by_the_loop() -> None:
+    """The broker would close the channel for the ack of a tag that is settled."""
+    broker = FakeFailover()
+    arrivals(broker, *range(1, 5))
+    billing = consumer(broker, ack_every=1)
+    seen = iter(billing.deliveries(until=lambda: billing.counts.received == 4))
+    for delivery in seen:
+        if delivery.tag == 3:
+            billing.reject(delivery, requeue=False)
+    assert broker.channel.acks == [(1, True), (2, True), (4, True)]
+    assert billing.counts.acked == 3
+
+
+def test_what_is_done_with_is_acked_once_whatever_the_order() -> None:
+    broker = FakeFailover()
+    arrivals(broker, *range(1, 5))
+    billing = consumer(broker, ack_every=10)
+    first, second, third, fourth = (billing.receive() for _ in range(4))
+    assert first and second and third and fourth
+    for delivery in (third, first, third):
+        billing.ack(delivery)
+    billing.flush()
+    billing.ack(second)
+    billing.reject(third, requeue=True)
+    billing.ack(fourth)
+    billing.flush()
+    assert broker.channel.acks == [(3, True), (4, True)]

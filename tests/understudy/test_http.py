@@ -114,10 +114,13 @@ def test_commands_ask_for_post_and_an_administrator() -> None:
             ("POST", "/api/promote", {}),
             ("POST", "/api/promote", login("guest", "wrong")),
             ("POST", "/api/promote", {"headers": {"Authorization": "Basic !!!"}}),
+            ("POST", "/api/promote", {"headers": {"Authorization": "Basic \xe9"}}),
+            ("POST", "/api/promote", {"data": b"no JSON"}),
             ("POST", "/api/demote", login("joe", "joe")),
+            ("POST", "/api/demote", {"data": b"no JSON"}),
         )
     ]
-    assert codes == [405, 401, 401, 401, 403]
+    assert codes == [405, 401, 401, 401, 401, 401, 403, 401]
     assert node.asked == []
 
 
@@ -151,6 +154,10 @@ def test_a_refusal_is_a_409_with_the_reason() -> None:
 )
 def test_a_wrong_body_is_a_400(body: bytes) -> None:
     node = StandIn()
-    ((code, _),) = visit(node, ("POST", "/api/promote", {**GUEST, "data": body}))
-    assert code == 400
+    answers = visit(
+        node,
+        ("POST", "/api/promote", {**GUEST, "data": body}),
+        ("POST", "/api/demote", {**GUEST, "data": body}),
+    )
+    assert [code for code, _ in answers] == [400, 400]
     assert node.asked == []

@@ -26,6 +26,8 @@ ACK_EVERY = 50
 """Messages per ack, at most."""
 ACK_INTERVAL = 0.05
 """Seconds that a handled message waits for its ack, at most, while deliveries are asked for."""
+REJECTED = 64
+"""Rejected messages that are remembered, so that an ack of one is known to be none."""
 ID_HEADER = "x-replication-id"
 
 
@@ -128,6 +130,9 @@ class Consumer:
         self._arrived: deque[Delivery] = deque()
         self._handled: list[Delivery] = []
         self._handled_at = 0.0
+        self._done_tag = 0
+        """Highest tag that is acked, or will be with the next batch."""
+        self._rejected: deque[int] = deque(maxlen=REJECTED)
         self._run: tuple[str, int, int, int, bool] | None = None
         self._acked: RangeGatherer[tuple[str, int]] = RangeGatherer()
         self._ledger_at = 0.0
@@ -174,9 +179,13 @@ class Consumer:
         return delivery
 
     def ack(self, delivery: Delivery) -> None:
-        """`delivery`, and all handed out before it, are done with. Sent in batches; see `flush`."""
-        if delivery.session != self.failover.connects or self._channel is None:
+        """`delivery`, and all handed out before it, are done with. Sent in batches; see `flush`.
+
+        Of one that was rejected, or done with before, nothing more is said.
+        """
+        if self._is_settled(delivery):
             return
+        self._done_tag = delivery.tag
         if not self._handled:
             self._handled_at = time.monotonic()
         self._handled.append(delivery)
@@ -185,14 +194,20 @@ class Consumer:
 
     def reject(self, delivery: Delivery, *, requeue: bool) -> None:
         """Give one message back (`requeue`), or away for good; whatever was acked before is sent first."""
-        if delivery.session != self.failover.connects or self._channel is None:
+        if self._is_settled(delivery):
             return
+        self._rejected.append(delivery.tag)
         self._send_ack()
         try:
             if self._channel is not None:
                 self._channel.basic_reject(delivery.tag, requeue)
         except LOST:
             self._lose()
+
+    def _is_settled(self, delivery: Delivery) -> bool:
+        if delivery.session != self.failover.connects or self._channel is None:
+            return True
+        return delivery.tag <= self._done_tag or delivery.tag in self._rejected
 
     def flush(self) -> None:
         """Write the acks that are due and the ledger."""
@@ -243,6 +258,8 @@ class Consumer:
         self._channel = None
         self._arrived.clear()
         self._handled.clear()
+        self._rejected.clear()
+        self._done_tag = 0
         self.failover.drop()
         self._write_ledger()
 

@@ -149,3 +149,44 @@ def test_a_lost_connection_leaves_nothing_held() -> None:
     assert not world.broker.connections
     gate.applied = FOREVER
     world.tick()
+
+
+def test_a_get_that_is_held_is_not_covered_by_acks_of_what_was_delivered_meanwhile() -> None:
+    """The client has not seen the message of its get: a multiple ack of a later delivery must not take it."""
+    world, gate = _world()
+    client = _publisher(world)
+    for body in (b"got", b"delivered"):
+        client.publish(1, body, routing_key="local")
+    assert client.names() == ["basic.ack"] * 2
+    client.call(1, "basic.consume", queue="q", consumer_tag="c")
+    _hold(world, gate)
+    client.publish(1, b"m", routing_key="q", properties=PERSISTENT)
+    (delivery,) = client.read()
+    client.send(1, "basic.get", queue="local")
+    client.publish(1, b"n", routing_key="q")
+    assert client.read() == [], "deliveries wait, so that tags go out in order"
+    client.send(1, "basic.ack", delivery_tag=delivery["delivery_tag"], multiple=True)
+    assert world.vhost.queues["local"].unacked_count == 1
+    gate.applied = gate.durable = FOREVER
+    world.tick()
+    ack, got, more, rest = client.read()
+    assert (ack.name, got.name, got.body, more.name) == ("basic.ack", "basic.get-ok", b"got", "basic.ack")
+    assert (rest.name, rest.body) == ("basic.deliver", b"n")
+    assert got["delivery_tag"] < rest["delivery_tag"]
+    client.send(1, "basic.ack", delivery_tag=rest["delivery_tag"], multiple=True)
+    assert world.vhost.queues["local"].unacked_count == 0 and client.read() == []
+
+
+def test_to_delete_what_another_has_just_deleted_waits_for_that_deletion() -> None:
+    world, gate = _world()
+    client, other = _publisher(world), world.open()
+    client.call(1, "exchange.declare", exchange="x", type="fanout", durable=True)
+    _hold(world, gate)
+    for name in ("queue", "exchange"):
+        what = {name: {"queue": "q", "exchange": "x"}[name]}
+        client.send(1, f"{name}.delete", **what)
+        other.send(1, f"{name}.delete", **what)
+        assert client.read() == other.read() == []
+    gate.applied = gate.durable = FOREVER
+    world.tick()
+    assert client.names() == other.names() == ["queue.delete-ok", "exchange.delete-ok"]

@@ -23,7 +23,10 @@ def naive(pattern: str, key: str) -> bool:
             return match(p[1:], k) or (bool(k) and match(p, k[1:]))
         return bool(k) and p[0] in ("*", k[0]) and match(p[1:], k[1:])
 
-    return match(tuple(pattern.split(".")), tuple(key.split(".")))
+    def words(text: str) -> tuple[str, ...]:
+        return tuple(text.split(".")) if text else ()
+
+    return match(words(pattern), words(key))
 
 
 @given(st.lists(PATTERN, unique=True, max_size=12), KEY)
@@ -48,6 +51,16 @@ def test_removal_leaves_the_others(patterns: list[str], data: st.DataObject) -> 
     for pattern in patterns:
         trie.remove(pattern, pattern)
     assert trie._root.empty()
+
+
+def test_the_empty_key_has_no_word() -> None:
+    """As in RabbitMQ: `*` is exactly one word, and an empty key has none."""
+    trie: TopicTrie[str] = TopicTrie()
+    for pattern in ("", "#", "#.#", "*", "*.#", "#.*.#", "a"):
+        trie.add(pattern, pattern, pattern)
+    assert sorted(trie.match("")) == ["", "#", "#.#"]
+    trie.remove("", "")
+    assert sorted(trie.match("")) == ["#", "#.#"]
 
 
 def test_bad_input_24_many_hashes_cost_nothing_much() -> None:

@@ -1,0 +1,80 @@
+"""Neighbours: the other brokers' addresses, who was met at each, and what each said of itself last.
+
+Owner: HaBroker, which tells it what its dials did and what hellos brought. Calls nobody; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ha.core.authority import PeerAnswer
+from ha.core.status_check import PeerAddress
+
+
+class Neighbours:
+    """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.book = {a: PeerAddress(a) for a in addresses}
+        self.answers: dict[str, PeerAnswer] = {}
+        self.question = 0
+        """Goes out with each hello and comes back: an answer to a hello of before is none to the question of
+        now."""
+        self._dialed: dict[int, str] = {}
+
+    # -- dials
+
+    @property
+    def dialed(self) -> Collection[int]:
+        """Peers that this node dialed and that let it in."""
+        return self._dialed.keys()
+
+    def opened(self, peer: int, address: str) -> None:
+        self._dialed[peer] = address
+        self.book[address].peer = peer
+
+    def failed(self, address: str, now: float) -> None:
+        self.book[address].failed_at = now
+
+    def lost(self, peer: int, now: float) -> str | None:
+        """A connection is gone: the id of the node that was at its other end, if this node had dialed it."""
+        address = self._dialed.pop(peer, None)
+        if address is None:
+            return None
+        entry = self.book[address]
+        entry.peer, entry.failed_at = None, now
+        return entry.node_id
+
+    def address_of(self, peer: int) -> str | None:
+        return self._dialed.get(peer)
+
+    # -- hellos
+
+    def met_self(self, peer: int, address: str) -> None:
+        """At that address is this node."""
+        self.book[address].is_self = True
+        self._dialed.pop(peer, None)
+
+    def heard(self, answer: PeerAnswer) -> None:
+        """What a node said of itself, asked or not."""
+        self.answers[answer.node_id] = answer
+
+    def answered(self, address: str, node_id: str, question: object, now: float) -> None:
+        """The node at `address` has answered a hello that went out with `question` (None: an older peer)."""
+        entry = self.book[address]
+        entry.node_id = node_id
+        if question in (None, self.question):
+            entry.answered_at = now
+
+    # -- looking
+
+    def own_address(self) -> str:
+        """Where the others find this node, once it has met itself; "" before."""
+        return next((address for address, entry in self.book.items() if entry.is_self), "")
+
+    def is_self(self, address: str) -> bool:
+        return self.book[address].is_self
+
+    def away(self) -> list[str]:
+        """Addresses of others to which there is no connection now."""
+        return [entry.address for entry in self.book.values() if not entry.is_self and entry.peer is None]
