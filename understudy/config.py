@@ -270,7 +270,8 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
             text = "is missing"
         case _:
             text = first["msg"]
-            if not isinstance(first["input"], dict | list):
+            secret = parts[-1] == "password" or parts[:2] == ["auth", "users"]
+            if not secret and not isinstance(first["input"], dict | list):
                 text += f", not {first['input']!r}"
     where = f" ({origin})" if origin else ""
     return " ".join(f"{name}{where}: {text}".split())

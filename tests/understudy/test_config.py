@@ -128,6 +128,17 @@ def test_a_password_never_shows_in_a_fault() -> None:
     assert "hunter2" not in fault(None, "ha.password.hunter2=1", "ha.lease=1s")
 
 
+def test_a_password_of_the_wrong_type_or_place_never_shows_in_a_fault(tmp_path: Path) -> None:
+    for text in (
+        "[ha]\npassword = 31337\n",
+        "[auth.users]\njoe = '31337'\n",
+        "[auth.users.joe]\npassword = 31337\n",
+    ):
+        wrong = tmp_path / "wrong.toml"
+        wrong.write_text(text)
+        assert "31337" not in fault(wrong)
+
+
 def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     assert str(missing) in fault(missing)
