@@ -94,6 +94,8 @@ class Broker:
         self.connections: dict[ServerConnection, None] = {}
         """In order of arrival: what is done to all of them is done in the same order in every run."""
         self.publish_memo = PublishMemo()
+        self.told_without_effect: set[str] = set()
+        """Arguments that do nothing here, of which the log has told."""
         self.dirty: list[ServerConnection] = []
         """Connections with output; they add themselves once per `take_output`."""
         self.resuming: dict[ServerConnection, None] = {}

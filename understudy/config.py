@@ -64,6 +64,16 @@ class BrokerSection(_Section):
     memory_limit: Size | None = None
     """Publishers are paused above this; default: 0.6 of the machine's memory."""
 
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _folder(cls, value: object) -> object:
+        if isinstance(value, str | Path) and str(value):
+            for folder in (Path(value), *Path(value).parents):
+                if folder.exists() and not folder.is_dir():
+                    raise ValueError(f"{folder} is not a directory")
+            return value
+        raise ValueError("needs the path of a directory")
+
     @field_validator("listen")
     @classmethod
     def _somewhere(cls, value: tuple[HostPort, ...]) -> tuple[HostPort, ...]:

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 
 _Arguments = dict[str, Any]
 
+WITHOUT_EFFECT = frozenset((
+    "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow",
+    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
+    "x-single-active-consumer", "alternate-exchange",
+))  # fmt: skip
+"""Arguments of RabbitMQ's that are kept and compared, and do nothing here yet: the operator is told."""
+
+
+def _tell_without_effect(channel: Channel, what: str, arguments: _Arguments) -> None:
+    """Once for each such argument, and not for each of a thousand reply queues."""
+    broker = channel.connection.broker
+    for name in sorted(WITHOUT_EFFECT.intersection(arguments) - broker.told_without_effect):
+        broker.told_without_effect.add(name)
+        channel.connection.log(f"{what} is declared with {name}, which has no effect here; said once")
+
 
 def _answer(channel: Channel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
     if not arguments.get("nowait", False):
@@ -28,6 +43,7 @@ def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
         auto_delete=arguments["auto_delete"], internal=arguments["internal"],
         arguments=arguments["arguments"],
     )  # fmt: skip
+    _tell_without_effect(channel, f"exchange '{exchange.name}'", arguments["arguments"])
     _answer(channel, arguments, "exchange.declare-ok", exchange.scope)
 
 
@@ -60,6 +76,7 @@ def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
         arguments=arguments["arguments"],
     )  # fmt: skip
     channel.last_queue = queue.name
+    _tell_without_effect(channel, f"queue '{queue.name}'", arguments["arguments"])
     _answer(
         channel, arguments, "queue.declare-ok", queue.scope, queue=queue.name,
         message_count=queue.message_count, consumer_count=len(queue.consumers),

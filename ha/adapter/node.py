@@ -248,7 +248,7 @@ class Node:
                     self.core.dial_open(peer, address, now)
                 case DialFailed(address=address, refusal=refusal):
                     self._refused(address, refusal)
-                    self.core.dial_failed(address, now)
+                    self.core.dial_failed(address, now, refusal)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:

@@ -53,7 +53,9 @@ class Evidence:
     answers: Mapping[str, PeerAnswer] = field(default_factory=dict)
     """By node id, of those that answered since the promotion was asked for."""
     unanswered: Sequence[str] = ()
-    """Configured addresses that did not answer."""
+    """Of each broker that nothing is known of: "H:P does not answer", or what else it does."""
+    foreign: Sequence[str] = ()
+    """Of each broker that answers and is of another cluster: a sentence that says so."""
     ack_timeout: float = 2.0
 
 

@@ -190,8 +190,9 @@ class HaBroker:
         self.neighbours.opened(peer, address)
         self._say_hello(peer)
 
-    def dial_failed(self, address: str, now: float) -> None:
-        self.neighbours.failed(address, now)
+    def dial_failed(self, address: str, now: float, refusal: str = "") -> None:
+        """Nobody let us in there; `refusal` is what the broker said, if there is one."""
+        self.neighbours.failed(address, refusal, now)
         self._settle_check(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
@@ -279,8 +280,12 @@ class HaBroker:
         self.neighbours.heard(answer)
         if not self._lineage.foreign(answer):
             self._meet(answer, now)
-            if address is not None and answer.serving:
-                self._consider(peer, answer, now)
+            if address is not None:
+                self.neighbours.of_ours(address)
+                if answer.serving:
+                    self._consider(peer, answer, now)
+        elif address is not None and (sentence := self.neighbours.estranged(address, answer.cluster_id)):
+            self._c.log(sentence)
         self._settle_check(now)
 
     def _meet(self, answer: PeerAnswer, now: float) -> None:
@@ -354,7 +359,8 @@ class HaBroker:
             ids = {i for i, m in self._c.membership.members.items() if m.connected}
             unanswered = self.neighbours.away()
         answers = {i: a for i, a in self.neighbours.answers.items() if i in ids}
-        return evidence_of(self._c, self.backup, self._position(), answers, unanswered)
+        foreign = self.neighbours.strangers()
+        return evidence_of(self._c, self.backup, self._position(), answers, unanswered, foreign)
 
     def promotable(self) -> tuple[bool, str]:
         """Whether an unforced promotion would be granted as things stand, and why."""

@@ -28,6 +28,8 @@ class ManualAuthority:
         return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
 
     def _judge(self, e: Evidence) -> Verdict:
+        if e.foreign:
+            return _no(e.foreign[0])
         for answer in e.answers.values():
             if answer.serving:
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
@@ -55,9 +57,7 @@ class ManualAuthority:
     def _bootstrap(self, e: Evidence) -> Verdict:
         """Nobody was ever primary."""
         if e.unanswered:
-            return _no(
-                f"nothing is known of {', '.join(e.unanswered)}, which does not answer and may hold data"
-            )
+            return _no(f"{', '.join(e.unanswered)} and may hold data")
         for answer in e.answers.values():
             if answer.position.epoch or answer.epoch:
                 return _no(

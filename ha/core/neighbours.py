@@ -33,8 +33,11 @@ class Neighbours:
         self._dialed[peer] = address
         self.book[address].peer = peer
 
-    def failed(self, address: str, now: float) -> None:
-        self.book[address].failed_at = now
+    def failed(self, address: str, refusal: str, now: float) -> None:
+        """`refusal`: what the broker there said to our login; "" if nobody is there."""
+        entry = self.book[address]
+        entry.failed_at = now
+        entry.trouble = f"refuses this node ({refusal})" if refusal else ""
 
     def lost(self, peer: int, now: float) -> str | None:
         """A connection is gone: the id of the node that was at its other end, if this node had dialed it."""
@@ -66,6 +69,19 @@ class Neighbours:
         if question in (None, self.question):
             entry.answered_at = now
 
+    def estranged(self, address: str, cluster_id: str | None) -> str:
+        """The node at `address` is of another cluster: a sentence the first time, then ""."""
+        entry = self.book[address]
+        known, entry.trouble = (
+            entry.trouble,
+            f"belongs to another cluster, {cluster_id}, and not into ha.brokers here",
+        )
+        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+
+    def of_ours(self, address: str) -> None:
+        """The node at `address` is of this cluster, or of none yet."""
+        self.book[address].trouble = ""
+
     # -- looking
 
     def own_address(self) -> str:
@@ -76,5 +92,11 @@ class Neighbours:
         return self.book[address].is_self
 
     def away(self) -> list[str]:
-        """Addresses of others to which there is no connection now."""
-        return [entry.address for entry in self.book.values() if not entry.is_self and entry.peer is None]
+        """Of the others to which there is no connection now: which, and how."""
+        return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
+
+    def strangers(self) -> list[str]:
+        """Of brokers that let this node in and are of another cluster: a sentence each."""
+        return [
+            f"{entry.address} {entry.trouble}" for entry in self.book.values() if entry.peer and entry.trouble
+        ]

@@ -25,6 +25,12 @@ class PeerAddress:
     is_self: bool = False
     answered_at: float = float("-inf")
     failed_at: float = float("-inf")
+    trouble: str = ""
+    """What is wrong with the broker that is there, other than silence; "" for nothing."""
+
+    def silence(self) -> str:
+        """For a sentence on why nothing is known of it."""
+        return f"{self.address} {self.trouble or 'does not answer'}"
 
 
 @dataclass(slots=True)
@@ -52,8 +58,8 @@ class StatusCheck:
         }  # fmt: skip
 
     def unanswered(self) -> list[str]:
-        """Addresses of other brokers that did not."""
-        return [a.address for a in self.book.values() if not a.is_self and a.answered_at < self.asked_at]
+        """Of the other brokers that did not: which, and how."""
+        return [a.silence() for a in self.book.values() if not a.is_self and a.answered_at < self.asked_at]
 
 
 def evidence_of(
@@ -62,6 +68,7 @@ def evidence_of(
     position: Position,
     answers: Mapping[str, PeerAnswer],
     unanswered: Sequence[str],
+    foreign: Sequence[str],
 ) -> Evidence:
     """What a promotion of this node is judged by."""
     return Evidence(
@@ -74,5 +81,6 @@ def evidence_of(
         link_end=backup.link_end if backup is not None else None,
         answers=answers,
         unanswered=unanswered,
+        foreign=foreign,
         ack_timeout=context.tuning.ack_timeout,
     )

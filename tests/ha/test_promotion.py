@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.ha.pair import Pair
+from tests.simulation.virtual_disk import VirtualDisk
 
 
 def test_silence_alone_is_no_reason_to_promote() -> None:
@@ -126,3 +127,22 @@ def test_demotion_and_promotion_of_the_other() -> None:
     assert pair.ask(b, "promote")["ok"]
     pair.until(lambda: a.status == "ready")
     assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_a_broker_of_another_cluster_is_named_as_such() -> None:
+    """Given in ha.brokers by mistake: not joined, not learned from, said once, in the way of a promotion."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.kill(b)
+    b.disk = VirtualDisk()
+    b.log.clear()
+    pair.start(b)
+    b.running.core._lineage.belong("f" * 32)
+    pair.run(3.0)
+    assert b.status == "joining" and a.status == "active"
+    told = [line for line in b.log if "another cluster" in line]
+    assert len(told) == 1 and "127.0.0.1:5000" in told[0]
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "127.0.0.1:5000 belongs to another cluster" in answer["reason"]
+    assert "another cluster" in b.running.status()["reason"]

@@ -161,13 +161,13 @@ def test_ready_says_no_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.count("\n") == 1
 
 
-def test_a_data_directory_that_cannot_be_used_is_one_line_and_exit_1(
+def test_a_data_directory_that_is_none_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
     code, _, err = understudy(
         capsys, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "file" / "data")
     )
-    assert code == 1
+    assert code == 2
     assert err.count("\n") == 1
     assert str(tmp_path / "file") in err

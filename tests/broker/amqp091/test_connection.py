@@ -251,3 +251,12 @@ def test_a_producers_name_and_tags_go_into_history() -> None:
     client.raw(message(1, b"a", "", "q") * 3 + message(1, b"b", "", "none"))
     noted = [(r.producer, getattr(r, "producer_first", 4)) for r in runs if hasattr(r, "producer")]
     assert noted == [("p1.0/1", 1), ("p1.0/1", 4)]
+
+
+def test_arguments_without_effect_are_told_once_in_the_log() -> None:
+    world = World()
+    client = world.open()
+    for name in ("a", "b"):
+        client.call(1, "queue.declare", queue=name, arguments={"x-message-ttl": 1000, "x-mine": 1})
+    told = [line for line in world.logged if "no effect" in line]
+    assert len(told) == 1 and "queue 'a'" in told[0] and "x-message-ttl" in told[0]
