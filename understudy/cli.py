@@ -6,6 +6,7 @@ goes wrong on the way (unreachable, refused) in one line and exit code 1.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -60,7 +61,22 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
-    sys.exit(run(cli.main, arguments))
+    code = run(cli.main, arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer would fail once more at exit, with a code of the interpreter's own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code:
+            code = _unwritten(error)
+    sys.exit(code)
+
+
+def _unwritten(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return 141
+    click.echo(f"understudy: {error.strerror or error}", err=True)
+    return 1
 
 
 def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
@@ -79,9 +95,6 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("understudy: interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        return 141
     except OSError as error:
-        click.echo(f"understudy: {error.strerror or error}", err=True)
-        return 1
+        return _unwritten(error)
     return result if isinstance(result, int) else 0
