@@ -204,12 +204,12 @@ def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
 
 def _text(value: Any, key: str = "") -> str:
     match value:
-        case int() if key in _NAMES:
-            return str(value)
         case None:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case int() if key in _NAMES:
+            return str(value)
         case int():
             return f"{value:,}"
         case list() | tuple():
