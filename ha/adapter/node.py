@@ -315,6 +315,10 @@ class Node:
                 self.core.promote(token, cluster, now, force_lossy=bool(args.get("force_lossy", False)))
                 self._core_deadline = now
             case "demote":
+                # What was acked a moment ago reaches the backups before their links close.
+                self.vhost.history.flush(now, self._wall_ms, force=True)
+                if self.core.primary is not None:
+                    self.core.primary.quiesce(now)
                 self.core.demote(self._token(reply), now)
                 self._core_deadline = now
             case _:

@@ -56,3 +56,19 @@ def test_an_auto_delete_queue_outlives_a_clean_restart() -> None:
     pair.kill(a)
     pair.start(a)
     assert pair.contents(a, "q") == "ab"
+
+
+def test_what_was_acked_just_before_a_demotion_does_not_come_back() -> None:
+    pair = Pair(dequeue_lag=1.0)
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(0.1)
+    queue = a.running.vhost.queues["q"]
+    taken = [queue.pop(no_ack=False) for _ in range(2)]
+    queue.acknowledge([entry for entry in taken if entry is not None])
+    assert pair.ask(a, "demote")["ok"]
+    pair.run(0.3)
+    assert pair.ask(b, "promote")["ok"]
+    assert pair.contents(b, "q") == "c"
