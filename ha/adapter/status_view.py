@@ -33,8 +33,16 @@ def status_of(
         "queues": len(vhost.queues),
         "quarantined": quarantined,
         "version": VERSION,
-        "primary": core.known_primary(),
+        "primary": _primary(core, me),
     }
+
+
+def _primary(core: HaBroker, me: Self_) -> str | None:
+    """Name and address of the node of the pair that serves, if one is known; this one counts."""
+    if core.primary is None:
+        return core.known_primary()
+    address = core.neighbours.own_address()
+    return f"{me.name} at {address}" if address else me.name
 
 
 def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:

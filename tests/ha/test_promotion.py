@@ -146,3 +146,10 @@ def test_a_broker_of_another_cluster_is_named_as_such() -> None:
     answer = pair.ask(b, "promote")
     assert not answer["ok"] and "127.0.0.1:5000 belongs to another cluster" in answer["reason"]
     assert "another cluster" in b.running.status()["reason"]
+
+
+def test_both_nodes_name_the_primary() -> None:
+    pair = Pair()
+    pair.up()
+    pair.run(0.5)
+    assert {host.running.status()["primary"] for host in pair.hosts} == {"a at 127.0.0.1:5000"}
