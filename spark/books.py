@@ -9,8 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import quote, unquote
 
 from spark.contents import Inventory, Process
+
+TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
+"""Kinds that a broker writes only in an epoch that somebody opened."""
 
 
 class Event(Protocol):
@@ -94,6 +98,8 @@ class Books:
     repeated: bool = False
     """Some records are in the books twice: a duplicate may be one of the books only."""
     unreadable: int = 0
+    served: set[int] = field(default_factory=set)
+    """Epochs in which a broker noted traffic."""
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
 
@@ -147,6 +153,8 @@ def _enter(books: Books, event: Event, torn: list[Event]) -> None:
             writer.chains.append((_int(event, "first"), _int(event, "last")))
         case "span":
             _enter_span(writer, event)
+            if _str(event, "name") in TRAFFIC:
+                books.served.add(_int(event, "view"))
         case "open":
             writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
             if writer.cluster:
@@ -219,16 +227,29 @@ def _place_torn(books: Books, torn: list[Event]) -> None:
     books.unreadable = len(torn)
     by_file: dict[str, list[Event]] = defaultdict(list)
     for event in torn:
-        by_file[_str(event, "name").rsplit("/", 1)[-1] or "?"].append(event)
+        whose = f"the ledger of {_str(event, 'writer') or '?'} (incarnation {_int(event, 'incarnation')})"
+        by_file[unquote(_str(event, "name").rsplit("/", 1)[-1]) or whose].append(event)
     crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
     for file, lines in sorted(by_file.items()):
-        owners = [w for w in crashed if file.startswith(w.name)] or crashed
+        owners = [w for w in crashed if file.startswith(f"{quote(w.name, safe='') or '_'}-{w.incarnation}-")]
         if len(lines) == 1 and owners and not any(w.torn for w in owners):
             owners[0].torn = 1
         else:
             count = "a line" if len(lines) == 1 else f"{len(lines)} lines"
             books.missing.append(f"{count} of {file} cannot be read ({_str(lines[0], 'reason')})")
             books.broken = True
+
+
+def _included_later(books: Books) -> list[tuple[str, int]]:
+    """Brokers, and the epoch in which they got in sync after the last that their own ledgers know.
+
+    A ledger that knows no epoch yet (0) may be one of a broker that was killed just then.
+    """
+    known: dict[str, Writer] = {}
+    for writer in sorted(books.writers.values(), key=lambda w: w.incarnation):
+        known[writer.name] = writer
+    included = {(change.peer, change.view) for change in books.changes if change.reason == "included"}
+    return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
 
 
 def _judge(books: Books) -> None:
@@ -259,6 +280,13 @@ def _judge(books: Books) -> None:
     mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
     for name in sorted(mentioned - present - {""}):
         say(f"the books mention broker {name}, whose ledger is not here")
+        books.broken = True
+    for name, view in _included_later(books):
+        say(f"the books say that {name} was in sync in epoch {view}, and its ledger of that time is not here")
+        books.broken = True
+    opened = {p.epoch for p in books.promotions}
+    for view in sorted(books.served - opened):
+        say(f"no ledger here opened epoch {view}, so that of its primary is missing")
         books.broken = True
     owners: dict[int, set[str]] = defaultdict(set)
     for promotion in books.promotions:

@@ -109,10 +109,12 @@ def _sort_out(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa
     body &= has("queue", "epoch") | ~kind_in(names.QUEUE_KINDS)
     body &= has("prod") | ~kind_in(names.PRODUCER_KINDS)
     backwards = (_ints(batch, "first") > _ints(batch, "last")) & kind_in(names.RANGE_KINDS - {"quiesce"})
+    for name in ("first", "last", "pfirst"):
+        backwards |= np.abs(_ints(batch, name).astype(np.float64)) > names.GREATEST
     good = header & ~alien & body & ~backwards
     wrong = ~good & ~alien
     bad = batch.filter(pa.array(wrong))
-    why = np.where(header, "fields missing or reversed", "no header")
+    why = np.where(header, "fields missing, reversed or beyond reason", "no header")
     why = np.where(unreadable, "not a JSON record", why)
     malformed = _events(bad.num_rows, {
         "kind": "malformed", "name": bad.column(names.FILE), "reason": why[wrong],

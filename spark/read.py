@@ -28,6 +28,8 @@ class Found:
     ignored: int = 0
     copies: list[Path] = field(default_factory=list)
     hidden: list[Path] = field(default_factory=list)
+    empty: list[Path] = field(default_factory=list)
+    """Ledgers without a single byte; they are among `ledgers` too."""
 
 
 def find_ledgers(folders: Iterable[Path]) -> Found:
@@ -49,6 +51,7 @@ def find_ledgers(folders: Iterable[Path]) -> Found:
                 found.hidden.append(real)
             else:
                 found.ledgers.append(real)
+    found.empty = [path for path in found.ledgers if not path.stat().st_size]
     found.copies = _copies(found.ledgers)
     found.ledgers = [path for path in found.ledgers if path not in set(found.copies)]
     return found

@@ -82,7 +82,10 @@ def _mention(books: Books, found: Found) -> None:
     """What makes the ledgers as a whole unfit for a proof."""
     for path in found.hidden:
         books.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
-    if found.hidden or len(books.clusters) > 1 or any("schema version" in text for text in books.missing):
+    for path in found.empty:
+        books.missing.append(f"{path.name} is empty: a ledger begins with a record")
+    alien = any("schema version" in text for text in books.missing)
+    if found.hidden or found.empty or alien or len(books.clusters) > 1:
         books.broken = True
 
 

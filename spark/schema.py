@@ -11,6 +11,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 VERSION = 1
 """The only value of `v` that this job reads."""
 
+GREATEST = 1 << 53
+"""No id, tag or position gets there: a line with a greater one is unreadable, and no sum overflows."""
+
 CORRUPT = "_corrupt"
 """Column that holds a line which is no JSON object of the schema, null otherwise."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
 
     Exit code 0 only if it is proven that nothing confirmed was lost.
     """
+    if not math.isfinite(rate):
+        raise Wrong(f"Invalid value for '--rate': {rate} is not a number of messages a second.")
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 USAGE = 3
-"""Exit status for a wrong option or folder, and where PySpark or Java is missing."""
+"""Exit status for a wrong option, and where PySpark or Java is missing."""
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""
 
@@ -63,16 +63,16 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
     """
     for folder in folders:
         if not folder.exists():
-            _fail(f"no such folder: {folder}", USAGE)
+            _fail(f"no ledger there: no such folder: {folder}", NOTHING)
     if report is not None and not report.parent.is_dir():
         _fail(f"no such folder for the report: {report.parent}", USAGE)
     answer = _run(folders, master)
-    if report is not None:
-        _write_report(answer, report)
     if form == "json":
         click.echo(json.dumps(answer, indent=1))
     else:
         print_result(answer, Console())
+    if report is not None:
+        _write_report(answer, report)
     sys.exit(exit_status(answer))
 
 

@@ -113,6 +113,27 @@ def test_any_other_unreadable_line_is_missing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "file", ["x.ledger.jsonl", "a.ledger.jsonl", "ab-1-0.ledger.jsonl", "a-2-0.ledger.jsonl"]
+)
+def test_a_killed_writer_does_not_excuse_a_file_that_is_not_its_own(file: str) -> None:
+    books = pair(event("malformed", "", 0, name=f"file:/x/{file}", reason="not a JSON record"))
+    assert books.missing == [f"a line of {file} cannot be read (not a JSON record)"] and books.broken
+
+
+def test_a_whole_line_that_makes_no_sense_is_named_by_its_writer_and_never_excused() -> None:
+    books = pair(event("malformed", "a", 1, reason="fields missing, reversed or beyond reason"))
+    why = "cannot be read (fields missing, reversed or beyond reason)"
+    assert books.missing == [f"a line of the ledger of a (incarnation 1) {why}"] and books.broken
+
+
+def test_the_torn_line_of_a_writer_with_an_odd_name_is_its_own() -> None:
+    torn = event("malformed", "", 0, name="file:/x/a%2520b-1-0.ledger.jsonl", reason="not a JSON record")
+    ghost = event("promote", "b", view=3, peer="a b", reason="unforced", ts_us=6)
+    books = pair(torn, ghost, *life("a b", "broker", view=2, sealed=False))
+    assert books.missing == [] and books.writers["a b", 1].torn == 1
+
+
 def test_two_clusters_do_not_mix() -> None:
     books = pair(*life("y", "broker", view=2, cluster="one"), *life("z", "broker", view=2, cluster="two"))
     assert books.missing == ["ledgers of 2 clusters are mixed: one, two"]
@@ -121,6 +142,24 @@ def test_two_clusters_do_not_mix() -> None:
 def test_a_broker_that_others_speak_of_must_be_here() -> None:
     included = event("insync", "b", view=2, wseq=7, peer="ghost", reason="included", name="b,ghost", n=5)
     assert pair(included).missing == ["the books mention broker ghost, whose ledger is not here"]
+
+
+def test_an_epoch_with_traffic_that_nobody_opened_lacks_its_primary() -> None:
+    """The dead primary came back under its old name: only its first life's ledger is missing."""
+    copied = event("span", "b", view=1, name="backup_enqueue", ts_us=1, ts_last_us=2, n=1)
+    promote = event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5)
+    lives = life("a", "broker", incarnation=2, view=2) + life("b", "broker", view=2)
+    books = keep_books([*lives, *life("p", "producer"), promote, copied])
+    assert books.missing == ["no ledger here opened epoch 1, so that of its primary is missing"]
+    assert books.broken and pair(copied).missing == []
+
+
+def test_a_rejoined_broker_whose_later_ledger_is_not_here_is_missing() -> None:
+    included = event("insync", "b", view=2, wseq=7, peer="a", reason="included", name="a,b", n=5)
+    books = pair(included)
+    lacks = "the books say that a was in sync in epoch 2, and its ledger of that time is not here"
+    assert books.missing == [lacks] and books.broken
+    assert pair(included, *life("a", "broker", incarnation=2, view=2)).missing == []
 
 
 def test_another_schema_version_is_said() -> None:

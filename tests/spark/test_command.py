@@ -23,15 +23,15 @@ def run() -> Any:
     return lambda *arguments: CliRunner().invoke(reconcile_command, [str(a) for a in arguments])
 
 
-def test_a_folder_that_is_not_there(run: Any, tmp_path: Path) -> None:
-    done = run(tmp_path / "nowhere")
-    assert (done.exit_code, done.stderr.count("\n")) == (3, 1)
-
-
 def test_a_wrong_option_is_one_line(run: Any, tmp_path: Path) -> None:
     for arguments in ([], [tmp_path, "--format", "xml"], [tmp_path, "--colour"]):
         done = run(*arguments)
         assert (done.exit_code, done.stderr.count("\n")) == (3, 1), done.stderr
+
+
+def test_a_folder_that_is_not_there_holds_no_ledger(run: Any, tmp_path: Path) -> None:
+    done = run(tmp_path / "gone")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "no such folder" in done.stderr
 
 
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
@@ -104,6 +104,9 @@ def test_table_json_and_report_of_one_run(
     assert tags.open == [] and tags.fetched == []
     assert "http" not in page and "<b>orders" not in page and "&lt;b&gt;orders" in page
     assert page.count('class="outage"') >= 2, "the outage is in the picture and in its key"
+    unwritable = run(tmp_path / "books", "--format", "json", "--report", "/proc/run.html")
+    assert (unwritable.exit_code, json.loads(unwritable.stdout)) == (3, answer), "the verdict is not lost"
+    assert "cannot write /proc/run.html" in unwritable.stderr and unwritable.stderr.count("\n") == 1
     for verdict, status in (("violated", 1), ("not provable", 2)):
         answer["verdict"] = verdict
         assert run(tmp_path / "books").exit_code == status

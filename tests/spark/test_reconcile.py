@@ -56,6 +56,23 @@ def test_a_torn_last_line_of_the_killed_primary_spoils_nothing(session: SparkSes
     assert answer["files"]["unreadable_lines"] == 1
 
 
+def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    books = Pair(2).run()
+    (_, received), *_ = books.every("received")
+    books.write(tmp_path)
+    (tmp_path / "z-1-0.ledger.jsonl").touch()
+    answer = judge(session, tmp_path)
+    assert answer["verdict"] == "not provable"
+    assert answer["missing"] == ["z-1-0.ledger.jsonl is empty: a ledger begins with a record"]
+    (tmp_path / "z-1-0.ledger.jsonl").unlink()
+    received["last"] = 2**63 - 1
+    books.write(tmp_path)
+    answer = judge(session, tmp_path)
+    assert answer["verdict"] == "not provable" and answer["files"]["unreadable_lines"] == 1
+
+
 def test_rotated_ledgers_copies_and_foreign_files(session: SparkSession, tmp_path: Path) -> None:
     Pair(3).run().write(tmp_path / "books")
     for place, ledger in enumerate(sorted((tmp_path / "books").iterdir())):

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from understudy.cli_demo import MARK, clear, prepare
+from understudy.cli_demo import MARK, clear, demo, prepare
 from understudy.cli_options import Wrong
 from understudy.demo_children import Children
 from understudy.demo_plain import Plain
@@ -47,6 +48,12 @@ def test_routes_come_in_bursts() -> None:
     route = route_of("orders")
     keys = [route(index).routing_key for index in range(3 * BURST)]
     assert keys == ["orders.eu"] * BURST + ["orders.us"] * BURST + ["orders.eu"] * BURST
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_that_is_no_number_is_wrong(rate: str) -> None:
+    done = CliRunner().invoke(demo, ["--rate", rate], standalone_mode=False)
+    assert isinstance(done.exception, Wrong) and rate in str(done.exception)
 
 
 def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
