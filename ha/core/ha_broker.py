@@ -135,7 +135,11 @@ class HaBroker:
     def known_primary(self) -> str | None:
         """Name and address of the node that serves, if one is known."""
         least = self._c.record.epoch if self._c.record is not None else 0
-        return serving_peer(self.neighbours.answers, self._c.membership, least)
+        return serving_peer(self._kin(), self._c.membership, least)
+
+    def _kin(self) -> dict[str, PeerAnswer]:
+        """What the others said of themselves last, but for brokers of another cluster."""
+        return {i: a for i, a in self.neighbours.answers.items() if not self._lineage.foreign(a)}
 
     # -- life
 
@@ -358,7 +362,7 @@ class HaBroker:
         else:
             ids = {i for i, m in self._c.membership.members.items() if m.connected}
             unanswered = self.neighbours.away()
-        answers = {i: a for i, a in self.neighbours.answers.items() if i in ids}
+        answers = {i: a for i, a in self._kin().items() if i in ids}
         foreign = self.neighbours.strangers()
         return evidence_of(self._c, self.backup, self._position(), answers, unanswered, foreign)
 

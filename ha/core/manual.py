@@ -28,8 +28,6 @@ class ManualAuthority:
         return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
 
     def _judge(self, e: Evidence) -> Verdict:
-        if e.foreign:
-            return _no(e.foreign[0])
         for answer in e.answers.values():
             if answer.serving:
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
@@ -44,6 +42,8 @@ class ManualAuthority:
             key=lambda r: r.version,
             default=None,
         )
+        if e.foreign and (newest is None or e.me.who not in newest.in_sync):
+            return _no(e.foreign[0])  # whoever is in the record needs nobody's answer, and no stranger's
         if newest is None:
             return self._bootstrap(e)
         if e.record is not None and e.record.cluster_id != newest.cluster_id:

@@ -30,8 +30,9 @@ class Neighbours:
         return self._dialed.keys()
 
     def opened(self, peer: int, address: str) -> None:
+        entry = self.book[address]
         self._dialed[peer] = address
-        self.book[address].peer = peer
+        entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
 
     def failed(self, address: str, refusal: str, now: float) -> None:
         """`refusal`: what the broker there said to our login; "" if nobody is there."""

@@ -1,0 +1,59 @@
+"""Brokers of another cluster, and those that once refused this node: neither hinders a failover."""
+
+from __future__ import annotations
+
+from ha.core.neighbours import Neighbours
+from tests.ha.pair import Pair
+
+
+def test_an_address_that_refused_once_and_is_this_node_itself_is_no_stranger() -> None:
+    pair = Pair()
+    pair.start()
+    for host in pair.hosts:
+        host.running.core.dial_failed(f"127.0.0.1:{host.port}", pair.now, "403 ACCESS_REFUSED")
+    pair.run(0.5)
+    answer = pair.ask(pair[0], "promote")
+    assert answer["ok"], answer
+    pair.until(lambda: pair[1].status == "ready")
+    pair.kill(pair[0])
+    pair.run(0.01)
+    answer = pair.ask(pair[1], "promote")
+    assert answer["ok"], answer
+
+
+def test_who_lets_this_node_in_is_no_longer_in_trouble_for_having_refused_it() -> None:
+    """It may be stopped before it has answered a hello: that is silence, and nothing else."""
+    neighbours = Neighbours(["h:1"])
+    neighbours.failed("h:1", "403 ACCESS_REFUSED", 1.0)
+    assert neighbours.away() == ["h:1 refuses this node (403 ACCESS_REFUSED)"]
+    neighbours.opened(7, "h:1")
+    assert not neighbours.strangers()
+    neighbours.lost(7, 2.0)
+    assert neighbours.away() == ["h:1 does not answer"]
+
+
+def test_a_stranger_does_not_hinder_the_promotion_of_who_is_in_the_record() -> None:
+    """A wrong address in ha.brokers must not be found out by the first kill -9."""
+    for serving in (False, True):
+        pair = Pair(3)
+        a, b, c = pair.hosts
+        pair.start(a, b)
+        assert pair.ask(a, "promote", force_lossy=True)["ok"]
+        pair.until(lambda b=b: b.status == "ready")
+        pair.start(c)
+        c.running.core._lineage.belong("f" * 32)
+        pair.run(0.5)
+        if serving:
+            assert pair.ask(c, "promote", force_lossy=True)["ok"]
+        pair.declare(a, "q")
+        position = pair.publish(a, "q", "ab")
+        pair.until(lambda pair=pair, position=position: pair.confirmed(pair[0], position))
+        pair.kill(a)
+        pair.run(0.01)
+        assert b.running.core.known_primary() is None, "clients are not sent to a stranger"
+        answer = pair.ask(b, "promote")
+        assert answer["ok"], answer
+        assert pair.contents(b, "q") == "ab"
+        assert b.running.core.cluster_id != c.running.core.cluster_id
+        pair.start(a)
+        pair.until(lambda a=a: a.status == "ready")
