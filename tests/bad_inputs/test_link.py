@@ -16,7 +16,7 @@ from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, O
 from broker.engine import Peer
 from broker.model.values import ORIGIN, Position
 from ha.core.in_sync_record import RecordVersion
-from ha.core.link import VERSION, Ack, Method
+from ha.core.link import VERSION, Ack, Method, batch_frame
 from tests.ha.pair import Host, Pair
 
 OTHER_CLUSTER = "f" * 32
@@ -121,6 +121,18 @@ def test_38_a_hello_that_cannot_be_read_costs_the_link(pair: Pair, payload: byte
     liar = Liar(pair, pair[0])
     liar.say(Method.HELLO, payload)
     assert liar.closed is not None and liar.closed.by_peer
+
+
+@pytest.mark.parametrize("step", [0, 2], ids=["replayed", "skipped"])
+def test_38_a_batch_that_does_not_follow_the_one_before_costs_the_link(pair: Pair, step: int) -> None:
+    core = pair[1].running.core
+    assert core.backup is not None and core.backup.peer is not None
+    position = pair[0].running.vhost.history.position
+    parts = batch_frame(Position(position.epoch, position.n + step), pair.wall, pair.now, [])
+    core.method(core.backup.peer, Method.DATA, b"".join(parts), pair.now)
+    pair.run(0.01)
+    assert any("where" in line and "was due" in line for line in pair[1].log)
+    pair.until(lambda: sum(line.startswith("ready: holds") for line in pair[1].log) == 2, 3.0)
 
 
 def test_39_another_clusters_peer_is_not_taken_in(pair: Pair) -> None:
