@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -207,10 +207,6 @@ class Broker:
         self.resuming.pop(connection, None)
 
     # -- for the owner
-
-    def ordinary(self) -> Iterable[ServerConnection]:
-        """Open connections of clients: those that are neither link nor management."""
-        return [c for c in self.connections if c.running and not c.is_management]
 
     def close_connections(
         self, code: int, text: str, now: float, *, keep: Callable[[ServerConnection], bool] | None = None

@@ -57,10 +57,6 @@ class ConnectionForced(ConnectionError_):
     code, label = 320, "CONNECTION_FORCED"
 
 
-class InvalidPath(ConnectionError_):
-    code, label = 402, "INVALID_PATH"
-
-
 class LoginRefused(ConnectionError_):
     code, label = 403, "ACCESS_REFUSED"
 

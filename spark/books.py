@@ -103,9 +103,6 @@ class Books:
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
 
-    def role_of(self, name: str) -> str:
-        return next((w.role for w in self.writers.values() if w.name == name and w.role), "")
-
     def inventory(self) -> Inventory:
         """Whose `present` records say what is in the queues at the end."""
         brokers = [w for w in self.writers.values() if w.role == "broker"]

@@ -40,10 +40,6 @@ class Method:
     def from_client(self) -> bool:
         return self.sender != "S"
 
-    @property
-    def from_server(self) -> bool:
-        return self.sender != "C"
-
 
 def parse_grammar(text: str) -> list[Method]:
     """Methods of a grammar. Raises ValueError naming the line."""

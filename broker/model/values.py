@@ -30,13 +30,6 @@ FOREVER = Position(2**62, 2**62)
 """After all history: the watermark of a gate that never holds anything."""
 
 
-class MessageId(NamedTuple):
-    """Replication id: names one message in one queue for all time (with the queue's UUID)."""
-
-    epoch: int
-    sequence: int
-
-
 class Scope(enum.IntFlag):
     """Which sinks see an object's history. The broker itself only knows STORE; a hook may add LINK."""
 

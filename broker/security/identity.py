@@ -18,10 +18,6 @@ class Identity:
     tags: frozenset[str] = frozenset()
 
     @property
-    def is_peer(self) -> bool:
-        return HA in self.tags
-
-    @property
     def is_administrator(self) -> bool:
         return ADMINISTRATOR in self.tags
 

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 from broker.engine import Broker
 from broker.model.history import History
-from broker.model.records import Batch
-from broker.model.values import ORIGIN, Position, Scope
+from broker.model.values import Position
 from broker.model.vhost import VirtualHost
 from broker.store.errors import StoreError
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
-from ha.adapter.ledger_port import PRIMARY, NullLedger
+from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record
 from ha.adapter.recovery import recover
 from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.status_view import query_of, status_of
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
@@ -103,14 +103,13 @@ class Node:
         self._core_deadline: float | None = None
         self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
-        self._recovered = ORIGIN
-        self._now = 0.0
+        self.now = 0.0
         self._wall_ms = 0
         self._started = False
         self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._tokens = 0
         self.broker.gates += [store, self.core]
-        self.broker.sinks += [_StoreSink(store), _LinkSink(self), _LedgerSink(ledger)]
+        self.broker.sinks += [StoreSink(store), LinkSink(self), LedgerSink(ledger)]
 
     # -- life
 
@@ -120,10 +119,10 @@ class Node:
 
         Raises StoreError if the store cannot be recovered.
         """
-        self._now, self._wall_ms = now, wall_ms
-        self._recovered = recover(self._store, self.vhost)
-        self._store.start(None, self._recovered)
-        self.replica.position = self._recovered
+        self.now, self._wall_ms = now, wall_ms
+        recovered = recover(self._store, self.vhost)
+        self._store.start(None, recovered)
+        self.replica.position = recovered
         self._ledger.view = self.core.epoch
         self._started = True
         self.core.start(now)
@@ -139,9 +138,8 @@ class Node:
             self._ledger.close(seal=False)
             return
         self._started = False
+        self._last_words(now)
         self._rest(now)
-        if self.core.primary is not None:
-            self.core.primary.quiesce(now)
         self._effects.run(now)
         self.broker.close_connections(320, SHUTDOWN, now)
         for queue in self.vhost.queues.values():
@@ -204,7 +202,7 @@ class Node:
         """Hear peers, dispatch, flush history to store, links and ledger, acknowledge, release confirms."""
         if not self._running:
             return
-        self._now, self._wall_ms = now, wall_ms
+        self.now, self._wall_ms = now, wall_ms
         try:
             self._tick(now, wall_ms)
         except (NodeFatal, StoreError, OSError) as error:
@@ -315,10 +313,7 @@ class Node:
                 self.core.promote(token, cluster, now, force_lossy=bool(args.get("force_lossy", False)))
                 self._core_deadline = now
             case "demote":
-                # What was acked a moment ago reaches the backups before their links close.
-                self.vhost.history.flush(now, self._wall_ms, force=True)
-                if self.core.primary is not None:
-                    self.core.primary.quiesce(now)
+                self._last_words(now)
                 self.core.demote(self._token(reply), now)
                 self._core_deadline = now
             case _:
@@ -364,6 +359,12 @@ class Node:
         self._rest(now)
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)
+
+    def _last_words(self, now: float) -> None:
+        """Before a planned end: what was acked a moment ago reaches the backups while their links last."""
+        self.vhost.history.flush(now, self._wall_ms, force=True)
+        if self.core.primary is not None:
+            self.core.primary.quiesce(now)
 
     def _rest(self, now: float) -> None:
         """Flush, and make the virtual host a replica before any client is closed: that its clients go is this
@@ -413,40 +414,3 @@ class Node:
         self.stopped = " ".join(reason.split()) or "an unknown fault"
         self._log(f"stops: {self.stopped}")
         self._ledger.close(seal=False)
-
-    def link_batch(self, batch: Batch) -> None:
-        """This tick's history, for the links: encoded once per record, whoever else wants it."""
-        primary = self.core.primary
-        if primary is not None and primary.backups:
-            primary.batch(batch.position, batch.wall_ms, batch.payload(Scope.LINK), self._now)
-
-
-class _StoreSink:
-    """Hands each tick's history to the store."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def batch(self, batch: Batch) -> None:
-        self._store.append(batch.position, batch.payload(Scope.STORE))
-
-
-class _LinkSink:
-    """Hands it to the links."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def batch(self, batch: Batch) -> None:
-        self._node.link_batch(batch)
-
-
-class _LedgerSink:
-    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick."""
-
-    def __init__(self, ledger: LedgerPort) -> None:
-        self._ledger = ledger
-
-    def batch(self, batch: Batch) -> None:
-        self._ledger.batch(batch, PRIMARY)
-        self._ledger.flush()

@@ -33,9 +33,8 @@ class PrimaryVhost:
         if found is None or not found.scope & Scope.LINK:
             return None
         if not found.content_scope & Scope.LINK:
-            return Cut(
-                {}, [], {}
-            )  # of level `configuration`: whatever a backup holds of it, it holds by itself
+            # Of level `configuration`: whatever a backup holds of it, it holds by itself.
+            return Cut({}, [], {})
         return Cut(found.snapshot(), found.held_entries(), found.last_sequences())
 
     def has(self, queue: bytes) -> bool:

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 
 from ha.core.tuning import Tuning
 
-REPLICATE_LEVELS = ("none", "configuration", "all")
-LOSS_POLICIES = ("continue", "block")
-
 
 @dataclass(slots=True, frozen=True)
 class HaSettings:
@@ -53,23 +50,6 @@ class HaSettings:
     def heartbeat(self) -> float:
         """Seconds between link heartbeats: a third of the lease, and often enough for `ack_timeout`."""
         return min(self.lease, self.ack_timeout) / 3
-
-    def problem(self) -> str | None:
-        """What is wrong with these settings, in one line that names the key, or None."""
-        if self.replicate is not None and self.replicate not in REPLICATE_LEVELS:
-            return f"ha.replicate must be one of {', '.join(REPLICATE_LEVELS)}, not {self.replicate!r}"
-        if self.on_backup_loss not in LOSS_POLICIES:
-            return f"ha.on_backup_loss must be one of {', '.join(LOSS_POLICIES)}, not {self.on_backup_loss!r}"
-        if self.authority != "manual":
-            return f"ha.authority must be manual, not {self.authority!r}"
-        if self.min_backups < 0:
-            return f"ha.min_backups must not be negative, not {self.min_backups}"
-        for key in ("ack_timeout", "lease", "backup_timeout", "reconnect_grace"):
-            if getattr(self, key) <= 0:
-                return f"ha.{key} must be more than 0 seconds"
-        if self.dequeue_lag < 0:
-            return "ha.dequeue_lag must not be negative"
-        return None
 
     def tuning(self) -> Tuning:
         """The same numbers as the core wants them."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker.model.values import ORIGIN, Position
+from broker.model.values import ORIGIN
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SaveRecord, SendMethod
 from ha.core.errors import LinkError
@@ -242,10 +242,6 @@ class Backup:
     @property
     def linked(self) -> bool:
         return self._replicator is not None
-
-    @property
-    def applied_position(self) -> Position:
-        return self._replicator.applied if self._replicator is not None else ORIGIN
 
     def reason(self) -> str:
         match self._c.membership.status:

@@ -152,11 +152,6 @@ class HaBroker:
         else:
             self._c.log("joining: looking for the other brokers")
 
-    def batch(self, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
-        """This tick's history, for the links. Only while serving."""
-        if self.primary is not None and self.primary.backups:
-            self.primary.batch(position, wall_ms, payload, now)
-
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
         self._settle_check(now)

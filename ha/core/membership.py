@@ -104,8 +104,3 @@ class Membership:
         if found is None:
             found = self.members[node_id] = Member(node_id)
         return found
-
-    def name_of(self, node_id: str) -> str:
-        """For sentences: the name if known, else the start of the id."""
-        found = self.members.get(node_id)
-        return found.name if found is not None and found.name else node_id[:8]

@@ -1,0 +1,46 @@
+"""Where each tick's history goes: store, links, ledger, in this order. Owner: Node, which registers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.model.records import Batch
+from broker.model.values import Scope
+from ha.adapter.ledger_port import PRIMARY, LedgerPort
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
+    from ha.adapter.node import Node
+
+
+class StoreSink:
+    """Hands each tick's history to the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def batch(self, batch: Batch) -> None:
+        self._store.append(batch.position, batch.payload(Scope.STORE))
+
+
+class LinkSink:
+    """Hands it to the links, if there are any: encoded once per record, whoever else wants it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def batch(self, batch: Batch) -> None:
+        primary = self._node.core.primary
+        if primary is not None and primary.backups:
+            primary.batch(batch.position, batch.wall_ms, batch.payload(Scope.LINK), self._node.now)
+
+
+class LedgerSink:
+    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick."""
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+
+    def batch(self, batch: Batch) -> None:
+        self._ledger.batch(batch, PRIMARY)
+        self._ledger.flush()
