@@ -6,6 +6,7 @@ starts again when the connection is gone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -32,7 +33,8 @@ class Surroundings:
 
     clock: Clock
     network: Network
-    rng: Random
+    random: Callable[[str], Random]
+    """Gives the source of draws for a purpose (`plan.Plan.random`)."""
     journal: Journal
     addresses: list[Address]
 
@@ -44,10 +46,11 @@ class Actor(SessionOwner):
     heartbeat = 0
     reconnect = RECONNECT
 
-    def __init__(self, around: Surroundings, name: str) -> None:
+    def __init__(self, around: Surroundings, name: str, *, cut_every: float = 0.0) -> None:
         self.around = around
         self.clock = around.clock
-        self.rng = around.rng
+        self.rng = around.random(f"actor/{name}")
+        self.cut_every = cut_every
         self.journal = around.journal
         self.name = name
         self.session: Session | None = None
@@ -55,7 +58,7 @@ class Actor(SessionOwner):
         self.finishing = False
         """Set by the run: begin nothing new."""
         self.connections = 0
-        self._next_address = around.rng.randrange(len(around.addresses))
+        self._next_address = self.rng.randrange(len(around.addresses))
 
     @property
     def finished(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from tests.simulation import wire
 from tests.simulation.actors import Actor, Surroundings
 from tests.simulation.journal import STRAGGLE, Message, Settled, Subscription, Voiding
+from tests.simulation.plan import ChurnerPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import Topology
 
@@ -19,11 +20,11 @@ class Churner(Actor):
 
     reconnect = 1.5 * STRAGGLE
 
-    def __init__(self, around: Surroundings, name: str, topology: Topology) -> None:
-        super().__init__(around, name)
+    def __init__(self, around: Surroundings, plan: ChurnerPlan, topology: Topology) -> None:
+        super().__init__(around, plan.name, cut_every=plan.cut_every)
         self.topology = topology
-        self.queue = f"s-{name}"
-        self.interval = around.rng.choice((0.01, 0.1))
+        self.queue = f"s-{plan.name}"
+        self.interval = plan.interval
         self._finished = False
         self.certain_to_exist = False
         """Declare-Ok came, and no delete was sent since: it must survive any failover (invariant 6)."""

@@ -9,6 +9,7 @@ from typing import Any
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
 from tests.simulation.journal import Message, Settled, Subscription
+from tests.simulation.plan import ConsumerPlan, PublisherPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import Topology, draw_target
 
@@ -47,18 +48,12 @@ class Declarer(Actor):
 class Publisher(Actor):
     """Publishes with confirms in a window; resends what is in doubt before anything new (invariant 21)."""
 
-    def __init__(self, around: Surroundings, name: str, topology: Topology) -> None:
-        super().__init__(around, name)
-        rng = around.rng
+    def __init__(self, around: Surroundings, plan: PublisherPlan, topology: Topology) -> None:
+        super().__init__(around, plan.name, cut_every=plan.cut_every)
         self.topology = topology
-        self.window = rng.choice((1, 5, 20, 100))
-        self.burst = rng.choice((1, 3, 10))
-        self.interval = rng.choice((0.002, 0.01, 0.05))
-        self.frame_max = rng.choice((0, 0, 4096))
-        self.heartbeat = rng.choice((0, 0, 2))
-        self.big = rng.choice((0.0, 0.05))
-        self.persistent = rng.choice((0.0, 0.5, 1.0))
-        self.mandatory = rng.random() < 0.3
+        self.window, self.burst, self.interval = plan.window, plan.burst, plan.interval
+        self.frame_max, self.heartbeat = plan.frame_max, plan.heartbeat
+        self.big, self.persistent, self.mandatory = plan.big, plan.persistent, plan.mandatory
         self.limit = 0
         self.published = 0
         self.granted_from = 0
@@ -171,17 +166,12 @@ class Publisher(Actor):
 class Consumer(Actor):
     """Subscribes to one queue; acks late, singly or with multiple; rejects some, most with requeue."""
 
-    def __init__(self, around: Surroundings, name: str, queue: str) -> None:
-        super().__init__(around, name)
-        rng = around.rng
-        self.queue = queue
-        self.prefetch = rng.choice((0, 1, 10, 50))
-        self.delay = rng.choice((0.0, 0.003, 0.03))
-        self.multiple = rng.random() < 0.5
-        self.requeues = rng.choice((0.0, 0.0, 0.05))
-        self.rejects = rng.choice((0.0, 0.0, 0.02))
-        self.frame_max = rng.choice((0, 0, 4096))
-        self.heartbeat = rng.choice((0, 0, 2))
+    def __init__(self, around: Surroundings, plan: ConsumerPlan) -> None:
+        super().__init__(around, plan.name, cut_every=plan.cut_every)
+        self.queue = plan.queue
+        self.prefetch, self.delay, self.multiple = plan.prefetch, plan.delay, plan.multiple
+        self.requeues, self.rejects = plan.requeues, plan.rejects
+        self.frame_max, self.heartbeat = plan.frame_max, plan.heartbeat
         self.unacked: dict[int, Message] = {}
         self.subscription: Subscription | None = None
         self._due = False
@@ -243,6 +233,12 @@ class Drainer(Consumer):
     """The last consumer of a queue, alone on it."""
 
     def __init__(self, around: Surroundings, queue: str) -> None:
-        super().__init__(around, f"drain-{queue}", queue)
-        self.prefetch, self.delay, self.requeues, self.rejects = 0, 0.0, 0.0, 0.0
-        self.frame_max, self.heartbeat = 0, 0
+        name = f"drain-{queue}"
+        multiple = around.random(f"drainer/{name}").random() < 0.5
+        super().__init__(
+            around,
+            ConsumerPlan(
+                name, queue, prefetch=0, delay=0.0, multiple=multiple, requeues=0.0, rejects=0.0,
+                frame_max=0, heartbeat=0,
+            ),
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What goes wrong, drawn from the seed: one failure at a time, the next only when the pair is whole again.
+"""Does what a plan says goes wrong: one failure at a time, the next only when the pair is whole again.
 
 That is what the `manual` authority promises to survive: crashes and broken connections of one node, no
 partition.
@@ -7,39 +7,18 @@ Broken client connections and slow disks come at any time.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Protocol
 
 from tests.simulation.actors import Actor
 from tests.simulation.clock import Clock
+from tests.simulation.fault_plan import Fault, FaultPlan
 from tests.simulation.inspection import record_on_disk
 from tests.simulation.machine import Machine
 from tests.simulation.network import break_stream
-
-
-class Fault(enum.Enum):
-    KILL_PRIMARY = "kill the primary"
-    KILL_BACKUP = "kill the backup"
-    KILL_BACKUP_TWICE = "kill the backup, and again while it joins"
-    CUT_LINK = "cut the link"
-    SLOW_DISK = "slow down a disk"
-    SWITCH_OVER = "demote the primary"
-    KILL_BOTH = "kill the backup, then the primary"
-    """The second failure comes when the pair is not whole: only what is on disk must survive."""
-
-
-WEIGHTS = {
-    Fault.KILL_PRIMARY: 5,
-    Fault.KILL_BACKUP: 2,
-    Fault.KILL_BACKUP_TWICE: 2,
-    Fault.CUT_LINK: 2,
-    Fault.SLOW_DISK: 1,
-    Fault.SWITCH_OVER: 1,
-}
-
 
 TRAFFIC_LIMIT = 2.0
 """Seconds that a fault waits for the traffic it is to fall into."""
@@ -59,25 +38,25 @@ class Traffic(Protocol):
         """Which part of what was granted last is sent, from 0 to 1; 0 until all of them were connected."""
 
 
-class FaultPlan:
-    """Runs the drawn faults in turn. `whole` gives (primary, backup) while the pair is whole, else None."""
+class Saboteur:
+    """Does the planned faults in turn. `whole` gives (primary, backup) while the pair is whole, else None."""
 
     def __init__(
-        self, clock: Clock, rng: Random, machines: list[Machine], whole: Callable[[], Pair | None],
-        traffic: Traffic, demote: Callable[[Machine, Callable[[], None]], None], *, all_durable: bool,
+        self, clock: Clock, random: Callable[[str], Random], plans: Sequence[FaultPlan],
+        machines: list[Machine], whole: Callable[[], Pair | None], traffic: Traffic,
+        demote: Callable[[Machine, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         self.clock = clock
-        self.rng = rng
+        self.random = random
         self.machines = machines
         self.whole = whole
         self.traffic = traffic
         self.demote = demote
-        kinds = list(WEIGHTS)
-        self.plan = rng.choices(kinds, [WEIGHTS[k] for k in kinds], k=rng.randint(1, 4))
-        if all_durable and rng.random() < 0.5:
-            self.plan.insert(rng.randint(0, len(self.plan)), Fault.KILL_BOTH)
+        self.left = deque(plans)
         self.injected: list[Fault] = []
-        self._until = self._share = 0.0
+        self.rng = random("fault")
+        """Of the fault that is being done."""
+        self._until = 0.0
         self.pending = 0
         """Restarts and answers that are still to come."""
         self.memory_lost: list[float] = []
@@ -85,27 +64,26 @@ class FaultPlan:
 
     @property
     def done(self) -> bool:
-        return not self.plan and not self.pending
+        return not self.left and not self.pending
 
     def start(self) -> None:
         self._wait()
 
     def _wait(self) -> None:
-        if not self.plan:
+        if not self.left:
             return
         if self.pending or self.whole() is None:
             self.clock.after(0.02, self._wait)
             return
         self.traffic.grant()
         self._until = self.clock.now + TRAFFIC_LIMIT
-        self._share = self.rng.choice((0.0, 0.2, 0.5, 0.9, 1.0))
         self._inject_in_traffic()
 
     def _inject_in_traffic(self) -> None:
-        if self.traffic.progress() < self._share and self.clock.now < self._until:
+        if self.traffic.progress() < self.left[0].share and self.clock.now < self._until:
             self.clock.after(0.002, self._inject_in_traffic)
         else:
-            self.clock.after(self.rng.choice((0.0, 0.001, 0.02)) * self.rng.random(), self._inject)
+            self.clock.after(self.left[0].pause, self._inject)
 
     def _inject(self) -> None:
         pair = self.whole()
@@ -113,16 +91,17 @@ class FaultPlan:
             self._wait()
             return
         primary, backup = pair
-        fault = self.plan.pop(0)
-        self.injected.append(fault)
-        self.clock.note(f"FAULT: {fault.value}")
-        match fault:
+        plan = self.left.popleft()
+        self.rng = self.random(f"fault/{plan.name}")
+        self.injected.append(plan.kind)
+        self.clock.note(f"FAULT: {plan.kind.value}")
+        match plan.kind:
             case Fault.KILL_PRIMARY:
-                self._kill(primary)
+                self._kill(primary, plan.length)
             case Fault.KILL_BACKUP:
-                self._kill(backup)
+                self._kill(backup, plan.length)
             case Fault.KILL_BACKUP_TWICE:
-                self._kill(backup, again=True)
+                self._kill(backup, plan.length, again=True)
             case Fault.CUT_LINK:
                 self._cut_link(primary, backup)
             case Fault.SLOW_DISK:
@@ -150,7 +129,7 @@ class FaultPlan:
         self.clock.note("FAULT: and now the primary")
         self.memory_lost.append(self.clock.now)
         self.pending -= 1
-        self._kill(primary)
+        self._kill(primary, self._down())
         self.pending += 1
         self.clock.after(
             self.rng.choice((0.01, 1.0, 4.0)) * self.rng.random(), partial(self._restart, backup, False)
@@ -159,11 +138,13 @@ class FaultPlan:
     def _demoted(self) -> None:
         self.pending -= 1
 
-    def _kill(self, machine: Machine, *, again: bool = False) -> None:
+    def _kill(self, machine: Machine, length: float, *, again: bool = False) -> None:
         machine.kill()
         self.pending += 1
-        delay = self.rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + self.rng.random())
-        self.clock.after(delay, partial(self._restart, machine, again))
+        self.clock.after(length, partial(self._restart, machine, again))
+
+    def _down(self) -> float:
+        return self.rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + self.rng.random())
 
     def _restart(self, machine: Machine, again: bool) -> None:
         machine.start()
@@ -177,7 +158,7 @@ class FaultPlan:
     def _kill_joiner(self, machine: Machine) -> None:
         """Its failure goes on, unless it is whole again already: then this is the next single failure."""
         self.pending -= 1
-        self._kill(machine)
+        self._kill(machine, self._down())
 
     def _cut_link(self, primary: Machine, backup: Machine) -> None:
         for dial in [*backup.dials.values(), *primary.dials.values()]:
@@ -189,15 +170,14 @@ class FaultPlan:
         self.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
 
 
-class ClientChaos:
-    """Breaks client connections now and then, until `stop`."""
+class ClientCuts:
+    """Breaks the connection of one actor now and then, until `stop`."""
 
-    def __init__(self, clock: Clock, rng: Random, actors: list[Actor]) -> None:
+    def __init__(self, clock: Clock, rng: Random, actor: Actor) -> None:
         self.clock = clock
         self.rng = rng
-        self.actors = actors
-        self.interval = rng.choice((0.0, 0.0, 0.1, 0.5))
-        self.running = self.interval > 0
+        self.actor = actor
+        self.running = actor.cut_every > 0
         if self.running:
             self._later()
 
@@ -205,12 +185,12 @@ class ClientChaos:
         self.running = False
 
     def _later(self) -> None:
-        self.clock.after(self.interval * (0.2 + 2 * self.rng.random()), self._strike)
+        self.clock.after(self.actor.cut_every * (0.2 + 2 * self.rng.random()), self._strike)
 
     def _strike(self) -> None:
         if self.running:
-            actor = self.rng.choice(self.actors)
             clean = self.rng.random() < 0.5
-            if actor.cut(clean):
-                self.clock.note(f"FAULT: the connection of {actor.name} breaks ({'FIN' if clean else 'RST'})")
+            if self.actor.cut(clean):
+                end = "FIN" if clean else "RST"
+                self.clock.note(f"FAULT: the connection of {self.actor.name} breaks ({end})")
             self._later()

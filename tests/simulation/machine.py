@@ -21,6 +21,7 @@ from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
 from tests.simulation.clock import Clock, Timer
 from tests.simulation.network import Address, End, Network
+from tests.simulation.plan import MachinePlan
 from tests.simulation.virtual_disk import VirtualDisk
 
 TICK = 0.00005
@@ -96,15 +97,15 @@ class Machine:
     """`node` is None while the process is down."""
 
     def __init__(
-        self, clock: Clock, network: Network, rng: Random, name: str, address: Address,
-        brokers: list[Address], tap: OutputTap,
+        self, clock: Clock, network: Network, rng: Random, plan: MachinePlan, address: Address,
+        settings: HaSettings, tap: OutputTap,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.network = network
         self.rng = rng
-        self.name = name
+        self.name = plan.name
         self.address = address
-        self.brokers = brokers
+        self.settings = settings
         self.tap = tap
         self.disk = VirtualDisk()
         self.node: Node | None = None
@@ -114,7 +115,7 @@ class Machine:
         self.accepted = 0
         self.inbound: dict[int, InboundSocket] = {}
         self.dials: dict[int, DialSocket] = {}
-        self.sync_time = rng.choice((0.0002, 0.002, 0.01))
+        self.sync_time = plan.sync_time
         self.slow_until = 0.0
         """Until then each sync takes `slow_time` seconds."""
         self.slow_time = 0.0
@@ -145,7 +146,7 @@ class Machine:
         self._syncing = False
         store = SegmentStore(SegmentLog(self.disk, files.store_directory), self._sync)
         self.node = Node(
-            broker=BrokerSettings(name=self.name), ha=HaSettings(brokers=self.brokers), store=store,
+            broker=BrokerSettings(name=self.name), ha=self.settings, store=store,
             files=files, ledger=NullLedger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
         self.node.start(self.clock.now, self.clock.wall_ms)

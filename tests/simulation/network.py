@@ -1,17 +1,19 @@
 """The virtual network: ordered byte streams between named hosts, cut at any byte, late, or broken.
 
-What the real thing guarantees is kept: bytes arrive in order and unaltered. All else is drawn from the seed:
+What the real thing guarantees is kept: bytes arrive in order and unaltered. All else each connection draws:
 how long they take, where a read ends, whether a broken connection ends with FIN (all that was sent arrives
 first) or with RST (the tail of what was sent is lost, cut at any byte).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
 from tests.simulation.clock import Clock
+from tests.simulation.plan import NetworkPlan
 
 Address = tuple[str, int]
 
@@ -28,9 +30,10 @@ class Socket(Protocol):
 class End:
     """One end of a connection. `send` and `close` are for its owner; the rest is the network's."""
 
-    def __init__(self, network: Network, name: str) -> None:
+    def __init__(self, network: Network, name: str, rng: Random) -> None:
         self.network = network
         self.name = name
+        self.rng = rng
         self.socket: Socket | None = None
         self.peer: End = self
         self.open = True
@@ -70,7 +73,7 @@ class End:
         self._fin = clean
         if not clean and self.inbound:
             data = b"".join(self.inbound)
-            keep = self.network.rng.randint(0, len(data))
+            keep = self.rng.randint(0, len(data))
             self.inbound = [data[:keep]] if keep else []
             self.waiting = keep
         self._schedule()
@@ -80,7 +83,7 @@ class End:
             return
         self._scheduled = True
         clock = self.network.clock
-        when = max(clock.now + self.network.latency(), self._next_arrival)
+        when = max(clock.now + self.network.latency(self.rng), self._next_arrival)
         self._next_arrival = when
         clock.at(when, self._arrive)
 
@@ -90,7 +93,7 @@ class End:
             return
         if self.inbound:
             data = b"".join(self.inbound)
-            cut = self.network.cut(len(data)) if self._fin is None else len(data)
+            cut = self.network.cut(self.rng, len(data)) if self._fin is None else len(data)
             self.inbound = [data[cut:]] if cut < len(data) else []
             self.waiting = len(data) - cut
             if self.socket is not None:
@@ -106,26 +109,23 @@ class End:
 class Network:
     """All streams of a run. Hosts listen at addresses; connecting to one where nobody listens is refused."""
 
-    def __init__(self, clock: Clock, rng: Random) -> None:
+    def __init__(self, clock: Clock, plan: NetworkPlan, random: Callable[[str], Random]) -> None:
         self.clock = clock
-        self.rng = rng
+        self.plan = plan
+        self.random = random
         self.listeners: dict[Address, Callable[[End], Socket | None]] = {}
-        self.base_latency = rng.choice((0.0001, 0.0003, 0.001))
-        self.spread = rng.choice((0.0, 0.0005, 0.003))
-        self.cut_chance = rng.choice((0.0, 0.1, 0.4))
-        self.slow_chance = rng.choice((0.0, 0.0, 0.01))
-        self._serial = 0
+        self._serials: Counter[str] = Counter()
 
-    def latency(self) -> float:
+    def latency(self, rng: Random) -> float:
         """Seconds until the next bytes of a stream arrive."""
-        if self.slow_chance and self.rng.random() < self.slow_chance:
-            return self.base_latency + self.rng.random() * 0.2
-        return self.base_latency + self.rng.random() * self.spread
+        if self.plan.slow and rng.random() < self.plan.slow:
+            return self.plan.latency + rng.random() * 0.2
+        return self.plan.latency + rng.random() * self.plan.spread
 
-    def cut(self, size: int) -> int:
+    def cut(self, rng: Random, size: int) -> int:
         """How many of the `size` bytes that are there the next read returns: all, or any number from 1."""
-        if size > 1 and self.cut_chance and self.rng.random() < self.cut_chance:
-            return self.rng.randint(1, size - 1)
+        if size > 1 and self.plan.cut and rng.random() < self.plan.cut:
+            return rng.randint(1, size - 1)
         return size
 
     def listen(self, address: Address, accept: Callable[[End], Socket | None]) -> None:
@@ -139,20 +139,23 @@ class Network:
     ) -> None:
         """Dial `address` for `name`. `connected` gets the near end and returns its owner."""
 
+        self._serials[name] += 1
+        whole_name = f"{name}#{self._serials[name]}"
+        rng = self.random(f"connection/{whole_name}")
+
         def arrive() -> None:
             accept = self.listeners.get(address)
             if accept is None:
-                self.clock.after(self.latency(), lambda: failed("connection refused"))
+                self.clock.after(self.latency(rng), lambda: failed("connection refused"))
                 return
-            self._serial += 1
-            near, far = End(self, f"{name}#{self._serial}"), End(self, f"port {address[1]}#{self._serial}")
+            near, far = End(self, whole_name, rng), End(self, f"port {address[1]} of {whole_name}", rng)
             near.peer, far.peer = far, near
             near.socket = connected(near)
             far.socket = accept(far)
             if far.socket is None:
                 far.close(clean=False)
 
-        self.clock.after(self.latency(), arrive)
+        self.clock.after(self.latency(rng), arrive)
 
 
 def break_stream(end: End, clean: bool = False) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.simulation.journal import Violation
+from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.world import World
 
 CHUNK = 20
@@ -33,9 +34,14 @@ class Outcome:
 
 
 def run_seed(seed: int, echo: Callable[[str], None] | None = None) -> Outcome:
+    """One run of the plan that the seed gives."""
+    return run_plan(draw_plan(seed), echo)
+
+
+def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
     """One run. Never raises for what happens inside it."""
-    outcome = Outcome(seed)
-    world = World(seed)
+    outcome = Outcome(plan.seed)
+    world = World(plan)
     world.clock.echo = echo
     try:
         world.run()

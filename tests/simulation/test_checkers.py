@@ -18,9 +18,10 @@ class Story:
     def __init__(self) -> None:
         self.clock = Clock()
         topology = Topology(
-            [QueuePlan("q1", True), QueuePlan("q2", False)], [ExchangePlan("amq.fanout", "fanout", True)]
+            (QueuePlan("q1", True), QueuePlan("q2", False)),
+            (ExchangePlan("amq.fanout", "fanout", True),),
+            (BindingPlan("amq.fanout", "q1", ""),),
         )
-        topology.bindings.append(BindingPlan("amq.fanout", "q1", ""))
         self.journal = Journal(self.clock, topology)
         self.checker = Deliveries17and20and21and23(self.journal)
         self.journal.short_lived["s1"] = 0.0

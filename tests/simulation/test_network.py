@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from tests.simulation.clock import Clock
 from tests.simulation.network import End, Network, break_stream
+from tests.simulation.plan import NetworkPlan
 
 ADDRESS = ("127.0.0.1", 5001)
 
@@ -30,9 +32,12 @@ class Listener:
         self.end = clean
 
 
-def connect(seed: int) -> tuple[Clock, Network, Listener, Listener, list[End]]:
+PLAN = NetworkPlan(latency=0.0003, spread=0.003, cut=0.1, slow=0.01)
+
+
+def connect(seed: int, plan: NetworkPlan = PLAN) -> tuple[Clock, Network, Listener, Listener, list[End]]:
     clock = Clock()
-    network = Network(clock, Random(seed))
+    network = Network(clock, plan, lambda purpose: Random(f"{seed}/{purpose}"))
     near, far, ends = Listener(), Listener(), list[End]()
 
     def accept(end: End) -> Listener:
@@ -51,9 +56,7 @@ def connect(seed: int) -> tuple[Clock, Network, Listener, Listener, list[End]]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_bytes_arrive_whole_and_in_order_before_a_fin(seed: int) -> None:
-    clock, network, near, far, ends = connect(seed)
-    network.cut_chance = 0.5
-    network.spread = 0.0005
+    clock, _, near, far, ends = connect(seed, replace(PLAN, cut=0.5, spread=0.0005))
     sent = [Random(n).randbytes(n) for n in range(60)]
     for n, data in enumerate(sent):
         clock.after(n * 0.0002, lambda data=data: ends[0].send(data))  # type: ignore[misc]
@@ -89,7 +92,7 @@ def test_a_broken_stream_tells_both_ends() -> None:
 
 def test_nobody_listening_is_a_refusal() -> None:
     clock = Clock()
-    network = Network(clock, Random(1))
+    network = Network(clock, PLAN, Random)
     refusals: list[str] = []
     network.connect("client", ADDRESS, lambda end: pytest.fail("connected"), refusals.append)
     clock.run(1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 KEYS = ("a", "a.b", "a.b.c", "b", "c.a")
@@ -31,13 +31,13 @@ class BindingPlan:
     to_exchange: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Topology:
     """All of it is declared before the first publish and stays to the end."""
 
-    queues: list[QueuePlan] = field(default_factory=list)
-    exchanges: list[ExchangePlan] = field(default_factory=list)
-    bindings: list[BindingPlan] = field(default_factory=list)
+    queues: tuple[QueuePlan, ...] = ()
+    exchanges: tuple[ExchangePlan, ...] = ()
+    bindings: tuple[BindingPlan, ...] = ()
     churned: str = "amq.fanout"
     """The fanout exchange to which short-lived queues are bound."""
 
@@ -87,26 +87,27 @@ def _topic(pattern: list[str], words: list[str]) -> bool:
 
 def draw_topology(rng: Random) -> Topology:
     """Two to four queues behind the default exchange, a fanout, a topic and perhaps a direct exchange."""
-    topology = Topology()
+    queues: list[QueuePlan] = []
+    exchanges: list[ExchangePlan] = []
+    bindings: list[BindingPlan] = []
     lasting = 1.0 if rng.random() < 0.4 else 0.75
     for n in range(rng.randint(2, 4)):
-        topology.queues.append(QueuePlan(f"q{n + 1}", durable=rng.random() < lasting))
+        queues.append(QueuePlan(f"q{n + 1}", durable=rng.random() < lasting))
     for kind in ("fanout", "topic", "direct"):
         builtin = rng.random() < 0.4
         name = f"amq.{kind}" if builtin else f"x.{kind}"
-        topology.exchanges.append(ExchangePlan(name, kind, builtin or rng.random() < lasting, builtin))
-    fanout, topic, direct = (plan.name for plan in topology.exchanges)
-    topology.churned = fanout
-    for queue in topology.queues:
+        exchanges.append(ExchangePlan(name, kind, builtin or rng.random() < lasting, builtin))
+    fanout, topic, direct = (plan.name for plan in exchanges)
+    for queue in queues:
         if rng.random() < 0.8:
-            topology.bindings.append(BindingPlan(fanout, queue.name, ""))
+            bindings.append(BindingPlan(fanout, queue.name, ""))
         if rng.random() < 0.6:
-            topology.bindings.append(BindingPlan(topic, queue.name, rng.choice(PATTERNS)))
+            bindings.append(BindingPlan(topic, queue.name, rng.choice(PATTERNS)))
         if rng.random() < 0.4:
-            topology.bindings.append(BindingPlan(direct, queue.name, rng.choice(KEYS)))
+            bindings.append(BindingPlan(direct, queue.name, rng.choice(KEYS)))
     if rng.random() < 0.4:
-        topology.bindings.append(BindingPlan(direct, topic, rng.choice(KEYS), to_exchange=True))
-    return topology
+        bindings.append(BindingPlan(direct, topic, rng.choice(KEYS), to_exchange=True))
+    return Topology(tuple(queues), tuple(exchanges), tuple(bindings), churned=fanout)
 
 
 def draw_target(topology: Topology, rng: Random) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One run: a pair, its network and disks, its clients, its operator and its faults, all from one seed.
+"""One run: a pair, its network and disks, its clients, its operator and its faults, all as a plan says.
 
 start        both nodes start, the operator promotes one, the topology is declared
 work         publishers, consumers and short-lived queues, while the fault plan runs
@@ -9,8 +9,8 @@ drain        one consumer a queue empties it; the copies must be equal again, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
+from ha.adapter.settings import HaSettings
 from tests.simulation.actors import Actor, Surroundings
 from tests.simulation.checkers import (
     SERVING,
@@ -24,12 +24,12 @@ from tests.simulation.checkers import (
 from tests.simulation.churner import Churner
 from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
-from tests.simulation.faults import ClientChaos, FaultPlan
+from tests.simulation.faults import ClientCuts, Saboteur
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
-from tests.simulation.network import Network
+from tests.simulation.network import Address, Network
 from tests.simulation.operator import Operator
-from tests.simulation.topology import draw_topology
+from tests.simulation.plan import Plan
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
 LOOK = 0.02
@@ -38,39 +38,36 @@ SETTLE = 0.5
 
 
 class World:
-    """Build with a seed, then `run`. Raises Violation, or whatever else went wrong."""
+    """Build with a plan, then `run`. Raises Violation, or whatever else went wrong."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.clock = Clock()
-        self.network = Network(self.clock, self._random("network"))
-        self.topology = draw_topology(self._random("topology"))
+        self.network = Network(self.clock, plan.network, plan.random)
+        self.topology = plan.topology
         self.journal = Journal(self.clock, self.topology)
-        addresses = [("127.0.0.1", 5001), ("127.0.0.1", 5002)]
+        addresses = [("127.0.0.1", 5001 + n) for n in range(len(plan.machines))]
+        settings = ha_settings(plan, addresses)
         self.machines = [
-            Machine(self.clock, self.network, self._random(name), name, address, addresses, self._output)
-            for name, address in zip("AB", addresses, strict=True)
-        ]
-        rng = self._random("clients")
-        around = Surroundings(self.clock, self.network, rng, self.journal, addresses)
+            Machine(
+                self.clock, self.network, plan.random(f"machine/{machine.name}"), machine, address, settings,
+                self._output,
+            )
+            for machine, address in zip(plan.machines, addresses, strict=True)
+        ]  # fmt: skip
+        around = Surroundings(self.clock, self.network, plan.random, self.journal, addresses)
         self.around = around
-        self.publishers = {
-            name: Publisher(around, name, self.topology)
-            for name in [f"p{n + 1}" for n in range(rng.randint(1, 3))]
-        }
-        self.consumers: list[Actor] = [
-            Consumer(around, f"c{n + 1}-{queue.name}", queue.name)
-            for queue in self.topology.queues
-            for n in range(rng.choice((0, 1, 1, 2)))
-        ]
-        self.churners = [Churner(around, f"k{n + 1}", self.topology) for n in range(rng.choice((0, 1, 2)))]
+        self.publishers = {p.name: Publisher(around, p, self.topology) for p in plan.publishers}
+        self.consumers: list[Actor] = [Consumer(around, consumer) for consumer in plan.consumers]
+        self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
+        first = next(m for m in self.machines if m.name == plan.first)
         self.operator = Operator(
-            self.clock, self.network, self._random("operator"), self.machines, rng.choice(self.machines)
+            self.clock, self.network, plan.random("operator"), self.machines, first
         )  # fmt: skip
-        self.faults = FaultPlan(
-            self.clock, self._random("faults"), self.machines, self.whole, self, self.operator.demote,
-            all_durable=self.topology.all_durable,
-        )  # fmt: skip
+        self.faults = Saboteur(
+            self.clock, plan.random, plan.faults, self.machines, self.whole, self, self.operator.demote
+        )
+        self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
         self.serving = Serving8and9(self.machines)
         self.confirms = Confirms2and3(self.machines, self.journal, self.publishers)
         self.deliveries = Deliveries17and20and21and23(self.journal)
@@ -82,8 +79,7 @@ class World:
 
     def run(self) -> None:
         self._start()
-        chaos = self._work()
-        chaos.stop()
+        self._work()
         self._quiet()
         self._drain()
 
@@ -101,9 +97,8 @@ class World:
     # -- the phases
 
     def _start(self) -> None:
-        rng = self._random("start")
-        for machine in self.machines:
-            self.clock.after(rng.random() * rng.choice((0.01, 1.0)), machine.start)
+        for machine, plan in zip(self.machines, self.plan.machines, strict=True):
+            self.clock.after(plan.start_after, machine.start)
         self._until(
             START_LIMIT,
             lambda: any(m.role() in SERVING for m in self.machines),
@@ -116,31 +111,35 @@ class World:
     def _declared(self) -> None:
         self.declared = True
 
-    def _work(self) -> ClientChaos:
+    def _work(self) -> None:
         actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         for actor in actors:
             actor.start()
         self.grant()
-        chaos = ClientChaos(self.clock, self._random("chaos"), actors)
+        cuts = [ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in actors]
         self.faults.start()
         self._until(
             WORK_LIMIT,
             lambda: self.faults.done and self.whole() is not None,
             "the pair to be whole after each fault",
         )
-        return chaos
+        for one in cuts:
+            one.stop()
 
     def grant(self) -> None:
         """Let the publishers send some more, so that there is traffic at each fault."""
-        rng = self.around.rng
-        for publisher in self.publishers.values():
-            publisher.grant(rng.choice((5, 40, 100)))
+        for name, publisher in self.publishers.items():
+            publisher.grant(self._grants[name].choice((5, 40, 100)))
 
     def progress(self) -> float:
         """Part of the last grant that is published, of the publisher that is furthest behind."""
-        return min(
-            (p.published - p.granted_from) / (p.limit - p.granted_from) if p.connections else 0.0
-            for p in self.publishers.values()
+        return (
+            min(
+                (p.published - p.granted_from) / (p.limit - p.granted_from) if p.connections else 0.0
+                for p in self.publishers.values()
+            )
+            if self.publishers
+            else 1.0
         )
 
     def _quiet(self) -> None:
@@ -150,9 +149,8 @@ class World:
         self._until(
             QUIET_LIMIT, lambda: all(a.finished for a in asking), "every publisher to have its confirms"
         )
-        rng = self._random("leave")
         for actor in asking + self.consumers:
-            actor.stop(clean=rng.random() < 0.5)
+            actor.stop(clean=self.plan.random(f"leave/{actor.name}").random() < 0.5)
         self._compare()
 
     def _compare(self) -> None:
@@ -205,5 +203,13 @@ class World:
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:
         self.reader.output(machine, connection, data)
 
-    def _random(self, purpose: str) -> Random:
-        return Random(f"{self.seed}/{purpose}")
+
+def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
+    """What every node of the plan is configured with."""
+    timing = plan.timing
+    return HaSettings(
+        brokers=addresses, authority=plan.authority, on_backup_loss=plan.on_backup_loss,
+        min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
+        backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
+        reconnect_grace=timing.reconnect_grace,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Everything that a run is, drawn from its seed before it begins.
+
+A `Plan` is a frozen value, and a run depends on it alone: `World(plan)` is the same run every time. What is
+decided while a run goes on is drawn from `Random(f"{plan.seed}/{purpose}/{name}")`, one for each actor,
+machine, connection and fault. So a plan with one of them left out (`dataclasses.replace`) asks the same of
+all the others, and a failing plan can be made smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from tests.simulation.fault_plan import FaultPlan, draw_faults
+from tests.simulation.topology import Topology, draw_topology
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPlan:
+    """Seconds until bytes arrive: `latency` and up to `spread` more, now and then (`slow`) much more. `cut`
+    is the chance that a read ends short of what is there."""
+
+    latency: float
+    spread: float
+    cut: float
+    slow: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePlan:
+    """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on."""
+
+    name: str
+    sync_time: float
+    start_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimingPlan:
+    """The durations of `HaSettings`, in seconds."""
+
+    ack_timeout: float = 2.0
+    lease: float = 3.0
+    backup_timeout: float = 5.0
+    dequeue_lag: float = 0.01
+    reconnect_grace: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherPlan:
+    """`cut_every`: seconds between two breaks of its connection, about; 0 for never. So in every actor."""
+
+    name: str
+    window: int
+    burst: int
+    interval: float
+    frame_max: int
+    heartbeat: int
+    big: float
+    """Chance of a body of up to 9,000 bytes."""
+    persistent: float
+    mandatory: bool
+    cut_every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    name: str
+    queue: str
+    prefetch: int
+    delay: float
+    multiple: bool
+    requeues: float
+    rejects: float
+    frame_max: int
+    heartbeat: int
+    cut_every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChurnerPlan:
+    name: str
+    interval: float
+    cut_every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. Every field may be changed for another run; no two things may have one name."""
+
+    seed: int
+    nodes: int
+    authority: str
+    """`manual` or `register`."""
+    on_backup_loss: str
+    min_backups: int
+    timing: TimingPlan
+    network: NetworkPlan
+    machines: tuple[MachinePlan, ...]
+    first: str
+    """The machine that the operator promotes first."""
+    topology: Topology
+    publishers: tuple[PublisherPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
+    churners: tuple[ChurnerPlan, ...]
+    faults: tuple[FaultPlan, ...]
+
+    def random(self, purpose: str) -> Random:
+        """The source of what is drawn for `purpose` while the run goes on."""
+        return Random(f"{self.seed}/{purpose}")
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed. Equal for equal seeds, in any process."""
+    rng = Random(f"{seed}/plan")
+    nodes = 2
+    names = "ABCDE"[:nodes]
+    topology = draw_topology(Random(f"{seed}/topology"))
+    cut_every = rng.choice((0.0, 0.0, 0.1, 0.5))
+    publishers = tuple(_publisher(rng, f"p{n + 1}") for n in range(rng.randint(1, 3)))
+    consumers = tuple(
+        _consumer(rng, f"c{n + 1}-{queue.name}", queue.name)
+        for queue in topology.queues
+        for n in range(rng.choice((0, 1, 1, 2)))
+    )
+    churners = tuple(ChurnerPlan(f"k{n + 1}", rng.choice((0.01, 0.1))) for n in range(rng.choice((0, 1, 2))))
+    actors = len(publishers) + len(consumers) + len(churners)
+    apart = cut_every * actors
+    return Plan(
+        seed=seed,
+        nodes=nodes,
+        authority="manual",
+        on_backup_loss="continue",
+        min_backups=0,
+        timing=TimingPlan(),
+        network=_network(rng),
+        machines=tuple(_machine(rng, name) for name in names),
+        first=rng.choice(names),
+        topology=topology,
+        publishers=tuple(replace(p, cut_every=apart) for p in publishers),
+        consumers=tuple(replace(c, cut_every=apart) for c in consumers),
+        churners=tuple(replace(k, cut_every=apart) for k in churners),
+        faults=draw_faults(Random(f"{seed}/faults"), all_durable=topology.all_durable),
+    )
+
+
+def _network(rng: Random) -> NetworkPlan:
+    return NetworkPlan(
+        latency=rng.choice((0.0001, 0.0003, 0.001)),
+        spread=rng.choice((0.0, 0.0005, 0.003)),
+        cut=rng.choice((0.0, 0.1, 0.4)),
+        slow=rng.choice((0.0, 0.0, 0.01)),
+    )
+
+
+def _machine(rng: Random, name: str) -> MachinePlan:
+    return MachinePlan(name, rng.choice((0.0002, 0.002, 0.01)), rng.random() * rng.choice((0.01, 1.0)))
+
+
+def _publisher(rng: Random, name: str) -> PublisherPlan:
+    return PublisherPlan(
+        name,
+        window=rng.choice((1, 5, 20, 100)),
+        burst=rng.choice((1, 3, 10)),
+        interval=rng.choice((0.002, 0.01, 0.05)),
+        frame_max=rng.choice((0, 0, 4096)),
+        heartbeat=rng.choice((0, 0, 2)),
+        big=rng.choice((0.0, 0.05)),
+        persistent=rng.choice((0.0, 0.5, 1.0)),
+        mandatory=rng.random() < 0.3,
+    )
+
+
+def _consumer(rng: Random, name: str, queue: str) -> ConsumerPlan:
+    return ConsumerPlan(
+        name,
+        queue,
+        prefetch=rng.choice((0, 1, 10, 50)),
+        delay=rng.choice((0.0, 0.003, 0.03)),
+        multiple=rng.random() < 0.5,
+        requeues=rng.choice((0.0, 0.0, 0.05)),
+        rejects=rng.choice((0.0, 0.0, 0.02)),
+        frame_max=rng.choice((0, 0, 4096)),
+        heartbeat=rng.choice((0, 0, 2)),
+    )
