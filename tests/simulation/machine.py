@@ -111,6 +111,8 @@ class Machine:
         self.node: Node | None = None
         self.on_started: Callable[[Machine], None] = lambda machine: None
         self.on_killed: Callable[[Machine], None] = lambda machine: None
+        self.on_ticked: Callable[[Machine], None] = lambda machine: None
+        """Called when the output of a tick was handed on."""
         self.life = 0
         self.accepted = 0
         self.inbound: dict[int, InboundSocket] = {}
@@ -212,6 +214,7 @@ class Machine:
             dial.flush()
         for wanted in node.wants_dials():
             self._dial(wanted)
+        self.on_ticked(self)
         if node.stopped is not None:
             raise RuntimeError(f"{self.name} stopped: {node.stopped}")
         self._drive_sync()

@@ -63,15 +63,13 @@ def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
 
 
 def _counts(world: World) -> Counter[str]:
-    counts = Counter(fault.value for fault in world.faults.injected)
+    counts = world.checkers.counts + Counter(fault.value for fault in world.faults.injected)
     counts["operations of clients"] = world.journal.operations
     counts["messages confirmed"] = len(world.journal.confirmed)
-    counts["confirms looked into"] = world.confirms.checked
     counts["deliveries"] = world.journal.delivered
     counts["promotions"] = world.operator.promotions
     counts["promotions refused"] = len(world.operator.refusals)
     counts["cold starts"] = len(world.operator.cold_starts)
-    counts["copies compared"] = world.compared
     return counts
 
 

@@ -12,15 +12,7 @@ from collections.abc import Callable
 
 from ha.adapter.settings import HaSettings
 from tests.simulation.actors import Actor, Surroundings
-from tests.simulation.checkers import (
-    SERVING,
-    Confirms2and3,
-    Deliveries17and20and21and23,
-    OutputReader,
-    Serving8and9,
-    check_copies_13,
-    check_no_loss_1,
-)
+from tests.simulation.checkers import SERVING, Checkers
 from tests.simulation.churner import Churner
 from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
@@ -68,14 +60,11 @@ class World:
             self.clock, plan.random, plan.faults, self.machines, self.whole, self, self.operator.demote
         )
         self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
-        self.serving = Serving8and9(self.machines)
-        self.confirms = Confirms2and3(self.machines, self.journal, self.publishers)
-        self.deliveries = Deliveries17and20and21and23(self.journal)
-        self.reader = OutputReader([self.serving.output, self.confirms.output])
+        self.checkers = Checkers(self.clock, plan, self.machines, self.journal, self.publishers)
         for machine in self.machines:
-            machine.on_started, machine.on_killed = self.confirms.started, self.confirms.died
+            machine.on_started, machine.on_killed = self.checkers.started, self.checkers.killed
+            machine.on_ticked = self.checkers.tick
         self.declared = False
-        self.compared = 0
 
     def run(self) -> None:
         self._start()
@@ -160,8 +149,7 @@ class World:
         pair = self.whole()
         if pair is None:
             raise Violation(27, f"the pair does not stay whole: {self._statuses()}")
-        check_copies_13(*pair)
-        self.compared += 1
+        self.checkers.quiet_point(pair[0], [pair[1]])
 
     def _drain(self) -> None:
         queues = [plan.name for plan in self.topology.queues]
@@ -181,7 +169,7 @@ class World:
             heard = self.journal.delivered
             self.clock.run(self.clock.now + SETTLE)
         self._compare()
-        check_no_loss_1(self.journal, self.operator.cold_starts + self.faults.memory_lost)
+        self.checkers.end(self.operator.cold_starts + self.faults.memory_lost)
 
     # -- helpers
 
@@ -201,7 +189,7 @@ class World:
         return "; ".join(parts)
 
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:
-        self.reader.output(machine, connection, data)
+        self.checkers.output(machine, connection, data)
 
 
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
