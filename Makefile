@@ -6,10 +6,11 @@ SOURCES := understudy broker ha spark resource_agent
 MESSAGES ?= 60000
 SEEDS    ?= 1000
 FIRST    ?= 1
+SOAK_SEEDS ?= 20000
 ARGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint types bench sim format clean
+.PHONY: help setup java demo test check lint types bench sim soak format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -18,6 +19,7 @@ help: ## List the commands
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency; writes bench/README.md"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
+	@echo "make soak SOAK_SEEDS=20000    every hand-made bug hunted by the simulation, then a long run of its seeds"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
@@ -55,6 +57,10 @@ bench: $(STAMP)
 
 sim: $(STAMP)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
+	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) && exit $$mutants
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only --quiet .

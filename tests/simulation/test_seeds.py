@@ -1,4 +1,4 @@
-"""A thousand seeds without a failure; one seed, one trace; every breakage found by the checker it names."""
+"""A thousand seeds without a failure; one seed, one trace."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.simulation.breakages import BREAKAGES, SEEDS, Breakage
 from tests.simulation.runner import Tally, report, run_seed, run_seeds
 
 COUNT = 1000
@@ -44,24 +41,6 @@ def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
 
 def test_different_seeds_give_different_traces() -> None:
     assert len({run_seed(seed).trace_hash for seed in range(1, 6)}) == 5
-
-
-@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda b: b.name.replace(" ", "-"))
-def test_each_breakage_is_found_by_its_checker(breakage: Breakage) -> None:
-    others: list[str] = []
-    with breakage.applied():
-        for seed in range(1, SEEDS + 1):
-            outcome = run_seed(seed)
-            if outcome.failure is not None:
-                if outcome.invariant in breakage.found_as:
-                    text = report(outcome)
-                    assert f"seed {seed} failed" in text
-                    assert f"--seeds 1 --first {seed}" in text
-                    return
-                others.append(f"{seed}: {outcome.failure}")
-    pytest.fail(
-        f"not found as {sorted(breakage.found_as)} within {SEEDS} seeds; other failures: {others[:5]}"
-    )
 
 
 def test_the_command_says_what_was_run() -> None:

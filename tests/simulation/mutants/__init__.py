@@ -1,0 +1,19 @@
+"""The mutation check: breakages of the product by hand, each of which one named checker must find.
+
+`MUTANTS` is all of them, `turn` the few whose turn it is. `python -m tests.simulation.mutants` hunts them.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import confirms, copies, disks, epochs, queues, record
+from tests.simulation.mutants.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    *confirms.MUTANTS, *record.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *epochs.MUTANTS, *disks.MUTANTS,
+)  # fmt: skip
+
+
+def turn(number: int, count: int = 5) -> tuple[Mutant, ...]:
+    """Those of turn `number`, at most `count`, spread over the list: all of them come round."""
+    turns = -(-len(MUTANTS) // count)
+    return MUTANTS[number % turns :: turns]

@@ -1,0 +1,82 @@
+"""Mutants of delayed completion: confirms and replies that go out too early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.amqp091.held import Held
+from broker.model.completion import Completion
+from broker.model.values import FOREVER, Need, Position
+from broker.store.store import SegmentStore
+from ha.adapter.replica_vhost import ReplicaVhost
+from ha.core.ha_broker import HaBroker
+from ha.core.queue_guard import QueueGuard
+from tests.simulation.mutants.mutant import Mutant, Patch, always
+
+
+def _claim_all_durable(durable: Any) -> Any:
+    return property(lambda self: self._last)
+
+
+def _release_as_applied(release: Any) -> Any:
+    def broken(self: QueueGuard, applied: Position, durable: Position, sent: Position) -> None:
+        release(self, applied, applied, sent)
+
+    return broken
+
+
+def _reach_the_batch_before(reached: Any) -> Any:
+    def broken(self: Completion, position: Position, durable: bool) -> Any:
+        return reached(self, position._replace(n=max(position.n - 1, 0)), durable)
+
+    return broken
+
+
+def _join_to_the_confirm_before(confirm: Any) -> Any:
+    def broken(self: Held, tag: int, need: Need, position: Position) -> None:
+        if self._items and self._items[-1].tag:
+            self._items[-1].tag = tag
+        else:
+            confirm(self, tag, need, position)
+
+    return broken
+
+
+MUTANTS = (
+    Mutant(
+        "confirm before the backup's ack",
+        "The primary confirms what no backup has: asynchronous replication by the name of a synchronous one.",
+        (2,),
+        (Patch(HaBroker, "applied", always(FOREVER)), Patch(HaBroker, "durable", always(FOREVER))),
+    ),
+    Mutant(
+        "confirm before the disk",
+        "The primary confirms a persistent message once it has handed it to its store, before the sync.",
+        (2,),
+        (Patch(SegmentStore, "durable", _claim_all_durable),),
+    ),
+    Mutant(
+        "acknowledge as durable what is only applied",
+        "The backup reports what it has in memory as being on its disk.",
+        (2,),
+        (Patch(ReplicaVhost, "durable", always(FOREVER)),),
+    ),
+    Mutant(
+        "take applied for durable",
+        "The primary waits for the backup's memory where it should wait for its disk (Artemis).",
+        (2,),
+        (Patch(QueueGuard, "release", _release_as_applied),),
+    ),
+    Mutant(
+        "release one batch early",
+        "An off-by-one in the watermark: the acknowledgement of a batch releases the one after it.",
+        (2,),
+        (Patch(Completion, "reached", _reach_the_batch_before),),
+    ),
+    Mutant(
+        "let a multiple confirm run ahead",
+        "A later publish joins a waiting confirm, whose `multiple` then covers a tag that is not replicated.",
+        (2,),
+        (Patch(Held, "confirm", _join_to_the_confirm_before),),
+    ),
+)

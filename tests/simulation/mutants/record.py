@@ -1,0 +1,67 @@
+"""Mutants of the in-sync record and of those who wait for it: exclusion, inclusion, expected members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.values import FOREVER
+from ha.adapter.effect_runner import EffectRunner
+from ha.core.effects import Effect, SaveRecord
+from ha.core.primary import Primary
+from ha.core.queue_guard import QueueGuard
+from tests.simulation.mutants.mutant import Mutant, Patch
+
+LATE = 0.02
+"""Seconds by which a save comes after what it should have come before."""
+
+
+def _forget_the_exclusion(commit: Any) -> Any:
+    def broken(self: Primary, record: Any) -> None:
+        known = self._c.record
+        if known is not None and len(record.in_sync) < len(known.in_sync):
+            self._c.record = record
+        else:
+            commit(self, record)
+
+    return broken
+
+
+def _save_later(one: Any) -> Any:
+    waiting: dict[EffectRunner, list[tuple[float, SaveRecord]]] = {}
+
+    def broken(self: EffectRunner, effect: Effect, now: float) -> None:
+        mine = waiting.setdefault(self, [])
+        while mine and mine[0][0] <= now:
+            one(self, mine.pop(0)[1], now)
+        if isinstance(effect, SaveRecord):
+            mine.append((now + LATE, effect))
+        else:
+            one(self, effect, now)
+
+    return broken
+
+
+def _hold_nothing(of_expected: Any) -> Any:
+    return classmethod(lambda cls, epoch: cls(FOREVER))
+
+
+MUTANTS = (
+    Mutant(
+        "release without recording",
+        "The primary confirms alone, and the record still calls the dead backup a copy that may be promoted.",
+        (3,),
+        (Patch(Primary, "_commit", _forget_the_exclusion),),
+    ),
+    Mutant(
+        "release before the record is on disk",
+        "The exclusion is on its way to the disk when the confirms that rest on it leave.",
+        (3,),
+        (Patch(EffectRunner, "_one", _save_later),),
+    ),
+    Mutant(
+        "expect nobody",
+        "A new primary does not wait for the members of the record that have not come back to it yet.",
+        (2,),
+        (Patch(QueueGuard, "of_expected", _hold_nothing),),
+    ),
+)
