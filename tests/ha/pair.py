@@ -7,7 +7,8 @@ nothing sleeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,10 @@ class Wire:
     dial_id: int
     acceptor: Host
     conn: Any
+    out: bytearray = field(default_factory=bytearray)
+    """On its way from the dialing node."""
+    back: bytearray = field(default_factory=bytearray)
+    """On its way to the dialing node."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +99,10 @@ class Pair:
         self.frame_max = 131072
         self.cut: set[frozenset[str]] = set()
         """Pairs of names between which bytes vanish and nothing connects."""
+        self.held: dict[tuple[str, str], int] = {}
+        """(from, to) -> how many bytes may still pass; what is beyond stays on its way."""
+        self.link_ends: dict[tuple[str, str], int] = {}
+        """(primary, backup) -> bytes that the backup gets on its link before all between them breaks."""
 
     def __getitem__(self, index: int) -> Host:
         return self.hosts[index]
@@ -127,10 +136,15 @@ class Pair:
             )
             host.node.start(self.now, self.wall)
 
-    def kill(self, host: Host, *, clean: bool = True) -> None:
-        """kill -9: what was not synced is lost, peers see connections close (or, not clean, nothing)."""
+    def kill(self, host: Host, *, clean: bool = True, keep: bool = False) -> None:
+        """What was not synced is lost (`keep`: only the process is; the kernel writes on). Peers see
+        connections close (or, not clean, nothing).
+        """
         host.node = None
-        host.disk.power_loss(None)
+        if keep:
+            host.disk.kill()
+        else:
+            host.disk.power_loss(None)
         for wire in list(self.wires):
             if host in (wire.dialer, wire.acceptor):
                 self.wires.remove(wire)
@@ -143,14 +157,23 @@ class Pair:
         """No byte passes any more. `reset`: both see their connections break."""
         self.cut.add(frozenset({one.name, other.name}))
         if reset:
-            for wire in list(self.wires):
-                if {wire.dialer.name, wire.acceptor.name} == {one.name, other.name}:
-                    self.wires.remove(wire)
-                    wire.dialer.running.dial_closed(wire.dial_id, True, self.now)
-                    wire.conn.lost(self.now)
+            self.reset(one, other)
+
+    def reset(self, one: Host, other: Host) -> None:
+        """All connections between the two break, and both see it; what is on its way is lost."""
+        for wire in list(self.wires):
+            if {wire.dialer.name, wire.acceptor.name} == {one.name, other.name}:
+                self.wires.remove(wire)
+                wire.dialer.running.dial_closed(wire.dial_id, True, self.now)
+                wire.conn.lost(self.now)
 
     def heal(self) -> None:
         self.cut.clear()
+        self.held.clear()
+
+    def hold(self, sender: Host, receiver: Host, passing: int = 0) -> None:
+        """From now on `passing` bytes arrive, and no more until `heal`."""
+        self.held[sender.name, receiver.name] = passing
 
     # -- time
 
@@ -195,21 +218,44 @@ class Pair:
         host.running.dialed(dial_id, self.now)
 
     def _move(self, wire: Wire) -> None:
-        if frozenset({wire.dialer.name, wire.acceptor.name}) in self.cut:
-            return
         dialer, acceptor = wire.dialer, wire.acceptor
-        if not dialer.frozen and not acceptor.frozen:
-            data = b"".join(dialer.running.take_dial_output(wire.dial_id))
-            if data:
-                wire.conn.receive(data, self.now)
-            data = b"".join(wire.conn.take_output())
-            if data:
-                dialer.running.dial_received(wire.dial_id, data, self.now)
-            closing = wire.conn.wants_close or dialer.running.dial_wants_close(wire.dial_id)
-            if closing and wire in self.wires:
-                self.wires.remove(wire)
-                wire.conn.lost(self.now)
-                dialer.running.dial_closed(wire.dial_id, True, self.now)
+        if dialer.frozen or acceptor.frozen or frozenset({dialer.name, acceptor.name}) in self.cut:
+            return
+        wire.out += b"".join(dialer.running.take_dial_output(wire.dial_id))
+        self._deliver(wire.out, dialer, acceptor, lambda data: wire.conn.receive(data, self.now))
+        wire.back += b"".join(wire.conn.take_output())
+        link = (acceptor.name, dialer.name)
+        ends = self.link_ends.get(link)
+        if ends is not None:
+            del wire.back[ends:]
+            self.link_ends[link] = ends - len(wire.back)
+        self._deliver(
+            wire.back,
+            acceptor,
+            dialer,
+            lambda data: dialer.running.dial_received(wire.dial_id, data, self.now),
+        )
+        if ends is not None and not self.link_ends[link]:
+            del self.link_ends[link]
+            self.separate(acceptor, dialer, reset=True)
+            return
+        closing = wire.conn.wants_close or dialer.running.dial_wants_close(wire.dial_id)
+        if closing and not wire.out and not wire.back and wire in self.wires:
+            self.wires.remove(wire)
+            wire.conn.lost(self.now)
+            dialer.running.dial_closed(wire.dial_id, True, self.now)
+
+    def _deliver(
+        self, waiting: bytearray, sender: Host, receiver: Host, receive: Callable[[bytes], None]
+    ) -> None:
+        """As much as is let through."""
+        left = self.held.get((sender.name, receiver.name), len(waiting))
+        data = bytes(waiting[:left])
+        if data:
+            if (sender.name, receiver.name) in self.held:
+                self.held[sender.name, receiver.name] -= len(data)
+            del waiting[: len(data)]
+            receive(data)
 
     # -- operators and clients
 
@@ -229,6 +275,11 @@ class Pair:
 
     def declare(self, host: Host, name: str, **more: Any) -> None:
         host.running.vhost.declare_queue(name, owner=self, durable=True, **more)
+
+    def snapshots(self, host: Host, chunk: int) -> None:
+        """From now on that primary reads and sends about so many bytes of snapshots a tick."""
+        context = host.running.core._c
+        context.tuning = replace(context.tuning, snapshot_chunk=chunk)
 
     def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:
         """One message a letter; gives the position their confirms wait for, after the tick's flush."""

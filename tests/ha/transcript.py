@@ -1,27 +1,53 @@
 """The interpreter of transcripts: text files of commands and what the nodes then said, did and became.
 
 A file is blocks of commands, a line `----`, and the expected output, ended by an empty line. Lines with `#`
-are comments. Output, in the order in which it happened: `a> ...` is what node a logged, `a: ...` what its
-core decided (saves, what it sent, frames of the stream by name), `a = status` a change of status. Commands:
+are comments; a comment after the output of one block begins the next. Output, in the order in which it
+happened: `a> ...` is what node a logged, `a: ...` what its core decided (saves, what it sent, frames of the
+stream by name), `a = status` a change of status, `x: ...` what client x got back. Commands:
 
-    nodes N [key=value ...]         begin, with settings        start|kill|freeze|thaw NODE...
-    promote|demote NODE [force]     as an operator              silence NODE... | heal
-    declare NODE QUEUE              publish NODE QUEUE LETTERS [transient]
-    consume NODE QUEUE COUNT        contents QUEUE              confirmed NODE   (the last publish)
-    disk NODE stop|go               run SECONDS                 state            same
+  the nodes
+    nodes N [key=value ...]      begin, with settings     up N [key=value ...]   the same, as far as: a is
+    start NODE...                                                                primary, all others are ready
+    kill NODE...                 the machine: what was not synced is lost; peers see connections close
+    crash NODE...                the process: what was written is not lost
+    power NODE...                all of them in one instant; peers see silence
+    freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
+    promote NODE [force]         demote NODE              an operator; what was answered
+  between them
+    silence A B | heal           no byte passes           reset A B     connections break, and both see it
+    hold A B [BYTES]             what A says to B stays on its way, after so many bytes; until `heal`
+    snapshots NODE BYTES         how much of a snapshot goes out in a tick
+  the queues, of whoever serves, and then everywhere
+    declare|delete|purge NODE QUEUE          publish NODE QUEUE LETTERS [transient]
+    consume NODE QUEUE COUNT                 settle NODE QUEUE LETTERS    the same, these, out of order
+    flow NODE QUEUE,QUEUE TICKS              a message into each of them, each tick
+    confirmed NODE                           the last publish
+    contents|ids|redelivered QUEUE           same | state | records
+    quarantine NODE                          what it exported, and was never served
+    ledger NODE KIND                         what it noted since the last time
+  clients of one node, in confirm mode
+    client X NODE | send X QUEUE LETTERS [transient] | subscribe X QUEUE WINDOW | ack X TAG | call X METHOD
+  time
+    run SECONDS | step [TICKS]               until NODE STATUS | until confirmed NODE
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from broker.model.values import ORIGIN, Position
-from ha.core.effects import ClosePeer, Effect, SaveRecord, SendMethod, SendStream, StartServing, StopServing
-from ha.core.link import Frame, Method
-from tests.ha.pair import Host, Pair
+from ha.core.effects import Effect
+from ha.core.membership import Status
+from tests.ha.client import Client
+from tests.ha.pair import STEP, Host, Pair
+from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line
 
-QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
+LIMIT = 30.0
+"""Seconds of the clock that an `until` waits."""
+LETTERS = ascii_lowercase + ascii_uppercase
 
 
 class Interpreter:
@@ -30,9 +56,13 @@ class Interpreter:
     def __init__(self) -> None:
         self.pair = Pair()
         self.out: list[str] = []
-        self.statuses: dict[str, str] = {}
         self.last: Position = ORIGIN
         self.transient = False
+        self.clients: dict[str, Client] = {}
+        self.changes: set[tuple[Status, Status]] = set()
+        """Every change of status that happened, for whoever asks whether all were shown."""
+        self._new: dict[str, list[str]] = {}
+        self._read: dict[tuple[str, str], int] = {}
 
     def play(self, text: str) -> str:
         """The same transcript with the output that there really was."""
@@ -58,7 +88,7 @@ class Interpreter:
         name, *args = words
         getattr(self, f"do_{name}")(*args)
 
-    # -- commands
+    # -- the nodes
 
     def do_nodes(self, count: str, *settings: str) -> None:
         values: dict[str, Any] = {}
@@ -66,8 +96,19 @@ class Interpreter:
             key, value = setting.split("=")
             values[key] = float(value) if "." in value else int(value) if value.isdigit() else value
         self.pair = Pair(int(count), **values)
+        self.clients = {}
         for host in self.pair.hosts:
             host.log = Told(self, host.name)
+
+    def do_up(self, count: str, *settings: str) -> None:
+        self.do_nodes(count, *settings)
+        self.do_start()
+        self.do_run("0.3")
+        self.do_promote("a")
+        for host in self.pair.hosts[1:]:
+            self.do_until(host.name, "ready")
+        self.do_run("0.1")
+        self.out = [f"{host.name} = {host.status}" for host in self.pair.hosts]
 
     def do_start(self, *names: str) -> None:
         for host in self._hosts(names):
@@ -78,7 +119,19 @@ class Interpreter:
     def do_kill(self, *names: str) -> None:
         for host in self._hosts(names):
             self.pair.kill(host)
-            self.statuses.pop(host.name, None)
+        self._moved()
+
+    def do_crash(self, *names: str) -> None:
+        for host in self._hosts(names):
+            self.pair.kill(host, keep=True)
+        self._moved()
+
+    def do_power(self, *names: str) -> None:
+        for host in self._hosts(names):
+            host.node = None
+        for host in self._hosts(names):
+            self.pair.kill(host, clean=False)
+        self._moved()
 
     def do_freeze(self, name: str) -> None:
         self._host(name).frozen = True
@@ -86,11 +139,8 @@ class Interpreter:
     def do_thaw(self, name: str) -> None:
         self._host(name).frozen = False
 
-    def do_silence(self, one: str, other: str) -> None:
-        self.pair.separate(self._host(one), self._host(other))
-
-    def do_heal(self) -> None:
-        self.pair.heal()
+    def do_disk(self, name: str, what: str) -> None:
+        self._host(name).syncing = what == "go"
 
     def do_promote(self, name: str, force: str = "") -> None:
         self._ask(name, "promote", force_lossy=force == "force")
@@ -98,8 +148,41 @@ class Interpreter:
     def do_demote(self, name: str) -> None:
         self._ask(name, "demote")
 
+    def _ask(self, name: str, command: str, **args: Any) -> None:
+        answers: list[dict[str, Any]] = []
+        self._host(name).running.manage(command, args, answers.append, self.pair.now)
+        while not answers:
+            self._tick()
+        self._moved()
+        self.out.append(f"{'ok' if answers[0]['ok'] else 'refused'}: {readable(answers[0]['reason'])}")
+
+    # -- between them
+
+    def do_silence(self, one: str, other: str) -> None:
+        self.pair.separate(self._host(one), self._host(other))
+
+    def do_reset(self, one: str, other: str) -> None:
+        self.pair.reset(self._host(one), self._host(other))
+
+    def do_hold(self, sender: str, receiver: str, passing: str = "0") -> None:
+        self.pair.hold(self._host(sender), self._host(receiver), int(passing))
+
+    def do_heal(self) -> None:
+        self.pair.heal()
+
+    def do_snapshots(self, name: str, chunk: str) -> None:
+        self.pair.snapshots(self._host(name), int(chunk))
+
+    # -- the queues
+
     def do_declare(self, name: str, queue: str) -> None:
         self.pair.declare(self._host(name), queue)
+
+    def do_delete(self, name: str, queue: str) -> None:
+        self._host(name).running.vhost.delete_queue(queue, owner=self.pair)
+
+    def do_purge(self, name: str, queue: str) -> None:
+        self._host(name).running.vhost.purge_queue(queue, owner=self.pair)
 
     def do_publish(self, name: str, queue: str, letters: str, kind: str = "") -> None:
         self.transient = kind == "transient"
@@ -108,50 +191,131 @@ class Interpreter:
     def do_consume(self, name: str, queue: str, count: str) -> None:
         self.out.append(f"got {self.pair.consume(self._host(name), queue, int(count))}")
 
-    def do_contents(self, queue: str) -> None:
-        for host in self.pair.hosts:
-            if host.node is not None and queue in host.node.vhost.queues:
-                self.out.append(f"{host.name} has {self.pair.contents(host, queue) or 'nothing'}")
+    def do_settle(self, name: str, queue: str, letters: str) -> None:
+        found = self._host(name).running.vhost.queues[queue]
+        entries = [e for e in (found.pop(no_ack=False) for _ in range(len(found.ready))) if e is not None]
+        wanted = [e for e in entries if chr(e[2][-2]) in letters]
+        found.acknowledge(wanted)
+        found.requeue([e for e in entries if e not in wanted])
+
+    def do_flow(self, name: str, queues: str, ticks: str) -> None:
+        for number in range(int(ticks)):
+            for queue in queues.split(","):
+                self.do_publish(name, queue, LETTERS[number % len(LETTERS)])
+            self._tick()
 
     def do_confirmed(self, name: str) -> None:
-        yes = self.pair.confirmed(self._host(name), self.last, durable=not self.transient)
-        self.out.append("confirmed" if yes else "not confirmed")
+        self.out.append("confirmed" if self._confirmed(name) else "not confirmed")
 
-    def do_disk(self, name: str, what: str) -> None:
-        self._host(name).syncing = what == "go"
+    def _confirmed(self, name: str) -> bool:
+        return self.pair.confirmed(self._host(name), self.last, durable=not self.transient)
 
-    def do_run(self, seconds: str) -> None:
-        end = self.pair.now + float(seconds)
-        while self.pair.now < end:
-            self.pair.run(0.005)
-            self._moved()
+    def do_contents(self, queue: str) -> None:
+        for host in self._with(queue):
+            self.out.append(f"{host.name} has {self.pair.contents(host, queue) or 'nothing'}")
+
+    def do_ids(self, queue: str) -> None:
+        for host in self._with(queue):
+            self.out.append(f"{host.name} has {ids_text(host.running.vhost.queues[queue].snapshot())}")
+
+    def do_redelivered(self, queue: str) -> None:
+        for host in self._with(queue):
+            entries = host.running.vhost.queues[queue].held_entries()
+            found = "".join(chr(e[2][-2]) for e in entries if e[1].redelivered)
+            self.out.append(f"{host.name} flags {found or 'nothing'}")
+
+    def do_same(self) -> None:
+        prints = {self.pair.fingerprint(h) for h in self.pair.hosts if h.node is not None}
+        self.out.append("equal" if len(prints) == 1 else "different")
 
     def do_state(self) -> None:
         for host in self.pair.hosts:
             if host.node is not None:
                 s = host.node.status()
                 self.out.append(
-                    f"{host.name} {s['status']} epoch {_epoch(s['epoch'])} link {s['link']} "
-                    f"{'promotable' if s['promotable'] else 'not promotable'}: {s['reason']}"
+                    f"{host.name} {s['status']} epoch {epoch_text(s['epoch'])} link {s['link']} "
+                    f"{'promotable' if s['promotable'] else 'not promotable'}: {readable(s['reason'])}"
                 )
 
-    def do_same(self) -> None:
-        prints = {self.pair.fingerprint(h) for h in self.pair.hosts if h.node is not None}
-        self.out.append("equal" if len(prints) == 1 else "different")
+    def do_records(self) -> None:
+        for host in self.pair.hosts:
+            if host.node is not None:
+                record = host.node.core.record
+                mark = ", copy incomplete" if host.node.core.incomplete else ""
+                self.out.append(f"{host.name} knows {record_line(record) if record else 'no record'}{mark}")
+
+    def do_quarantine(self, name: str) -> None:
+        disk, directory = self._host(name).disk, f"/{name}/quarantine"
+        paths = disk.list(directory) if directory.count("/") and "quarantine" in disk.list(f"/{name}") else []
+        lines = [json.loads(x) for p in paths for x in disk.read(f"{directory}/{p}").decode().splitlines()]
+        for line in lines:
+            place = f"{line['name']} {epoch_text(line['epoch'])}: {line['sequence']}"
+            self.out.append(f"quarantined {line['body']} of {place}")
+        if not lines:
+            self.out.append(f"{name} quarantined nothing")
+
+    def do_ledger(self, name: str, kind: str) -> None:
+        notes = self._host(name).ledger.kinds
+        for noted, fields in notes[self._read.get((name, kind), 0) :]:
+            if noted == kind:
+                said = " ".join(
+                    f"{key}={epoch_text(value) if key in ('view', 'epoch') else value}"
+                    for key, value in fields.items() if key != "queue" and value != ""
+                )  # fmt: skip
+                self.out.append(f"{name} noted {kind}: {readable(said)}")
+        self._read[name, kind] = len(notes)
+
+    # -- clients
+
+    def do_client(self, name: str, node: str) -> None:
+        client = self.clients[name] = Client(name, self._host(node), self.pair.now)
+        self._tick()
+        client.begin(self.pair.now)
+        self._tick()
+
+    def do_send(self, name: str, queue: str, letters: str, kind: str = "") -> None:
+        self.clients[name].publish(queue, letters, self.pair.now, persistent=kind != "transient")
+
+    def do_subscribe(self, name: str, queue: str, window: str) -> None:
+        self.clients[name].consume(queue, int(window), self.pair.now)
+
+    def do_ack(self, name: str, tag: str) -> None:
+        self.clients[name].ack(int(tag), self.pair.now)
+
+    def do_call(self, name: str, method: str, queue: str) -> None:
+        durable = {"durable": True, "arguments": {}} if method == "queue.declare" else {}
+        self.clients[name].call(method, self.pair.now, queue=queue, **durable)
+
+    # -- time
+
+    def do_run(self, seconds: str) -> None:
+        end = self.pair.now + float(seconds)
+        while self.pair.now < end:
+            self._tick()
+
+    def do_step(self, ticks: str = "1") -> None:
+        for _ in range(int(ticks)):
+            self._tick()
+
+    def do_until(self, name: str, what: str) -> None:
+        end = self.pair.now + LIMIT
+        while not (self._confirmed(what) if name == "confirmed" else self._host(name).status == what):
+            if self.pair.now > end:
+                self.out.append(f"waited {LIMIT:g} s in vain")
+                return
+            self._tick()
 
     # -- watching
 
-    def _ask(self, name: str, command: str, **args: Any) -> None:
-        answers: list[dict[str, Any]] = []
-        self._host(name).running.manage(command, args, answers.append, self.pair.now)
-        while not answers:
-            self.do_run("0.005")
+    def _tick(self) -> None:
+        self.pair.run(STEP)
         self._moved()
-        self.out.append(f"{'ok' if answers[0]['ok'] else 'refused'}: {_short(answers[0]['reason'])}")
 
     def _watch(self, host: Host) -> None:
-        runner = host.running._effects
-        carry_out = runner._one
+        """Hear what its core decides and becomes."""
+        runner, membership = host.running._effects, host.running.core.membership
+        carry_out, become = runner._one, membership.become
+        self._new[host.name] = [membership.status.value]
 
         def seen(effect: Effect, now: float) -> None:
             line = describe(effect)
@@ -159,19 +323,33 @@ class Interpreter:
                 self.out.append(f"{host.name}: {line}")
             carry_out(effect, now)
 
+        def became(status: Status) -> None:
+            old = membership.status
+            become(status)
+            if status is not old:
+                self.changes.add((old, status))
+                self._new[host.name].append(status.value)
+
         runner._one = seen  # type: ignore[method-assign]
+        membership.become = became  # type: ignore[method-assign]
 
     def _moved(self) -> None:
+        """Changes of status, each node's own in one line, and what clients got."""
         for host in self.pair.hosts:
-            if host.node is not None and self.statuses.get(host.name) != host.status:
-                self.statuses[host.name] = host.status
-                self.out.append(f"{host.name} = {host.status}")
+            new, self._new[host.name] = self._new.get(host.name, []), []
+            if new and host.node is not None:
+                self.out.append(f"{host.name} = {', '.join(new)}")
+        for client in self.clients.values():
+            self.out += client.pump(self.pair.now)
 
     def _host(self, name: str) -> Host:
         return next(h for h in self.pair.hosts if h.name == name)
 
     def _hosts(self, names: tuple[str, ...]) -> list[Host]:
         return [self._host(n) for n in names] or self.pair.hosts
+
+    def _with(self, queue: str) -> list[Host]:
+        return [h for h in self.pair.hosts if h.node is not None and queue in h.node.vhost.queues]
 
 
 class Told(list[str]):
@@ -183,54 +361,7 @@ class Told(list[str]):
 
     def append(self, sentence: str) -> None:
         super().append(sentence)
-        self._interpreter.out.append(f"{self._name}> {_short(sentence)}")
-
-
-def describe(effect: Effect) -> str | None:
-    """One line, or None for what is said all the time."""
-    match effect:
-        case SendMethod(method=method):
-            return None if method in QUIET else f"send {Method(method).name.lower()}"
-        case SendStream(parts=parts):
-            return f"stream {', '.join(_frames(b''.join(parts)))}"
-        case SaveRecord(record=record, incomplete=incomplete):
-            names = ", ".join(sorted(record.names.get(i.node_id, "?") for i in record.in_sync)) or "nobody"
-            owner = record.names.get(record.owner.node_id, "?")
-            mark = ", copy incomplete" if incomplete else ""
-            return f"save record {_epoch(record.epoch)}.{record.revision} of {owner}, in sync: {names}{mark}"
-        case StartServing(epoch=epoch):
-            return f"serve in epoch {_epoch(epoch)}"
-        case StopServing():
-            return "stop serving"
-        case ClosePeer(text=text):
-            return None if text == "this is myself" else f"close: {_short(text)}"
-        case _:
-            return None
-
-
-def _frames(stream: bytes) -> list[str]:
-    found = []
-    at = 0
-    while at < len(stream):
-        found.append(Frame(stream[at + 4]).name.lower())
-        at += 5 + int.from_bytes(stream[at : at + 4], "big")
-    return found
-
-
-def _epoch(epoch: int) -> str:
-    """Counter and node number."""
-    return f"{epoch >> 16}/{epoch & 0xFFFF}"
-
-
-def _short(text: str) -> str:
-    """Epochs as counter/number, so that a transcript can be read."""
-    words = []
-    for word in text.split(" "):
-        digits = word.strip("(),:;")
-        words.append(
-            word.replace(digits, _epoch(int(digits))) if digits.isdigit() and int(digits) > 0xFFFF else word
-        )
-    return " ".join(words)
+        self._interpreter.out.append(f"{self._name}> {readable(sentence)}")
 
 
 def transcripts() -> list[Path]:

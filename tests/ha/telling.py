@@ -1,0 +1,75 @@
+"""What a node decided, in the words of transcripts. Pure functions."""
+
+from __future__ import annotations
+
+from broker.model.replication_id_set import ReplicationIdSet
+from ha.core.effects import ClosePeer, Effect, SaveRecord, SendMethod, SendStream, StartServing, StopServing
+from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.link import Frame, Method
+
+QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
+
+
+def describe(effect: Effect) -> str | None:
+    """One line, or None for what is said all the time."""
+    match effect:
+        case SendMethod(method=method):
+            return None if method in QUIET else f"send {Method(method).name.lower()}"
+        case SendStream(parts=parts):
+            return f"stream {', '.join(_frames(b''.join(parts)))}"
+        case SaveRecord(record=record, incomplete=incomplete):
+            return f"save {record_line(record)}{', copy incomplete' if incomplete else ''}"
+        case StartServing(epoch=epoch):
+            return f"serve in epoch {epoch_text(epoch)}"
+        case StopServing():
+            return "stop serving"
+        case ClosePeer(text=text):
+            return None if text == "this is myself" else f"close: {readable(text)}"
+        case _:
+            return None
+
+
+def record_line(record: InSyncRecord) -> str:
+    """Version, owner, who is in sync."""
+
+    def name(who: Incarnation) -> str:
+        return record.names.get(who.node_id, "?")
+
+    names = ", ".join(sorted(name(who) for who in record.in_sync)) or "nobody"
+    return f"record {epoch_text(record.epoch)}.{record.revision} of {name(record.owner)}, in sync: {names}"
+
+
+def _frames(stream: bytes) -> list[str]:
+    found = []
+    at = 0
+    while at < len(stream):
+        found.append(Frame(stream[at + 4]).name.lower())
+        at += 5 + int.from_bytes(stream[at : at + 4], "big")
+    return found
+
+
+def epoch_text(epoch: int) -> str:
+    """Counter and node number."""
+    return f"{epoch >> 16}/{epoch & 0xFFFF}"
+
+
+def ids_text(ids: dict[int, ReplicationIdSet]) -> str:
+    """Ranges by epoch: `1/1: 1-3, 5; 2/2: 1`."""
+    spans = {
+        epoch: ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in found.ranges())
+        for epoch, found in sorted(ids.items())
+    }
+    return "; ".join(f"{epoch_text(epoch)}: {text}" for epoch, text in spans.items()) or "nothing"
+
+
+def readable(text: str) -> str:
+    """Epochs as counter/number, so that a transcript can be read."""
+    words = []
+    for word in text.split(" "):
+        digits = word.strip("(),:;")
+        words.append(
+            word.replace(digits, epoch_text(int(digits)))
+            if digits.isdigit() and int(digits) > 0xFFFF
+            else word
+        )
+    return " ".join(words)
