@@ -1,14 +1,17 @@
 """A small AMQP 0-9-1 codec of the simulation's own: clients and checkers share no code with the broker.
 
 Covers what the simulated clients say and hear. A method is its name and a dict of arguments; field tables
-that come in are kept as raw bytes.
+that come in are kept as raw bytes. The same bytes are read by several parties and come again in every run, so
+methods are remembered in both directions: what `feed` gives is shared, and nobody changes it.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import Any, NamedTuple
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 PREAMBLE = b"AMQP\x00\x00\x09\x01"
@@ -75,6 +78,10 @@ class Spec:
     name: str
     fields: tuple[tuple[str, str], ...]
 
+    @property
+    def has_table(self) -> bool:
+        return any(kind == "t" for kind, _ in self.fields)
+
 
 def _read_table() -> dict[str, Spec]:
     specs = {}
@@ -87,7 +94,11 @@ def _read_table() -> dict[str, Spec]:
 
 SPECS = _read_table()
 BY_IDS = {spec.ids: spec for spec in SPECS.values()}
-_NUMBER = {"o": ">B", "h": ">H", "l": ">I", "q": ">Q"}
+_TABLED = frozenset(spec.name for spec in SPECS.values() if spec.has_table)
+_NUMBER = {"o": Struct(">B"), "h": Struct(">H"), "l": Struct(">I"), "q": Struct(">Q")}
+_IDS, _HEAD, _LONG, _LONGLONG, _CONTENT = (Struct(f">{f}") for f in ("HH", "BHI", "I", "Q", "HHQHB"))
+_REMEMBERED = 1 << 14
+"""Methods kept in each direction; a run has about a thousand different ones."""
 
 
 class WireError(Exception):
@@ -106,24 +117,36 @@ def table(values: Mapping[str, object]) -> bytes:
             case bool():
                 out += b"t" + bytes((value,))
             case int():
-                out += b"l" + struct.pack(">q", value)
+                out += b"l" + value.to_bytes(8, "big", signed=True)
             case str():
-                out += b"S" + struct.pack(">I", len(value.encode())) + value.encode()
+                raw = value.encode()
+                out += b"S" + _LONG.pack(len(raw)) + raw
             case Mapping():
                 out += b"F" + table(value)
             case _:
                 raise TypeError(f"no field for {value!r}")
-    return struct.pack(">I", len(out)) + bytes(out)
+    return _LONG.pack(len(out)) + bytes(out)
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+    return b"%b%b\xce" % (_HEAD.pack(kind, channel, len(payload)), payload)
 
 
 def method(channel: int, name: str, **arguments: Value) -> bytes:
     """One method frame. Arguments left out are zero or empty."""
+    if name in _TABLED:
+        return _encode(channel, name, arguments)
+    return _remembered(channel, name, tuple(arguments.items()))
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(channel: int, name: str, arguments: tuple[tuple[str, Value], ...]) -> bytes:
+    return _encode(channel, name, dict(arguments))
+
+
+def _encode(channel: int, name: str, arguments: dict[str, Value]) -> bytes:
     spec = SPECS[name]
-    out = bytearray(struct.pack(">HH", *spec.ids))
+    out = bytearray(_IDS.pack(*spec.ids))
     bits: list[bool] = []
     for kind, field in spec.fields:
         value = arguments.pop(field, None)
@@ -134,12 +157,12 @@ def method(channel: int, name: str, **arguments: Value) -> bytes:
             out.append(sum(1 << i for i, bit in enumerate(bits) if bit))
             bits = []
         if kind in _NUMBER:
-            out += struct.pack(_NUMBER[kind], value or 0)
+            out += _NUMBER[kind].pack(value or 0)
         elif kind == "t":
             out += table(value if isinstance(value, Mapping) else {})
         else:
             raw = value if isinstance(value, bytes) else str(value or "").encode()
-            out += (bytes((len(raw),)) if kind == "s" else struct.pack(">I", len(raw))) + raw
+            out += (bytes((len(raw),)) if kind == "s" else _LONG.pack(len(raw))) + raw
     if bits:
         out.append(sum(1 << i for i, bit in enumerate(bits) if bit))
     if arguments:
@@ -158,7 +181,7 @@ def publish(
     mandatory: bool = False,
 ) -> bytes:
     """Publish method, header with the delivery mode, and body frames of at most `frame_max` bytes."""
-    head = struct.pack(">HHQHB", 60, 0, len(body), 0x1000, 2 if persistent else 1)
+    head = _CONTENT.pack(60, 0, len(body), 0x1000, 2 if persistent else 1)
     out = [
         method(channel, "basic.publish", exchange=exchange, key=key, mandatory=mandatory),
         frame(HEADER, channel, head),
@@ -168,15 +191,17 @@ def publish(
     return b"".join(out)
 
 
-@dataclass(slots=True)
+Arguments = dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
 class Method:
     channel: int
     name: str
-    arguments: dict[str, int | str | bytes | bool]
+    arguments: Arguments
 
 
-@dataclass(slots=True)
-class Content:
+class Content(NamedTuple):
     """A content header (`size` announced) or, when `body` is set, one body frame."""
 
     channel: int
@@ -184,8 +209,12 @@ class Content:
     body: bytes | None
 
 
-def _decode(spec: Spec, payload: bytes) -> dict[str, int | str | bytes | bool]:
-    values: dict[str, int | str | bytes | bool] = {}
+Item = Method | Content | None
+"""What a frame says; None for a heartbeat."""
+
+
+def _decode(spec: Spec, payload: bytes) -> Arguments:
+    values: Arguments = {}
     at, bit = 4, 0
     for kind, field in spec.fields:
         if kind == "b":
@@ -197,13 +226,14 @@ def _decode(spec: Spec, payload: bytes) -> dict[str, int | str | bytes | bool]:
         if bit:
             at, bit = at + 1, 0
         if kind in _NUMBER:
-            values[field] = struct.unpack_from(_NUMBER[kind], payload, at)[0]
-            at += struct.calcsize(_NUMBER[kind])
+            number = _NUMBER[kind]
+            values[field] = number.unpack_from(payload, at)[0]
+            at += number.size
             continue
         if kind == "s":
             size, at = payload[at], at + 1
         else:
-            size, at = struct.unpack_from(">I", payload, at)[0], at + 4
+            size, at = _LONG.unpack_from(payload, at)[0], at + 4
         raw = payload[at : at + size]
         if len(raw) != size:
             raise WireError(f"{spec.name}: {field} runs past the end of its frame")
@@ -215,43 +245,49 @@ def _decode(spec: Spec, payload: bytes) -> dict[str, int | str | bytes | bool]:
 
 
 class Parser:
-    """Cuts a peer's bytes into methods and content. `None` stands for a heartbeat."""
+    """Cuts a peer's bytes into methods, content and heartbeats."""
 
     def __init__(self, *, preamble: bool = False) -> None:
-        self._buffer = bytearray()
+        self._rest = b""
         self._preamble = preamble
 
-    def feed(self, data: bytes) -> Iterator[Method | Content | None]:
-        buffer = self._buffer
-        buffer += data
-        if self._preamble:
-            if len(buffer) < 8:
-                return
-            del buffer[:8]
-            self._preamble = False
-        while len(buffer) >= 7:
-            kind, channel, size = struct.unpack_from(">BHI", buffer)
-            if len(buffer) < size + 8:
-                return
-            if buffer[size + 7] != 0xCE:
+    def feed(self, data: bytes) -> list[Item]:
+        """What is complete with `data`, in order."""
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        if self._preamble and end >= 8:
+            at, self._preamble = 8, False
+        items: list[Item] = []
+        while end - at >= 8 and not self._preamble:
+            kind, channel, size = _HEAD.unpack_from(data, at)
+            stop = at + 7 + size
+            if stop >= end:
+                break
+            if data[stop] != 0xCE:
                 raise WireError(f"frame of type {kind} does not end with 0xCE")
-            payload = bytes(buffer[7 : size + 7])
-            del buffer[: size + 8]
-            yield _frame(kind, channel, payload)
+            items.append(_frame(kind, channel, data[at + 7 : stop]))
+            at = stop + 1
+        self._rest = data[at:] if at else data
+        return items
 
 
-def _frame(kind: int, channel: int, payload: bytes) -> Method | Content | None:
-    match kind:
-        case 1:
-            ids = struct.unpack_from(">HH", payload)
-            spec = BY_IDS.get((ids[0], ids[1]))
-            if spec is None:
-                return Method(channel, f"{ids[0]}.{ids[1]}", {})
-            return Method(channel, spec.name, _decode(spec, payload))
-        case 2:
-            return Content(channel, struct.unpack_from(">Q", payload, 4)[0], None)
-        case 3:
-            return Content(channel, 0, payload)
-        case 8:
-            return None
+def _frame(kind: int, channel: int, payload: bytes) -> Item:
+    if kind == METHOD:
+        return _method(channel, payload)
+    if kind == BODY:
+        return Content(channel, 0, payload)
+    if kind == HEADER:
+        return Content(channel, _LONGLONG.unpack_from(payload, 4)[0], None)
+    if kind == HEARTBEAT:
+        return None
     raise WireError(f"frame of unknown type {kind}")
+
+
+@lru_cache(_REMEMBERED)
+def _method(channel: int, payload: bytes) -> Method:
+    class_id, method_id = _IDS.unpack_from(payload)
+    spec = BY_IDS.get((class_id, method_id))
+    if spec is None:
+        return Method(channel, f"{class_id}.{method_id}", {})
+    return Method(channel, spec.name, _decode(spec, payload))
