@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterable
 from functools import partial
 
-from tests.simulation.runner import Outcome, Tally, report, run_seed, run_seeds
+from tests.simulation import coverage
+from tests.simulation.runner import Outcome, report, run_seed, run_seeds
+from tests.simulation.tally import Tally
 
 SHOWN = 5
 """Failures printed in full; the rest by one line each."""
@@ -44,9 +46,7 @@ def main() -> int:
                 print(f"seed {outcome.seed} failed: {outcome.failure}", flush=True)
         elif options.verbose:
             print(f"seed {outcome.seed}: no failure, {outcome.events} events, trace {outcome.trace_hash}")
-    for name, count in sorted(tally.counts.items()):
-        print(f"  {count:>9,} {name}")
-    print(f"  {tally.events:>9,} events in {tally.virtual_seconds:,.0f} virtual seconds")
+    print("\n".join([*coverage.lines(tally.coverage), *tally.summary()]))
     print(tally.last_line(options.first), flush=True)
     return 1 if tally.failures else 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,8 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from tests.simulation import coverage, watching
 from tests.simulation.journal import Violation
 from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.watching import Ledger
 from tests.simulation.world import World
 
 CHUNK = 20
@@ -31,6 +32,8 @@ class Outcome:
     events: int = 0
     virtual_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
+    coverage: Ledger = field(default_factory=Counter)
+    """Filled inside `watching` only, but for what the run itself knows."""
 
 
 def run_seed(seed: int, echo: Callable[[str], None] | None = None) -> Outcome:
@@ -40,7 +43,7 @@ def run_seed(seed: int, echo: Callable[[str], None] | None = None) -> Outcome:
 
 def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
     """One run. Never raises for what happens inside it."""
-    outcome = Outcome(plan.seed)
+    outcome = Outcome(plan.seed, coverage=watching.begin())
     world = World(plan)
     world.clock.echo = echo
     try:
@@ -59,6 +62,7 @@ def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
     outcome.events = world.clock.events
     outcome.virtual_seconds = world.clock.now
     outcome.counts = _counts(world)
+    coverage.complete(outcome.coverage, world)
     return outcome
 
 
@@ -79,9 +83,10 @@ def run_chunk(seeds: list[int]) -> list[Outcome]:
     gc.freeze()
     gc.disable()
     outcomes = []
-    for seed in seeds:
-        outcomes.append(run_seed(seed))
-        gc.collect()
+    with watching.watching():
+        for seed in seeds:
+            outcomes.append(run_seed(seed))
+            gc.collect()
     return outcomes
 
 
@@ -97,32 +102,6 @@ def run_seeds(first: int, count: int, processes: int | None = None) -> Iterator[
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for outcomes in pool.map(run_chunk, chunks):
             yield from outcomes
-
-
-@dataclass(slots=True)
-class Tally:
-    """Sums over many seeds."""
-
-    started: float = field(default_factory=time.monotonic)
-    runs: int = 0
-    failures: list[Outcome] = field(default_factory=list)
-    events: int = 0
-    virtual_seconds: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def add(self, outcome: Outcome) -> None:
-        self.runs += 1
-        self.events += outcome.events
-        self.virtual_seconds += outcome.virtual_seconds
-        self.counts += outcome.counts
-        if outcome.failure is not None:
-            self.failures.append(outcome)
-
-    def last_line(self, first: int) -> str:
-        rate = self.runs / max(time.monotonic() - self.started, 1e-9)
-        last = first + self.runs - 1
-        failures = f"{len(self.failures)} failures"
-        return f"simulation: {self.runs} seeds run ({first}..{last}), {failures}, {rate:.1f} seeds/s"
 
 
 def report(outcome: Outcome, *, lines: int = 60) -> str:

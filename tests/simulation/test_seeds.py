@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.simulation.runner import Tally, report, run_seed, run_seeds
+from tests.simulation.runner import report, run_seed, run_seeds
+from tests.simulation.tally import Tally
 
 COUNT = 1000
 SAME = range(150, 175)
@@ -25,7 +26,8 @@ def test_a_thousand_seeds() -> None:
     assert tally.counts["promotions"] > 1.8 * COUNT
     assert tally.counts["messages confirmed"] > 100 * COUNT
     assert tally.counts["confirms looked into"] > 100 * COUNT
-    assert tally.counts["operations of clients"] > 200 * COUNT
+    assert tally.median_operations >= 200
+    assert tally.median_failovers >= 1
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:

@@ -1,0 +1,162 @@
+"""The ledger of coverage: what the seeds have reached of what is built, and what is built.
+
+What there is to reach is read from the product's own tables and sentences, not listed here: a status, a
+link method or a refusal that is added to the core must be reached by some seed from then on. `faults_of` is
+the test; `UNREACHABLE` are its only excuses, and an excuse that a seed disproves is a fault as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.amqp091.channel import _HANDLERS
+from broker.amqp091.definitions import DEFINITION_METHODS
+from broker.model.values import Reason
+from ha.core.link import Method
+from ha.core.membership import TRANSITIONS
+from ha.core.remote_backup import Phase
+from tests.simulation import watching
+from tests.simulation.fault_plan import Fault
+from tests.simulation.watching import Entry, Ledger
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FAULT, PAIR = "fault", "faults in turn"
+
+PHASES = {
+    None: (Phase.EXPECTED, Phase.WAITING),
+    Phase.EXPECTED: (Phase.WAITING,),
+    Phase.WAITING: (Phase.CATCHING, Phase.LOST),
+    Phase.CATCHING: (Phase.GUARDED, Phase.LOST),
+    Phase.GUARDED: (Phase.COMMITTED, Phase.CATCHING, Phase.LOST),
+    Phase.COMMITTED: (Phase.IN_SYNC, Phase.LOST),
+    Phase.IN_SYNC: (Phase.LOST,),
+    Phase.LOST: (),
+}
+"""The one table that is kept here: the core has its phases as steps of its code. A step that is not in it
+fails the check too, so that it stays whole. (Lost while waiting, catching or guarded: one still expected.)"""
+
+NO_STRANGERS = "every node of the simulation is of one cluster, of one version and has a number of its own"
+NO_CONSUMER_DOES = "no client of the workload does"
+NOT_BUILT = "not built yet: nothing in the broker brings it about"
+
+UNREACHABLE: Mapping[Entry, str] = {
+    (watching.ENDED, "expired"): NOT_BUILT,
+    (watching.ENDED, "dropped"): NOT_BUILT,
+    (watching.ENDED, "dead-lettered"): NOT_BUILT,
+    watching.SENT[Method.MANAGE]: "operators send it, no node does",
+    watching.HEARD[Method.MANAGE_OK]: "operators hear it, no node does",
+    (watching.RECORD, "Unrouted"): "for ledgers only, and the simulated nodes keep none",
+}
+"""What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""
+
+
+def built() -> set[Entry]:
+    """Everything that there is to reach."""
+    found: set[Entry] = set()
+    for before, targets in TRANSITIONS.items():
+        found |= {(watching.STATUS, f"{before.value} -> {after.value}") for after in targets}
+    found |= _phases()
+    found |= {*watching.EFFECTS.values(), *watching.RECORDS.values()}
+    found |= {*watching.FRAMES_SENT.values(), *watching.FRAMES_HEARD.values()}
+    found |= {*watching.SENT.values(), *watching.HEARD.values()}
+    found |= {(watching.ENDED, reason.ledger_name) for reason in Reason}
+    for theme, sentences in watching.SENTENCES.items():
+        found |= {(theme, text) for text in sentences.texts}
+    operations = ("basic.publish", *_HANDLERS, *DEFINITION_METHODS)
+    found |= {(watching.OPERATION, name) for name in operations}
+    found |= {(watching.LOSS, watching.EXCLUDED), (watching.LOSS, watching.UNCOUNTED)}
+    found |= {(FAULT, fault.value) for fault in Fault}
+    return found
+
+
+def _phases() -> set[Entry]:
+    steps = set()
+    for before, targets in PHASES.items():
+        for after in targets:
+            steps.add(watching.phase_step(before, after))
+    return steps
+
+
+def complete(ledger: Ledger, world: World) -> None:
+    """Add what is known once a run is over: its faults, and what the clients did."""
+    faults = [fault.value for fault in world.faults.injected]
+    for fault in faults:
+        ledger[FAULT, fault] += 1
+    for one, other in pairwise(faults):
+        ledger[PAIR, f"{one}, then {other}"] += 1
+
+
+def pairs() -> set[Entry]:
+    """Every fault followed by every fault: reported, and none of them demanded."""
+    return {(PAIR, f"{one.value}, then {other.value}") for one in Fault for other in Fault}
+
+
+def faults_of(ledger: Ledger) -> list[str]:
+    """What is wrong with the coverage: one sentence each. Empty when every built thing was reached."""
+    there = built()
+    wrong = [
+        f"never reached: {theme}: {what}"
+        for theme, what in sorted(there - UNREACHABLE.keys())
+        if not ledger[theme, what]
+    ]
+    wrong += [
+        f"reached, though listed as out of reach ({reason}): {theme}: {what}"
+        for (theme, what), reason in sorted(UNREACHABLE.items())
+        if ledger[theme, what]
+    ]
+    wrong += [
+        f"listed as out of reach, but there is no such thing: {theme}: {what}"
+        for theme, what in sorted(UNREACHABLE.keys() - there)
+    ]
+    wrong += [
+        f"reached, but no table has it: {theme}: {what}"
+        for theme, what in sorted(ledger.keys() - there - pairs())
+        if ledger[theme, what]
+    ]
+    return wrong
+
+
+# -- for readers
+
+
+def lines(ledger: Ledger) -> list[str]:
+    """A table: each theme with what was reached in it and how often; then what was not."""
+    there = built() | pairs()
+    out: list[str] = []
+    for theme in sorted({theme for theme, _ in there | ledger.keys()}):
+        reached = {what: many for (of, what), many in ledger.items() if of == theme and many}
+        missing = sorted(what for of, what in there if of == theme and what not in reached)
+        of_built = sum(1 for of, what in there if of == theme and what in reached)
+        out.append(f"{theme}: {of_built} of {of_built + len(missing)}")
+        if theme != PAIR:
+            out += [f"  {many:>11,}  {what}" for what, many in sorted(reached.items())]
+        out += [f"            -  {what}{_excuse(theme, what)}" for what in missing]
+    return out
+
+
+def _excuse(theme: str, what: str) -> str:
+    reason = UNREACHABLE.get((theme, what))
+    return f"  (out of reach: {reason})" if reason else ""
+
+
+def save(ledger: Ledger, path: Path, *, first: int, seeds: int) -> None:
+    """As JSON: by theme, what was reached and how often; what is built and was not."""
+    reached: dict[str, dict[str, int]] = {}
+    missing: dict[str, list[str]] = {}
+    for (theme, what), many in sorted(ledger.items()):
+        reached.setdefault(theme, {})[what] = many
+    for theme, what in sorted((built() | pairs()) - {e for e, many in ledger.items() if many}):
+        missing.setdefault(theme, []).append(what)
+    document = {"first": first, "seeds": seeds, "reached": reached, "not reached": missing}
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def empty() -> Ledger:
+    return Counter()

@@ -1,0 +1,131 @@
+"""The sentences that the product can say, read from its source: which kinds there are, and of which one is.
+
+A sentence is a template, `f"{answer.name} is serving in epoch {answer.epoch}"`; its kind is the template with
+dots for each hole. Used by the ledger of coverage: a sentence added to the core is one that a seed must bring
+about.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+HOLE = "…"
+UNKNOWN = "(a sentence that the source does not have)"
+
+
+@dataclass(slots=True, frozen=True)
+class Kind:
+    """`text` for people; `pattern` matches whatever the template can become."""
+
+    text: str
+    pattern: re.Pattern[str]
+
+
+class Sentences:
+    """The kinds that one set of calls can be given."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        unique = {kind.text: kind for kind in kinds}
+        # The longest fixed text first: a template that is all hole would swallow the others.
+        self._kinds = sorted(unique.values(), key=lambda k: (-len(k.text.replace(HOLE, "")), k.text))
+        self._known: dict[str, str] = {}
+
+    def __add__(self, other: Sentences) -> Sentences:
+        return Sentences([*self._kinds, *other._kinds])
+
+    def without(self, text: str) -> Sentences:
+        """All but one."""
+        return Sentences(kind for kind in self._kinds if kind.text != text)
+
+    @property
+    def texts(self) -> list[str]:
+        return sorted(kind.text for kind in self._kinds)
+
+    def kind_of(self, sentence: str) -> str:
+        """The kind of a sentence that was said."""
+        found = self._known.get(sentence)
+        if found is None:
+            found = next((k.text for k in self._kinds if k.pattern.fullmatch(sentence)), UNKNOWN)
+            if len(self._known) < 10_000:
+                self._known[sentence] = found
+        return found
+
+
+def arguments_of(
+    modules: Iterable[ModuleType], calls: frozenset[str], at: int, *, where: tuple[int, object] | None = None
+) -> Sentences:
+    """Every sentence that is argument number `at` of a call to one of `calls`; a method by its last name.
+    `where`: only of calls in which that argument is that constant."""
+    return Sentences(kind for module in modules for kind in _arguments(_parsed(module), calls, at, where))
+
+
+def returns_of(module: ModuleType, function: str) -> Sentences:
+    """Every sentence that a function of that name returns."""
+    kinds: list[Kind] = []
+    for node in ast.walk(_parsed(module)):
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    kinds += _kinds(inner.value, node)
+    return Sentences(kinds)
+
+
+@cache
+def _parsed(module: ModuleType) -> ast.Module:
+    if module.__file__ is None:
+        raise ValueError(f"{module.__name__} has no source")
+    return ast.parse(Path(module.__file__).read_text())
+
+
+def _arguments(
+    tree: ast.Module, calls: frozenset[str], at: int, where: tuple[int, object] | None
+) -> Iterator[Kind]:
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call) or _name(node.func) not in calls or len(node.args) <= at:
+                continue
+            if where is None or _is(node.args[where[0]], where[1]):
+                yield from _kinds(node.args[at], function)
+
+
+def _is(value: ast.expr, wanted: object) -> bool:
+    return isinstance(value, ast.Constant) and value.value is wanted
+
+
+def _name(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _kinds(value: ast.expr, function: ast.FunctionDef) -> Iterator[Kind]:
+    """What an expression can say: a literal, either side of a condition, or what a local name was given."""
+    match value:
+        case ast.Constant(value=str(text)) if text:
+            yield Kind(text, re.compile(re.escape(text)))
+        case ast.JoinedStr(values=parts):
+            texts = [str(p.value) if isinstance(p, ast.Constant) else None for p in parts]
+            shown = "".join(HOLE if text is None else text for text in texts)
+            if shown.strip(HOLE + " "):
+                pattern = "".join(".*" if text is None else re.escape(text) for text in texts)
+                yield Kind(shown, re.compile(pattern, re.DOTALL))
+        case ast.IfExp(body=one, orelse=other):
+            yield from _kinds(one, function)
+            yield from _kinds(other, function)
+        case ast.Name(id=name):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and any(
+                    isinstance(t, ast.Name) and t.id == name for t in node.targets
+                ):
+                    yield from _kinds(node.value, function)

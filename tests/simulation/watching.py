@@ -1,0 +1,272 @@
+"""Counts what happens inside the nodes of a run, from outside: the hand that fills the ledger of coverage.
+
+`watching` wraps a few calls of the product for as long as it lasts. All that is counted happens once a tick,
+a link method or a run of messages, so that a seed costs next to nothing more. Before each run: `begin`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from operator import attrgetter
+from typing import Any, ClassVar, get_args
+from unittest import mock
+
+from broker.amqp091.channel import Channel
+from broker.model.records import Dequeue, Record
+from broker.model.vhost import VirtualHost
+from ha.adapter.effect_runner import EffectRunner
+from ha.adapter.inbox import Arrived, Inbox
+from ha.adapter.sinks import StoreSink
+from ha.core import ha_broker, hello, manual, primary
+from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
+from ha.core.ha_broker import HaBroker
+from ha.core.hello import JoinRequest
+from ha.core.link import Frame, Method, StreamDecoder
+from ha.core.membership import Membership
+from ha.core.primary import Primary
+from ha.core.remote_backup import Phase, RemoteBackup
+from tests.simulation.sentences import HOLE, arguments_of, returns_of
+
+Entry = tuple[str, str]
+"""A theme of the ledger, and what was reached in it."""
+Ledger = Counter[Entry]
+
+STATUS = "status of a node"
+PHASE = "phase of a backup"
+EFFECT = "effect of the core"
+METHOD_SENT, METHOD_HEARD = "link method sent", "link method heard"
+FRAME_SENT, FRAME_HEARD = "stream frame sent", "stream frame heard"
+RECORD = "record of history"
+ENDED = "messages ended"
+GRANTED, REFUSED = "promotion granted", "promotion refused"
+JOIN_REFUSED = "join refused"
+GIVEN_UP = "backup given up"
+STEPPED_DOWN = "stopped serving"
+NOT_PROMOTED = "not promoted: "
+LOSS = "loss of a backup"
+EXCLUDED, UNCOUNTED = "excluded from the record", "gone before it was in sync"
+OPERATION = "operation of a client"
+"""Publishes and acks by runs, as they come in; the rest one by one."""
+
+REFUSALS = arguments_of([manual], frozenset({"_no"}), 0) + arguments_of(
+    [ha_broker], frozenset({"Answer"}), 2, where=(1, False)
+).without(f"{NOT_PROMOTED}{HOLE}")
+GRANTS = arguments_of([manual], frozenset({"Verdict"}), 2)
+JOIN_REFUSALS = returns_of(hello, "refusal")
+LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
+STEPS_DOWN = arguments_of([ha_broker], frozenset({"_step_down"}), 0)
+
+SENTENCES = {
+    GRANTED: GRANTS,
+    REFUSED: REFUSALS,
+    JOIN_REFUSED: JOIN_REFUSALS,
+    GIVEN_UP: LOSSES,
+    STEPPED_DOWN: STEPS_DOWN,
+}
+"""What can be said, by theme."""
+
+EFFECTS = {kind: (EFFECT, kind.__name__) for kind in get_args(Effect)}
+RECORDS = {kind: (RECORD, kind.__name__) for kind in get_args(Record)}
+SENT = {method.value: (METHOD_SENT, method.name) for method in Method}
+HEARD = {method.value: (METHOD_HEARD, method.name) for method in Method}
+FRAMES_SENT = {frame.value: (FRAME_SENT, frame.name) for frame in Frame}
+FRAMES_HEARD = {frame: (FRAME_HEARD, frame.name) for frame in Frame}
+
+
+class _Current:
+    """Where the wrappers count. One run at a time in a process."""
+
+    ledger: ClassVar[Ledger] = Counter()
+
+
+def begin() -> Ledger:
+    """A fresh ledger, for the run that begins now."""
+    _Current.ledger = Counter()
+    return _Current.ledger
+
+
+@contextmanager
+def watching() -> Iterator[None]:
+    """Count, until the end of the `with`."""
+    with ExitStack() as stack:
+        for owner, attribute, wrap in _WRAPPERS:
+            original = getattr(owner, attribute, None)
+            stack.enter_context(mock.patch.object(owner, attribute, wrap(original), create=original is None))
+        yield
+
+
+def phase_step(before: Phase | None, after: Phase) -> Entry:
+    """How the ledger names a step from one phase to another; from none: the phase that it begins in."""
+    return PHASE, f"{before.value} -> {after.value}" if before else f"begins as {after.value}"
+
+
+def _count(theme: str, what: str, many: int = 1) -> None:
+    _Current.ledger[theme, what] += many
+
+
+# -- the wrappers: each takes the original and gives what stands in its place
+
+
+def _become(original: Callable[..., None]) -> Callable[..., None]:
+    def become(self: Membership, status: Any) -> None:
+        before = self.status
+        original(self, status)
+        if status is not before:
+            _count(STATUS, f"{before.value} -> {status.value}")
+
+    return become
+
+
+def _phase(_: None) -> property:
+    """Stands where instances had a plain attribute. Reading it stays as quick as C can make it."""
+
+    def change(self: RemoteBackup, phase: Phase) -> None:
+        before: Phase | None = self.__dict__.get("_phase")
+        self.__dict__["_phase"] = phase
+        if before is not phase:
+            _Current.ledger[phase_step(before, phase)] += 1
+
+    return property(attrgetter("_phase"), change)
+
+
+def _take_effects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def take_effects(self: HaBroker) -> list[Any]:
+        effects = original(self)
+        ledger = _Current.ledger
+        for effect in effects:
+            kind = type(effect)
+            ledger[EFFECTS[kind]] += 1
+            if kind is SendMethod:
+                ledger[SENT[effect.method]] += 1
+            elif kind is Answer and not effect.ok:
+                ledger[REFUSED, REFUSALS.kind_of(effect.reason.removeprefix(NOT_PROMOTED))] += 1
+            elif kind is Note and effect.kind == "promote":
+                ledger[GRANTED, effect.fields["reason"]] += 1
+            elif kind is SendStream:
+                ledger[SENT[Method.DATA]] += 1
+                for number in _frames(effect.parts):
+                    ledger[FRAMES_SENT[number]] += 1
+        return effects
+
+    return take_effects
+
+
+def _frames(parts: list[bytes]) -> Iterator[int]:
+    """Types of the frames in `parts`; each frame begins with a part."""
+    left = 0
+    for part in parts:
+        if not left:
+            left = 5 + int.from_bytes(part[:4], "big")
+            yield part[4]
+        left -= len(part)
+
+
+def _take_inbox(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def take(self: Inbox) -> list[Any]:
+        items = original(self)
+        for item in items:
+            if type(item) is Arrived:
+                _Current.ledger[HEARD[item.method]] += 1
+        return items
+
+    return take
+
+
+def _feed(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def feed(self: StreamDecoder, data: bytes) -> list[Any]:
+        frames = original(self, data)
+        for kind, _ in frames:
+            _Current.ledger[FRAMES_HEARD[kind]] += 1
+        return frames
+
+    return feed
+
+
+def _manage_ok(original: Callable[..., None]) -> Callable[..., None]:
+    def manage_ok(self: EffectRunner, peer: int, answer: dict[str, Any]) -> None:
+        _count(METHOD_SENT, Method.MANAGE_OK.name)
+        original(self, peer, answer)
+
+    return manage_ok
+
+
+def _batch(original: Callable[..., None]) -> Callable[..., None]:
+    def batch(self: StoreSink, batch: Any) -> None:
+        for record in batch.records:
+            _Current.ledger[RECORDS[type(record)]] += 1
+            if type(record) is Dequeue:
+                many = sum(last - first + 1 for first, last in record.ranges)
+                _count(ENDED, record.reason.ledger_name, many)
+        original(self, batch)
+
+    return batch
+
+
+def _refusal(original: Callable[..., str | None]) -> Callable[..., str | None]:
+    def refusal(self: JoinRequest, *arguments: Any, **named: Any) -> str | None:
+        reason = original(self, *arguments, **named)
+        if reason is not None:
+            _count(JOIN_REFUSED, JOIN_REFUSALS.kind_of(reason))
+        return reason
+
+    return refusal
+
+
+def _lose(original: Callable[..., None]) -> Callable[..., None]:
+    def lose(self: Primary, backup: RemoteBackup, why: str, now: float) -> None:
+        _count(GIVEN_UP, LOSSES.kind_of(why))
+        _count(LOSS, EXCLUDED if backup.counted else UNCOUNTED)
+        original(self, backup, why, now)
+
+    return lose
+
+
+def _step_down(original: Callable[..., None]) -> Callable[..., None]:
+    def step_down(self: HaBroker, reason: str, now: float) -> None:
+        _count(STEPPED_DOWN, STEPS_DOWN.kind_of(reason))
+        original(self, reason, now)
+
+    return step_down
+
+
+def _method(original: Callable[..., None]) -> Callable[..., None]:
+    def method(self: Channel, method: Any, arguments: dict[str, Any]) -> None:
+        _count(OPERATION, method.name)
+        original(self, method, arguments)
+
+    return method
+
+
+def _acks(original: Callable[..., int]) -> Callable[..., int]:
+    def acks(self: Channel, buf: bytes, pos: int, end: int) -> int:
+        _Current.ledger[OPERATION, "basic.ack"] += 1
+        return original(self, buf, pos, end)
+
+    return acks
+
+
+def _publish(original: Callable[..., Any]) -> Callable[..., Any]:
+    def publish(*arguments: Any, **named: Any) -> Any:
+        _Current.ledger[OPERATION, "basic.publish"] += 1
+        return original(*arguments, **named)
+
+    return publish
+
+
+_WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
+    (Membership, "become", _become),
+    (RemoteBackup, "phase", _phase),
+    (HaBroker, "take_effects", _take_effects),
+    (HaBroker, "_step_down", _step_down),
+    (Inbox, "take", _take_inbox),
+    (StreamDecoder, "feed", _feed),
+    (EffectRunner, "manage_ok", _manage_ok),
+    (StoreSink, "batch", _batch),
+    (JoinRequest, "refusal", _refusal),
+    (Primary, "_lose", _lose),
+    (Channel, "method", _method),
+    (Channel, "acks", _acks),
+    (VirtualHost, "publish", _publish),
+)
