@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.clock import Clock
-from tests.simulation.journal import Journal
+from tests.simulation.journal import Journal, Line
 from tests.simulation.network import Address, Network, break_stream
 from tests.simulation.session import Session, SessionOwner
 
@@ -54,6 +54,8 @@ class Actor(SessionOwner):
         self.journal = around.journal
         self.name = name
         self.session: Session | None = None
+        self.line = Line(0)
+        """The connection that it has, or had last."""
         self.running = False
         self.finishing = False
         """Set by the run: begin nothing new."""
@@ -77,6 +79,7 @@ class Actor(SessionOwner):
             self.gives_back(session.address[1])
             was_ready = session.is_ready
             session.close(clean=clean)
+            self._lost_line()
             self.clock.note(f"{self.name} leaves {'cleanly' if clean else 'by kill'}")
             if was_ready:
                 self.disconnected()
@@ -86,6 +89,7 @@ class Actor(SessionOwner):
         if self.session is None or self.session.end is None or not self.session.alive:
             return False
         self.gives_back(self.session.address[1])
+        self._lost_line()
         break_stream(self.session.end, clean)
         return True
 
@@ -102,6 +106,7 @@ class Actor(SessionOwner):
 
     def ready(self, session: Session) -> None:
         self.connections += 1
+        self.line = Line(session.address[1])
         self.clock.note(f"{self.name} connected to port {session.address[1]}")
         self.begin(session)
 
@@ -111,6 +116,7 @@ class Actor(SessionOwner):
         if code not in EXPECTED_CODES:
             raise ClientFault(f"{self.name}: {why}")
         pause = RETRY
+        self._lost_line()
         if session.is_ready:
             self.clock.note(f"{self.name} lost its connection: {why}")
             self.gives_back(session.address[1])
@@ -120,6 +126,10 @@ class Actor(SessionOwner):
         if self.running:
             self._next_address += 1
             self.clock.after(pause, self._connect)
+
+    def _lost_line(self) -> None:
+        if self.line.lost_at is None:
+            self.line.lost_at = self.clock.now
 
     def _connect(self) -> None:
         if self.running and self.session is None:

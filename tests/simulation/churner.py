@@ -39,7 +39,7 @@ class Churner(Actor):
 
     def begin(self, session: Session) -> None:
         self._held = []
-        self._subscription = Subscription(self.name, self.queue, self.clock.now, port=session.address[1])
+        self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
         self._declare(session)
 
     def disconnected(self) -> None:
@@ -98,13 +98,11 @@ class Churner(Actor):
             tag, message = self._held.pop(0)
             if self.rng.random() < 0.8:
                 session.send(wire.method(1, "basic.ack", tag=tag))
-                self.journal.settle(self.queue, message, Settled.ACKED)
+                self.journal.settle(self.queue, message, Settled.ACKED, self.line)
             else:
                 session.send(wire.method(1, "basic.reject", tag=tag, requeue=True))
                 self.gives_back(session.address[1])
-                self._subscription = Subscription(
-                    self.name, self.queue, self.clock.now, port=session.address[1]
-                )
+                self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
         self._later(session)
 
     def _unbind(self, session: Session) -> None:
@@ -128,14 +126,10 @@ class Churner(Actor):
             self.clock.note(f"{self.queue}: {kind} of {answer['messages']} is confirmed")
             if kind == "delete":
                 self._held = []
-                self._subscription = Subscription(
-                    self.name, self.queue, self.clock.now, port=session.address[1]
-                )
+                self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
                 self.clock.after(self.interval, partial(self._again, session))
             else:
-                self._subscription = Subscription(
-                    self.name, self.queue, self.clock.now, port=session.address[1]
-                )
+                self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
                 self._later(session)
 
         self._ask(session, done, f"queue.{kind}")

@@ -178,7 +178,7 @@ class Consumer(Actor):
 
     def begin(self, session: Session) -> None:
         self.unacked = {}
-        self.subscription = Subscription(self.name, self.queue, self.clock.now, port=session.address[1])
+        self.subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
         if self.prefetch:
             session.call("basic.qos", lambda *_: None, count=self.prefetch)
         session.call("basic.consume", lambda *_: None, queue=self.queue, tag=self.name)
@@ -213,10 +213,10 @@ class Consumer(Actor):
                 del self.unacked[tag]
             elif draw < self.requeues + self.rejects:
                 out.append(wire.method(1, "basic.nack", tag=tag))
-                self.journal.settle(self.queue, self.unacked.pop(tag), Settled.REJECTED)
+                self.journal.settle(self.queue, self.unacked.pop(tag), Settled.REJECTED, self.line)
             else:
                 good.append(tag)
-                self.journal.settle(self.queue, message, Settled.ACKED)
+                self.journal.settle(self.queue, message, Settled.ACKED, self.line)
         if good and self.multiple:
             out.append(wire.method(1, "basic.ack", tag=good[-1], multiple=True))
         else:

@@ -6,23 +6,43 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from broker.model.queue import Queue
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
 from tests.simulation.machine import Machine
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.virtual_disk import Inode, VirtualDisk
 
 HELD = tuple[int, int, bytes]
 """Epoch, sequence, raw frames of one message."""
+Who = tuple[str, int]
+"""Node id and incarnation: one life of one node."""
+Ids = dict[int, list[tuple[int, int]]]
+"""By epoch: ranges of sequences, first and last."""
 
 
 def vhost_of(machine: Machine) -> VirtualHost:
     return machine.running.broker.vhosts["/"]
 
 
+def identity(machine: Machine) -> Who:
+    """Of the process that runs there."""
+    me = machine.running.me
+    return me.node_id, me.incarnation
+
+
 def held(machine: Machine, queue: str) -> list[HELD]:
     """All messages of a queue, unacknowledged ones too, in the order of their ids."""
     found = vhost_of(machine).queues.get(queue)
-    return [] if found is None else [(env.epoch, seq, raw) for seq, env, raw in found.held_entries()]
+    return [] if found is None else entries(found)
+
+
+def entries(queue: Queue) -> list[HELD]:
+    return [(env.epoch, seq, bytes(raw)) for seq, env, raw in queue.held_entries()]
+
+
+def ids(queue: Queue) -> Ids:
+    """The ids of all that a queue holds."""
+    return {epoch: list(found.ranges()) for epoch, found in queue.snapshot().items()}
 
 
 def key_of(raw: bytes) -> str:
@@ -31,16 +51,25 @@ def key_of(raw: bytes) -> str:
     return bytes(raw[start : raw.index(b">", start)]).decode()
 
 
-def state(machine: Machine) -> dict[str, list[str]]:
-    """Every replicated object and message, as text, for comparison with another copy."""
-    vhost = vhost_of(machine)
-    found = {"definitions": sorted(repr(record) for record in vhost.definitions(Scope.LINK))}
-    for name, queue in sorted(vhost.queues.items()):
-        if queue.scope & Scope.LINK:
-            found[f"queue {name} {queue.uuid.hex()}"] = [
-                f"{epoch}-{sequence} {key_of(raw)} {len(raw)}" for epoch, sequence, raw in held(machine, name)
-            ]
-    return found
+def definitions(machine: Machine) -> list[str]:
+    """Every replicated object, as text."""
+    return sorted(repr(record) for record in vhost_of(machine).definitions(Scope.LINK))
+
+
+Message = tuple[int, int, bytes, str, str, bool]
+"""Epoch, sequence, raw frames, exchange, routing key, persistent."""
+
+
+def replicated(machine: Machine) -> dict[tuple[str, str], list[Message]]:
+    """What each replicated queue holds, by name and UUID."""
+    return {
+        (name, queue.uuid.hex()): [
+            (env.epoch, seq, bytes(raw), env.exchange, env.routing_key, env.persistent)
+            for seq, env, raw in queue.held_entries()
+        ]
+        for name, queue in sorted(vhost_of(machine).queues.items())
+        if queue.scope & Scope.LINK
+    }
 
 
 def medium(disk: VirtualDisk) -> dict[str, bytes]:
@@ -50,21 +79,53 @@ def medium(disk: VirtualDisk) -> dict[str, bytes]:
 
 @dataclass(slots=True, frozen=True)
 class RecordOnDisk:
-    """The in-sync record as the primary's disk has it: (node id, incarnation) pairs."""
+    """An in-sync record as a disk, or the register, has it."""
 
     epoch: int
-    owner: tuple[str, int]
-    in_sync: frozenset[tuple[str, int]]
+    revision: int
+    owner: Who
+    in_sync: frozenset[Who]
+    incomplete: bool = False
+    """The node that keeps it was changing its copy."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return self.epoch, self.revision
+
+    @property
+    def everybody(self) -> frozenset[Who]:
+        return self.in_sync | {self.owner}
+
+
+def record_of(body: dict[str, Any]) -> RecordOnDisk:
+    owner = body["owner"]
+    return RecordOnDisk(
+        int(body["epoch"]), int(body["revision"]), (str(owner[0]), int(owner[1])),
+        frozenset((str(n), int(i)) for n, i in body["in_sync"]), bool(body.get("incomplete", False)),
+    )  # fmt: skip
+
+
+class RecordFile:
+    """The in-sync record that a machine's disk has for good. Parsed again only when another file is there."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._disk = machine.disk
+        self._path = f"/{machine.name}/insync.json"
+        self._inode: Inode | None = None
+        self.record: RecordOnDisk | None = None
+
+    def changed(self) -> bool:
+        """Read it; is another one there than at the last call?"""
+        inode = self._disk._kept.get(self._path)
+        if inode is self._inode:
+            return False
+        self._inode = inode
+        raw = bytes(inode.synced) if inode is not None else b""
+        self.record = record_of(json.loads(raw)["body"]) if raw else None
+        return True
 
 
 def record_on_disk(machine: Machine) -> RecordOnDisk | None:
-    raw = medium(machine.disk).get(f"/{machine.name}/insync.json")
-    if not raw:
-        return None
-    body: dict[str, Any] = json.loads(raw)["body"]
-    owner = body["owner"]
-    return RecordOnDisk(
-        int(body["epoch"]),
-        (str(owner[0]), int(owner[1])),
-        frozenset((str(n), int(i)) for n, i in body["in_sync"]),
-    )
+    file = RecordFile(machine)
+    file.changed()
+    return file.record

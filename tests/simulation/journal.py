@@ -65,6 +65,14 @@ class Voiding:
 
 
 @dataclass(slots=True)
+class Line:
+    """One connection of a client: with which node, and when the client lost it."""
+
+    port: int
+    lost_at: float | None = None
+
+
+@dataclass(slots=True)
 class Subscription:
     """One consumer's one life, or one channel that gets."""
 
@@ -72,8 +80,21 @@ class Subscription:
     queue: str
     started: float
     last_send: dict[str, int] = field(default_factory=dict)
-    port: int = 0
-    """Which node it is with."""
+    line: Line = field(default_factory=lambda: Line(0))
+
+    @property
+    def port(self) -> int:
+        """Which node it is with."""
+        return self.line.port
+
+
+@dataclass(slots=True, frozen=True)
+class Ending:
+    """A consumer has handed the ack or reject of a message to its kernel."""
+
+    how: Settled
+    at: float
+    line: Line | None
 
 
 @dataclass(slots=True)
@@ -92,14 +113,18 @@ class Journal:
         self.topology = topology
         self.messages: dict[str, Message] = {}
         self.confirmed: list[Message] = []
-        self.settled: dict[tuple[str, str], Settled] = {}
-        self.voidings: list[Voiding] = []
+        self.settled: dict[tuple[str, str], Ending] = {}
+        self.voidings: dict[str, list[Voiding]] = {}
+        """By queue."""
+        self.memory_lost = -1.0
+        """When a cold start last served what disks had: all that was in memory only may be gone."""
         self.short_lived: dict[str, float | None] = {}
         """Short-lived queues: since when one is certainly declared and bound, None while it may not be."""
         self.on_delivery: list[Callable[[Delivery], None]] = []
         self.on_unknown: Callable[[str, bytes], None] = lambda queue, body: None
         self.delivered = 0
         self._disturbed: dict[tuple[str, int], float] = {}
+        self._unsettled: list[Message] = []
         self.operations = 0
 
     # -- publishers
@@ -123,16 +148,37 @@ class Journal:
         message.confirmed_at = self.clock.now
         message.expected = frozenset(q for q in message.certain if self.must_hold(q, message))
         self.confirmed.append(message)
+        if message.expected:
+            self._unsettled.append(message)
 
     def must_hold(self, queue: str, message: Message) -> bool:
         """Was `queue` bound ever since `message` was last sent, and is nothing known to have taken it out?"""
-        since = self.short_lived.get(queue, 0.0)
-        bound = since is not None and since <= message.last_sent
-        return bound and (queue, message.key) not in self.settled and not self.voided(message, queue)
+        if (queue, message.key) in self.settled:
+            return False
+        if queue in self.short_lived:
+            since = self.short_lived[queue]
+            if since is None or since > message.last_sent:
+                return False
+        if message.last_sent <= self.memory_lost and not self.lasting(message, queue):
+            return False
+        return queue not in self.voidings or not self.voided(message, queue)
+
+    def must_hold_in(self, message: Message) -> list[str]:
+        """Where the message must be: where no consumer, purge or delete may have ended it."""
+        return [queue for queue in sorted(message.certain) if self.must_hold(queue, message)]
+
+    def unsettled(self) -> list[Message]:
+        """The confirmed messages that some queue must hold."""
+        self._unsettled = [m for m in self._unsettled if any(self.must_hold(q, m) for q in m.certain)]
+        return self._unsettled
+
+    def lasting(self, message: Message, queue: str) -> bool:
+        """Does it survive on a disk alone?"""
+        return message.persistent and self.topology.durable(queue)
 
     def voided(self, message: Message, queue: str) -> bool:
         """May a purge or a delete have taken `message` from `queue`?"""
-        return any(v.queue == queue and (v.end is None or message.last_sent <= v.end) for v in self.voidings)
+        return any(v.end is None or message.last_sent <= v.end for v in self.voidings.get(queue, ()))
 
     # -- consumers
 
@@ -152,11 +198,11 @@ class Journal:
             observer(delivery)
         return message
 
-    def settle(self, queue: str, message: Message, how: Settled) -> None:
+    def settle(self, queue: str, message: Message, how: Settled, line: Line | None = None) -> None:
         """The ack or reject is handed to the kernel."""
         self.operations += 1
         self.clock.detail(f"{message.key} of {queue} is {how.value}")
-        self.settled.setdefault((queue, message.key), how)
+        self.settled.setdefault((queue, message.key), Ending(how, self.clock.now, line))
 
     def disturb(self, queue: str, port: int) -> None:
         """Somebody at that node gives messages back, or is about to, by reject or by going."""
@@ -173,7 +219,7 @@ class Journal:
         """A purge or delete is handed to the kernel."""
         self.operations += 1
         voiding = Voiding(kind, queue, self.clock.now)
-        self.voidings.append(voiding)
+        self.voidings.setdefault(queue, []).append(voiding)
         return voiding
 
     def voided_surely(self, voiding: Voiding) -> None:

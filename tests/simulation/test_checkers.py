@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.simulation.checkers import Deliveries17and20and21and23, check_no_loss_1
+from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.clock import Clock
 from tests.simulation.journal import Journal, Message, Settled, Subscription, Violation
 from tests.simulation.topology import BindingPlan, ExchangePlan, QueuePlan, Topology

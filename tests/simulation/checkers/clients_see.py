@@ -65,8 +65,8 @@ class Deliveries17and20and21and23:
 
     def _check_past(self, delivery: Delivery, past: _History) -> None:
         message, subscription = delivery.message, delivery.subscription
-        for voiding in self.journal.voidings:
-            if not voiding.done or voiding.queue != subscription.queue or voiding.end is None:
+        for voiding in self.journal.voidings.get(subscription.queue, ()):
+            if not voiding.done or voiding.end is None:
                 continue
             if message.confirmed_at is None or message.confirmed_at >= voiding.sent_at:
                 continue

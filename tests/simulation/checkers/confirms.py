@@ -1,104 +1,137 @@
-"""A confirm waits for the copies and for the record (2, 3, 5)."""
+"""A confirm waits for the copies and for the record (2, 3, 5), and the record means that all is there (4)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from tests.simulation import wire
+from tests.simulation.checkers.holdings import Holdings
+from tests.simulation.checkers.outputs import Confirm
+from tests.simulation.checkers.records import Records
 from tests.simulation.clients import Publisher
-from tests.simulation.inspection import held, key_of, medium, record_on_disk
+from tests.simulation.inspection import RecordOnDisk
 from tests.simulation.journal import Journal, Message, Violation
 from tests.simulation.machine import Machine
 
 
-class Confirms2and3:
-    """2, 5: when a confirm leaves the primary, every in-sync backup has the message, on disk if it must be.
-    3: no confirm of anything published after an in-sync backup died, until its exclusion is on disk."""
+class Confirmed:
+    """Which messages a confirm is for, at the instant at which it leaves the broker."""
 
-    def __init__(
-        self, machines: list[Machine], journal: Journal, publishers: Mapping[str, Publisher]
-    ) -> None:
-        self.machines = machines
-        self.journal = journal
+    def __init__(self, publishers: Mapping[str, Publisher]) -> None:
         self.publishers = publishers
-        self.checked = 0
         self._done: dict[str, int] = {}
-        self._died: dict[tuple[str, int], float] = {}
-        self._identities: dict[tuple[str, int], Machine] = {}
 
-    def output(self, machine: Machine, connection: str, methods: list[wire.Method]) -> None:
-        messages: list[Message] = []
-        for item in methods:
-            if item.name == "basic.ack":
-                messages += self._confirmed(
-                    connection, int(item.arguments["tag"]), bool(item.arguments["multiple"])
-                )
-        if messages:
-            self._check(machine, messages)
-
-    def started(self, machine: Machine) -> None:
-        status = machine.status()
-        self._identities[str(status["node_id"]), int(str(status["incarnation"]))] = machine
-
-    def died(self, machine: Machine) -> None:
-        now = self.journal.clock.now
-        for identity, owner in self._identities.items():
-            if owner is machine:
-                self._died.setdefault(identity, now)
-
-    def _confirmed(self, connection: str, tag: int, multiple: bool) -> list[Message]:
+    def messages(self, connection: str, confirm: Confirm) -> list[Message]:
+        """In the order of their tags; the confirm's own is the last."""
         publisher = self.publishers.get(connection.split("#")[0])
         if publisher is None or publisher.session is None or publisher.session.end is None:
             return []
         if publisher.session.end.name != connection:
             return []
-        if not multiple:
-            return [m for t, m in publisher.outstanding.items() if t == tag]
+        outstanding, tag = publisher.outstanding, confirm.tag
+        if not confirm.multiple:
+            return [outstanding[tag]] if tag in outstanding else []
         since = self._done.get(connection, 0)
         self._done[connection] = max(since, tag)
-        return [m for t, m in publisher.outstanding.items() if since < t <= tag]
+        return [outstanding[t] for t in range(since + 1, tag + 1) if t in outstanding]
+
+
+class Confirms2and3and5:
+    """2: when a confirm leaves the primary, every in-sync backup has the message, on disk if it must be.
+    3: no confirm of anything published after an in-sync backup died, until its exclusion is recorded.
+    5: nor does a `multiple` confirm cover an older message of which that is not so."""
+
+    def __init__(
+        self, machines: Sequence[Machine], journal: Journal, records: Records, confirmed: Confirmed
+    ) -> None:
+        self.journal = journal
+        self.records = records
+        self.confirmed = confirmed
+        self.holdings = {machine.name: Holdings(machine) for machine in machines}
+        self.checked = 0
+        self.on_confirm: list[Callable[[Machine, Message], None]] = []
+
+    def served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
+        for confirm in confirms:
+            messages = self.confirmed.messages(connection, confirm)
+            if messages:
+                self._check(machine, messages)
+                for observer in self.on_confirm:
+                    for message in messages:
+                        observer(machine, message)
 
     def _check(self, primary: Machine, messages: list[Message]) -> None:
-        record = record_on_disk(primary)
-        copies = [primary]
-        for identity in sorted(record.in_sync) if record is not None else []:
-            died = self._died.get(identity)
-            if died is None:
-                copies.append(self._identities[identity])
-                continue
-            late = next((m for m in messages if m.last_sent > died and self._queues(m)), None)
-            if late is not None:
-                raise Violation(3, f"{late.key} is confirmed, and a dead backup is not excluded yet")
-        for copy in copies:
-            _check_copy(copy, primary, messages, self._queues, self.journal)
+        copies, died = self.copies(primary)
+        last = messages[-1]
+        for message in (last, *messages[:-1]):
+            queues = self.journal.must_hold_in(message)
+            for queue in queues:
+                number = 2 if message is last else 5
+                if died is not None and message.last_sent > died:
+                    raise Violation(3, f"{message.key} is confirmed, and a dead backup is not excluded yet")
+                for copy in copies:
+                    why = self.lacks(copy, queue, message)
+                    if why:
+                        raise Violation(
+                            number, f"{primary.name} confirms {message.key} (tag of {last.key}), and "
+                            f"{copy.name} {why} {queue}",
+                        )  # fmt: skip
         self.checked += len(messages)
 
-    def _queues(self, message: Message) -> list[str]:
-        """Where the message must still be: where no consumer, purge or delete may have ended it."""
-        return [q for q in sorted(message.certain) if self.journal.must_hold(q, message)]
+    def copies(self, primary: Machine) -> tuple[list[Machine], float | None]:
+        """Who must hold what the primary confirms, and when the first of the recorded ones died."""
+        record = self._record(primary)
+        copies, died = [primary], None
+        for who in sorted(record.everybody) if record is not None else ():
+            life = self.records.lives[who]
+            if life.died is not None:
+                died = life.died if died is None else min(died, life.died)
+            elif life.machine is not primary:
+                copies.append(life.machine)
+        return copies, died
+
+    def _record(self, primary: Machine) -> RecordOnDisk | None:
+        if self.records.register is not None:
+            return self.records.truth()
+        return self.records.of(primary)
+
+    def lacks(self, copy: Machine, queue: str, message: Message) -> str:
+        """What is missing there, or nothing."""
+        holdings = self.holdings[copy.name]
+        if not holdings.in_memory(queue, message.key):
+            return "lacks it in"
+        if message.persistent and self.journal.topology.durable(queue) and not holdings.disk.has(message.key):
+            return "has it not yet on disk, of"
+        return ""
 
 
-def _check_copy(
-    copy: Machine,
-    primary: Machine,
-    messages: list[Message],
-    queues: Callable[[Message], list[str]],
-    journal: Journal,
-) -> None:
-    disk: list[bytes] | None = None
-    memory: dict[str, set[str]] = {}
-    for message in messages:
-        for queue in queues(message):
-            if queue not in memory:
-                memory[queue] = {key_of(raw) for _, _, raw in held(copy, queue)}
-            if message.key not in memory[queue]:
-                raise Violation(
-                    2, f"{primary.name} confirms {message.key}, and {copy.name} lacks it in {queue}"
-                )
-            if message.persistent and journal.topology.durable(queue):
-                if disk is None:
-                    disk = [data for path, data in medium(copy.disk).items() if "/store/" in path]
-                if not any(b"<%b>" % message.key.encode() in data for data in disk):
-                    raise Violation(
-                        2, f"{primary.name} confirms {message.key}, not yet on the disk of {copy.name}"
-                    )
+class Record4:
+    """4: who the record names holds every confirmed message, on disk where 2 says so. Looked into whenever
+    a record changes."""
+
+    def __init__(self, journal: Journal, records: Records, confirms: Confirms2and3and5) -> None:
+        self.journal = journal
+        self.records = records
+        self.confirms = confirms
+        self.checked = 0
+        records.on_change.append(self.changed)
+
+    def changed(self, machine: Machine) -> None:
+        record = self.records.truth()
+        if record is None or record != self.records.of(machine):
+            return
+        copies = [
+            life.machine for life in (self.records.lives[who] for who in sorted(record.in_sync))
+            if life.died is None and life.machine.node is not None
+        ]  # fmt: skip
+        if not copies:
+            return
+        for message in self.journal.unsettled():
+            for queue in self.journal.must_hold_in(message):
+                for copy in copies:
+                    why = self.confirms.lacks(copy, queue, message)
+                    if why:
+                        raise Violation(
+                            4, f"{copy.name} is in the record of epoch {record.epoch}, and {why} {queue} the "
+                            f"confirmed {message.key}",
+                        )  # fmt: skip
+        self.checked += len(copies)

@@ -1,22 +1,65 @@
-"""The copy is a copy (13)."""
+"""The copy is a copy (13), that of an old primary too (14), and its dequeues may come as they like (16)."""
 
 from __future__ import annotations
 
-from tests.simulation.inspection import state
+from random import Random
+
+from broker.model.queue_replica import ReplicaContents
+from broker.model.records import Envelope
+from tests.simulation.inspection import HELD, Message, definitions, replicated
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 
 
-def check_copies_13(primary: Machine, backup: Machine) -> None:
-    """At a quiet point the backup's objects and messages are the primary's (13; 14 for one that rejoined)."""
-    ours, theirs = state(primary), state(backup)
+def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool = False) -> None:
+    """At a quiet point the backup's objects and messages are the primary's. 14: of one that was primary."""
+    number = 14 if was_primary else 13
+    ours, theirs = replicated(primary), replicated(backup)
+    one, other = definitions(primary), definitions(backup)
+    if one != other:
+        _differ(number, "definitions", primary, backup, one, other)
     if ours == theirs:
         return
     for part in sorted(ours.keys() | theirs.keys()):
-        one, other = ours.get(part, []), theirs.get(part, [])
-        if one != other:
-            only, extra = [x for x in one if x not in other], [x for x in other if x not in one]
-            raise Violation(
-                13, f"{part}: {len(only)} only on primary {primary.name} {only[:3]}, "
-                f"{len(extra)} only on backup {backup.name} {extra[:3]}",
-            )  # fmt: skip
+        mine, its = ours.get(part, []), theirs.get(part, [])
+        if mine != its:
+            _differ(number, f"queue {part[0]} {part[1]}", primary, backup, _text(mine), _text(its))
+
+
+def _text(held: list[Message]) -> list[str]:
+    return [f"{epoch}-{sequence} {raw[:60]!r} {len(raw)} {rest}" for epoch, sequence, raw, *rest in held]
+
+
+def _differ(
+    number: int, part: str, primary: Machine, backup: Machine, one: list[str], other: list[str]
+) -> None:
+    only, extra = [x for x in one if x not in other], [x for x in other if x not in one]
+    raise Violation(
+        number, f"{part}: {len(only)} only on primary {primary.name} {only[:3]}, "
+        f"{len(extra)} only on backup {backup.name} {extra[:3]}",
+    )  # fmt: skip
+
+
+def check_dequeues_16(held: list[HELD], rng: Random) -> None:
+    """16: an incomplete copy that gets the messages `held` and dequeues of some of them, some twice, in any
+    order, ends up with the others."""
+    gone = {(epoch, sequence) for epoch, sequence, _ in held if rng.random() < 0.5}
+    steps: list[tuple[int, int, bytes | None]] = [*held]
+    steps += [(epoch, sequence, None) for epoch, sequence in sorted(gone) for _ in range(rng.choice((1, 2)))]
+    rng.shuffle(steps)
+    copy = ReplicaContents()
+    copy.begin_incomplete()
+    for epoch, sequence, raw in steps:
+        if raw is None:
+            copy.dequeue(epoch, [(sequence, sequence)])
+        else:
+            envelope = Envelope(epoch, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=len(raw))
+            copy.add_run(sequence, envelope, [raw])
+    copy.complete()
+    left = [(envelope.epoch, sequence) for sequence, envelope, _ in copy.entries()]
+    wanted = sorted((epoch, sequence) for epoch, sequence, _ in held if (epoch, sequence) not in gone)
+    if left != wanted:
+        raise Violation(
+            16, f"{len(held)} messages and dequeues of {len(gone)} in another order leave {left[:5]}, "
+            f"not {wanted[:5]}",
+        )  # fmt: skip

@@ -16,71 +16,63 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
-from tests.simulation.checkers.confirms import Confirms2and3
-from tests.simulation.checkers.copies import check_copies_13
-from tests.simulation.checkers.facts import OutputReader
+from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
+from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.no_loss import check_no_loss_1
-from tests.simulation.checkers.one_primary import Serving8and9
+from tests.simulation.checkers.one_primary import Backwards10, Serving8and9
+from tests.simulation.checkers.outputs import Confirm, OutputReader
+from tests.simulation.checkers.promotions import Promotions11and19
+from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.clients import Publisher
 from tests.simulation.clock import Clock
+from tests.simulation.inspection import entries, vhost_of
 from tests.simulation.journal import Journal
 from tests.simulation.machine import Machine
+from tests.simulation.plan import Plan
 
-
-class Rules(Protocol):
-    """What of the plan the checkers go by."""
-
-    @property
-    def authority(self) -> str:
-        """`manual` or `register`."""
-
-    @property
-    def on_backup_loss(self) -> str: ...
-
-    @property
-    def min_backups(self) -> int: ...
-
-
-class History(Protocol):
-    """What of the register the checkers read, from outside the network."""
-
-    @property
-    def history(self) -> Sequence[tuple[float, dict[str, Any]]]:
-        """Each record that it ever held with the instant of its swap, oldest first."""
+DEQUEUES = 30
+"""Messages of a queue that the dequeues of 16 are tried on."""
 
 
 class Checkers:
     """See the module. `counts` says what was looked into, for the report."""
 
     def __init__(
-        self, clock: Clock, plan: Rules, machines: Sequence[Machine], journal: Journal,
-        publishers: Mapping[str, Publisher], register: History | None = None,
+        self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
+        publishers: Mapping[str, Publisher], register: Register | None = None,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
         self.machines = list(machines)
         self.journal = journal
-        self.register = register
         self.counts: Counter[str] = Counter()
-        self.serving = Serving8and9(self.machines)
-        self.confirms = Confirms2and3(self.machines, journal, publishers)
+        self.records = Records(clock, machines, register)
+        self.serving = Serving8and9(machines, alone=plan.authority == "manual")
+        self.backwards = Backwards10()
+        self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
+        self.record = Record4(journal, self.records, self.confirms)
+        self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
-        self._reader = OutputReader([self.serving.output, self.confirms.output])
+        self.records.on_promotion.append(self._promoted)
+        self._reader = OutputReader(self._served)
+        self._random = plan.random("checkers")
+        self._primaries: set[str] = set()
+        """The names of all that ever were primary."""
 
     def started(self, machine: Machine) -> None:
-        self.confirms.started(machine)
+        self.records.started(machine)
 
     def killed(self, machine: Machine) -> None:
-        self.confirms.died(machine)
+        self.records.died(machine)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
 
     def tick(self, machine: Machine) -> None:
-        """Nothing yet."""
+        self.records.look(machine)
+        self.backwards.tick(machine)
 
     def paused(self, machine: Machine) -> None:
         """Nothing yet."""
@@ -95,13 +87,36 @@ class Checkers:
         """Nothing yet."""
 
     def forced(self, machine: Machine) -> None:
-        """Nothing yet."""
+        self.promotions.forced.add(machine.name)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         for backup in backups:
-            check_copies_13(primary, backup)
-        self.counts["copies compared"] += len(backups)
+            was_primary = backup.name in self._primaries
+            check_copies_13and14(primary, backup, was_primary=was_primary)
+            self.counts["copies compared"] += 1
+            self.counts["copies of an old primary compared"] += was_primary
+        for _, queue in sorted(vhost_of(primary).queues.items()):
+            held = entries(queue)[:DEQUEUES]
+            if len(held) > 1:
+                check_dequeues_16(held, self._random)
+                self.counts["queues dequeued in another order"] += 1
 
     def end(self, memory_lost: Sequence[float]) -> None:
-        self.counts["confirms looked into"] = self.confirms.checked
         check_no_loss_1(self.journal, list(memory_lost))
+        self.counts["confirms looked into"] = self.confirms.checked
+        self.counts["copies in the record looked into"] = self.record.checked
+
+    # -- inside
+
+    def _served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
+        self.records.look(machine)
+        self.serving.served(machine, connection, confirms)
+        if confirms:
+            self.confirms.served(machine, connection, confirms)
+
+    def _promoted(self, promotion: Promotion) -> None:
+        how = self.promotions.how[-1]
+        self.counts[f"promotions, {how}"] += 1
+        self._primaries.add(promotion.machine.name)
+        if how == "cold":
+            self.journal.memory_lost = self.clock.now

@@ -1,34 +1,29 @@
-"""What the checkers have in common: words for roles and methods, and the reader of clients' bytes."""
+"""Words and readings that several checkers share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
 
-from tests.simulation import wire
-from tests.simulation.machine import Machine
+from tests.simulation.inspection import medium
+from tests.simulation.virtual_disk import VirtualDisk
 
 SERVING = frozenset({"active", "recovering"})
-SERVICE = frozenset(
-    {
-        "connection.open-ok", "basic.ack", "basic.deliver", "basic.get-ok", "basic.consume-ok",
-        "exchange.declare-ok", "queue.declare-ok", "queue.bind-ok", "queue.purge-ok", "queue.delete-ok",
-    }
-)  # fmt: skip
-"""Methods that only a serving node sends."""
+"""Roles of a node that clients may use."""
+
+_FRAME_MAGIC = b"\xf5UB\x0a"
+_FRAME_HEAD = struct.Struct("<IIIQQQ")
 
 
-class OutputReader:
-    """Cuts each connection's output into methods and hands them on."""
-
-    def __init__(self, handlers: list[Callable[[Machine, str, list[wire.Method]], None]]) -> None:
-        self.handlers = handlers
-        self._parsers: dict[str, wire.Parser] = {}
-
-    def output(self, machine: Machine, connection: str, data: bytes) -> None:
-        if connection.startswith(("link-", "operator")):
-            return
-        parser = self._parsers.setdefault(connection, wire.Parser())
-        methods = [item for item in parser.feed(data) if isinstance(item, wire.Method)]
-        if methods:
-            for handler in self.handlers:
-                handler(machine, connection, methods)
+def position_on_disk(disk: VirtualDisk, before_epoch: int) -> tuple[int, int]:
+    """The newest (epoch, n) of any batch in the store for good, of epochs before that; (0, 0) for none."""
+    newest = (0, 0)
+    for path, data in medium(disk).items():
+        if "/store/" not in path:
+            continue
+        at = data.find(_FRAME_MAGIC)
+        while at >= 0 and at + 4 + _FRAME_HEAD.size <= len(data):
+            _, _, length, epoch, n, _ = _FRAME_HEAD.unpack_from(data, at + 4)
+            if epoch < before_epoch and length <= len(data):
+                newest = max(newest, (epoch, n))
+            at = data.find(_FRAME_MAGIC, at + 4 + _FRAME_HEAD.size + (length if length < len(data) else 0))
+    return newest

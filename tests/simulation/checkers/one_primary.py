@@ -1,34 +1,81 @@
-"""One primary: what may serve, when, and in which epoch (8, 9)."""
+"""One primary: who serves, when, and in which epoch (8, 9, 10)."""
 
 from __future__ import annotations
 
-from tests.simulation import wire
-from tests.simulation.checkers.facts import SERVICE, SERVING
+from collections.abc import Sequence
+
+from tests.simulation.checkers.facts import SERVING
+from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 
 
 class Serving8and9:
-    """8: one node serves in an epoch, and at any instant. 9: epochs never repeat or go back."""
+    """8: one node serves clients in an epoch, and none once a later epoch has served. 9: no process life
+    serves in an epoch of another one, nor in one that is older than what was served.
 
-    def __init__(self, machines: list[Machine]) -> None:
+    Serving is what leaves the machine, not what the node thinks. With `alone`, a node that merely thinks so
+    while another one serves is an objection too: crashes only, and an operator who knows who runs.
+    """
+
+    def __init__(self, machines: Sequence[Machine], *, alone: bool) -> None:
         self.machines = machines
+        self.alone = alone
+        self.newest = 0
         self.owners: dict[int, tuple[str, int]] = {}
 
-    def output(self, machine: Machine, connection: str, methods: list[wire.Method]) -> None:
-        if not any(m.name in SERVICE for m in methods):
-            return
+    def served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
         epoch = machine.running.core.epoch
         who = (machine.name, machine.life)
         owner = self.owners.get(epoch)
         if owner is None:
-            if self.owners and epoch < max(self.owners):
-                raise Violation(9, f"{machine.name} serves in epoch {epoch} after epoch {max(self.owners)}")
+            if epoch < self.newest:
+                raise Violation(9, f"{machine.name} serves in epoch {epoch} after epoch {self.newest}")
             self.owners[epoch] = who
+            self.newest = epoch
         elif owner[0] != machine.name:
             raise Violation(8, f"{machine.name} and {owner[0]} both serve in epoch {epoch}")
         elif owner != who:
             raise Violation(9, f"life {who[1]} of {who[0]} serves in epoch {epoch} of life {owner[1]} again")
-        for other in self.machines:
-            if other is not machine and other.role() in SERVING:
-                raise Violation(8, f"{machine.name} serves while {other.name} is {other.role()}")
+        elif epoch < self.newest:
+            other = self.owners[self.newest][0]
+            raise Violation(
+                8, f"{machine.name} still serves in epoch {epoch}, and {other} in epoch {self.newest}"
+            )
+        if self.alone:
+            for rival in self.machines:
+                if rival is not machine and rival.role() in SERVING:
+                    raise Violation(8, f"{machine.name} serves while {rival.name} is {rival.role()}")
+
+
+class Backwards10:
+    """10: neither the epoch that a node knows of nor the position of its copy goes back within a life, save
+    by a join, which makes the copy anew; and none serves at the end of a tick in which it knew of a higher
+    epoch."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int, tuple[int, int], str]] = {}
+
+    def tick(self, machine: Machine) -> None:
+        node = machine.running
+        core, role = node.core, machine.role()
+        epoch = core.epoch
+        position: tuple[int, int] = (epoch, 0)
+        if role == "ready":
+            position = node.replica.position
+        elif role in SERVING:
+            position = (epoch, node.vhost.history.n)
+            for member in core.membership.members.values():
+                if member.epoch > epoch:
+                    raise Violation(
+                        10, f"{machine.name} serves in epoch {epoch} and knows of epoch {member.epoch}"
+                    )
+        last = self._seen.get(machine.name)
+        if last is not None and last[0] == machine.life:
+            if epoch < last[1]:
+                raise Violation(10, f"{machine.name} goes back from epoch {last[1]} to {epoch}")
+            if role == last[3] and position < last[2]:
+                raise Violation(
+                    10, f"{machine.name}, {role}, goes back from position {last[2]} to {position}"
+                )
+        self._seen[machine.name] = (machine.life, epoch, position, role)

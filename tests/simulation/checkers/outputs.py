@@ -1,0 +1,68 @@
+"""Cuts what a node sends to its clients into methods, as cheaply as may be: most of it is content."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.simulation import wire
+from tests.simulation.machine import Machine
+
+SERVICE = frozenset(
+    {
+        "connection.open-ok", "basic.ack", "basic.deliver", "basic.get-ok", "basic.consume-ok",
+        "exchange.declare-ok", "queue.declare-ok", "queue.bind-ok", "queue.purge-ok", "queue.delete-ok",
+    }
+)  # fmt: skip
+"""Methods that only a serving node sends."""
+
+_SERVICE_IDS = frozenset(struct.pack(">HH", *wire.SPECS[name].ids) for name in SERVICE)
+_ACK = struct.pack(">HH", *wire.SPECS["basic.ack"].ids)
+_METHOD, _END = 1, 0xCE
+
+
+class Confirm(NamedTuple):
+    """A basic.ack to a publisher."""
+
+    tag: int
+    multiple: bool
+
+
+Served = Callable[[Machine, str, list[Confirm]], None]
+"""Told of each piece of output with service in it: machine, connection, the confirms in it."""
+
+
+class OutputReader:
+    """Tells `served`. Links and operators' connections are no service."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self._rest: dict[str, bytes] = {}
+
+    def output(self, machine: Machine, connection: str, data: bytes) -> None:
+        if connection.startswith(("link-", "operator", "controller")):
+            return
+        rest = self._rest.pop(connection, None)
+        if rest is not None:
+            data = rest + data
+        at, size, service = 0, len(data), False
+        confirms: list[Confirm] = []
+        while size - at >= 8:
+            end = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
+            if end > size:
+                break
+            if data[end - 1] != _END:
+                raise wire.WireError(f"a frame to {connection} does not end with 0xCE")
+            if data[at] == _METHOD:
+                ids = data[at + 7 : at + 11]
+                if ids in _SERVICE_IDS:
+                    service = True
+                    if ids == _ACK:
+                        tag = int.from_bytes(data[at + 11 : at + 19], "big")
+                        confirms.append(Confirm(tag, bool(data[at + 19] & 1)))
+            at = end
+        if at < size:
+            self._rest[connection] = data[at:]
+        if service:
+            self.served(machine, connection, confirms)

@@ -1,0 +1,88 @@
+"""Who may become primary: only a life that the record names, save by bootstrap and cold start (11, 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.simulation.checkers.facts import position_on_disk
+from tests.simulation.checkers.records import Promotion, Records
+from tests.simulation.inspection import RecordOnDisk
+from tests.simulation.journal import Violation
+from tests.simulation.machine import Machine
+
+LATELY = 2.0
+"""Seconds for which the answer of a node that has died since may still count."""
+
+
+class Promotions11and19:
+    """11: a promotion that nobody forced is of a life in the record of that moment, or of its owner, or a
+    bootstrap (there was no record), or a cold start (of those in the record nobody lives; every one of
+    their nodes has come up; none of them has more on its disk).
+    19: nor is the copy one that was being changed when its node stopped.
+
+    Judged from the register or from all disks, whatever the node itself was told.
+    """
+
+    def __init__(self, machines: Sequence[Machine], records: Records) -> None:
+        self.machines = machines
+        self.records = records
+        self.forced: set[str] = set()
+        self.how: list[str] = []
+        """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
+        records.on_promotion.append(self.promoted)
+
+    def promoted(self, promotion: Promotion) -> None:
+        if promotion.machine.name in self.forced:
+            self.forced.discard(promotion.machine.name)
+            self.how.append("forced")
+            return
+        own = promotion.own
+        if own is not None and own.incomplete and promotion.who not in own.in_sync:
+            raise Violation(19, f"{promotion.machine.name} is promoted with a copy marked incomplete")
+        before = promotion.before
+        if before is None:
+            self.how.append("bootstrap")
+            self._bootstrap(promotion)
+        elif promotion.who in before.in_sync:
+            self.how.append("heir")
+        elif promotion.who == before.owner:
+            self.how.append("owner")
+        else:
+            self.how.append("cold")
+            self._cold(promotion, before)
+
+    def _bootstrap(self, promotion: Promotion) -> None:
+        for machine in self.machines:
+            if machine.life == 0:
+                raise Violation(
+                    11, f"{promotion.machine.name} founds the cluster, and {machine.name} never ran"
+                )
+
+    def _cold(self, promotion: Promotion, before: RecordOnDisk) -> None:
+        node, name = promotion.who[0], promotion.machine.name
+        nodes = {who[0] for who in before.everybody}
+        if node not in nodes:
+            raise Violation(
+                11, f"{name} is promoted, and the record of epoch {before.epoch} has no such node"
+            )
+        for who in sorted(before.everybody):
+            life = self.records.lives[who]
+            if life.died is None:
+                raise Violation(
+                    11, f"{name} is promoted from cold, and {life.machine.name} of the record runs on"
+                )
+            machine = life.machine
+            if machine is promotion.machine:
+                continue
+            again = self.records.lives[self.records.who(machine)]
+            if again is life or (again.died is not None and promotion.at - again.died > LATELY):
+                raise Violation(11, f"{name} is promoted from cold, and {machine.name} of the record is down")
+            theirs, mine = (
+                position_on_disk(disk, promotion.record.epoch)
+                for disk in (machine.disk, promotion.machine.disk)
+            )
+            record = self.records.of(machine)
+            if theirs > mine and not (record is not None and record.incomplete):
+                raise Violation(
+                    11, f"{name} is promoted from cold with position {mine}, and {machine.name} has {theirs}"
+                )
