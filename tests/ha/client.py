@@ -29,6 +29,7 @@ class Client:
         self.gone = False
         self.words: list[str] = []
         self._inbox = b""
+        self._waiting: list[bytes] = []
         self._sent = 0
         self._delivered: tuple[int, str] = (0, "")
         self._send(PROTOCOL_HEADER, now)
@@ -67,9 +68,12 @@ class Client:
         self._method(1, name, now, **arguments)
 
     def pump(self, now: float) -> list[str]:
-        """What came back since, as lines."""
+        """What came back since, as lines. A frozen host reads what was sent to it as soon as it wakes."""
         if self.host.frozen or self.gone:
             return []
+        waiting, self._waiting = self._waiting, []
+        for data in waiting:
+            self._send(data, now)
         if self.host.node is not self.node:
             self.gone = True
             self.words.append("the connection is lost")
@@ -117,5 +121,7 @@ class Client:
         self._send(encode_frame(channel, name, **arguments), now)
 
     def _send(self, data: bytes, now: float) -> None:
-        if not self.gone:
+        if self.host.frozen:
+            self._waiting.append(data)
+        elif not self.gone and self.host.node is self.node:
             self.conn.receive(data, now)

@@ -81,7 +81,7 @@ class Host:
 
     @property
     def status(self) -> str:
-        return str(self.running.status()["status"])
+        return self.running.core.status.value
 
     def random_bytes(self, count: int) -> bytes:
         self.ids += 1

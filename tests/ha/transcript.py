@@ -138,6 +138,7 @@ class Interpreter:
 
     def do_thaw(self, name: str) -> None:
         self._host(name).frozen = False
+        self._moved()
 
     def do_disk(self, name: str, what: str) -> None:
         self._host(name).syncing = what == "go"

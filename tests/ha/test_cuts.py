@@ -1,0 +1,112 @@
+"""A joiner's copy cut at every byte: whatever it has of the stream when its link and its primary are gone, it
+is whole, or plainly not promotable, alone and after a restart; and it rejoins equal (invariants 11, 15, 19).
+
+One primary lives through all of it. For each number of bytes a backup with the same old disk joins, gets so
+many bytes, and is cut off: to it that is the death of its primary.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from tests.ha.pair import Host, Pair
+from tests.simulation.virtual_disk import VirtualDisk
+
+IDENTITY = "/b/node.json"
+REFUSALS = (
+    "does not name this node: it may lack confirmed messages",
+    "does not answer and may hold more; start it",
+)
+
+
+class Joins(list[str]):
+    """The log of a primary; says when it takes a backup in: what it sends from then on is counted."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.pair = pair
+        self.passing = 0
+
+    def append(self, sentence: str) -> None:
+        super().append(sentence)
+        if self.passing and "joins, holding" in sentence:
+            self.pair.link_ends["a", "b"], self.passing = self.passing, 0
+
+
+def parted() -> tuple[Pair, Joins, VirtualDisk]:
+    """A pair whose backup is away: of the queues that it holds one has lost and won messages, one is deleted,
+    one made again, one is new; and it lacks a transient one.
+    """
+    pair = Pair()
+    a, b = pair.hosts
+    joins = a.log = Joins(pair)
+    pair.up()
+    for queue in ("q", "gone", "again"):
+        pair.declare(a, queue)
+        pair.publish(a, queue, "abcd")
+    pair.run(0.1)
+    pair.kill(b)
+    pair.consume(a, "q", 2)
+    pair.publish(a, "q", "ef")
+    for queue in ("gone", "again"):
+        a.running.vhost.delete_queue(queue, owner=pair)
+    for queue in ("again", "new"):
+        pair.declare(a, queue)
+        pair.publish(a, queue, "xy")
+    pair.publish(a, "q", "t", persistent=False)
+    pair.run(2.5)
+    pair.snapshots(a, 30)
+    return pair, joins, b.disk
+
+
+def join_cut(pair: Pair, joins: Joins, disk: VirtualDisk, passing: int) -> bool:
+    """b joins from that disk and is cut off after so many bytes; False if it was ready before."""
+    b = pair[1]
+    lives = b.disk.read(IDENTITY)
+    b.disk, joins.passing = deepcopy(disk), passing
+    b.disk.place(IDENTITY, lives)  # it was started so often, whatever disk it has
+    pair.start(b)
+    pair.until(lambda: bool(pair.cut) or b.status == "ready")
+    pair.run(0.1 if not pair.cut else 0.0)
+    return bool(pair.cut)
+
+
+def equal(a: Host, b: Host) -> bool:
+    return len({Pair.fingerprint(Pair(), host) for host in (a, b)}) == 1
+
+
+def restart(pair: Pair, b: Host, *, keep: bool) -> None:
+    """The machine, or (`keep`) only the process, dies and comes back."""
+    pair.kill(b, keep=keep)
+    pair.start(b)
+
+
+def test_a_joiners_copy_is_cut_at_every_byte() -> None:
+    pair, joins, disk = parted()
+    a, b = pair.hosts
+    outcomes = {"refused": 0, "promoted": 0}
+    passing = 1
+    while join_cut(pair, joins, disk, passing):
+        assert b.running.stopped is None, b.running.stopped
+        answer = pair.ask(b, "promote")
+        outcomes["promoted" if answer["ok"] else "refused"] += 1
+        if answer["ok"]:
+            assert equal(a, b), f"promoted after {passing} bytes, with another copy"
+            pair, joins, disk = parted()
+            a, b = pair.hosts
+        else:
+            assert answer["reason"].endswith(REFUSALS), (passing, answer["reason"])
+            restart(pair, b, keep=bool(passing % 2))
+            pair.run(0.01)
+            answer = pair.ask(b, "promote")
+            assert answer["reason"].endswith(REFUSALS), (passing, answer["reason"])
+            pair.heal()
+            restart(pair, b, keep=True)
+            pair.until(lambda b=b: b.status == "ready")
+            pair.run(0.02)
+            assert equal(a, b), f"not equal after {passing} bytes and a rejoin"
+            pair.kill(b)
+        passing += 1
+    assert equal(a, b)
+    print(f"cut at {passing - 1} bytes: {outcomes}")
+    assert passing > 1000 and outcomes["refused"] and outcomes["promoted"]
