@@ -184,11 +184,11 @@ class Broker:
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
-        deadlines = [heap[0][0]] if heap else []
+        deadline = heap[0][0] if heap else None
         for other in (self.history.next_deadline(), self.memory.next_deadline()):
-            if other is not None:
-                deadlines.append(other)
-        return min(deadlines, default=None)
+            if other is not None and (deadline is None or other < deadline):
+                deadline = other
+        return deadline
 
     def take_dirty(self) -> list[ServerConnection]:
         """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""

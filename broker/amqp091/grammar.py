@@ -8,7 +8,9 @@ is on the path of publish, deliver and ack in the common case: those compare and
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from broker.errors import NotImplemented_, SyntaxError_
 
 _INTEGERS = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _TYPES = {*_INTEGERS, "shortstr", "longstr", "table", "bit"}
+_Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,19 +72,26 @@ def _parse_field(word: str, number: int) -> tuple[str, str]:
 METHODS = parse_grammar(Path(__file__).with_name("grammar.txt").read_text())
 BY_NAME = {method.name: method for method in METHODS}
 BY_ID = {(method.class_id, method.method_id): method for method in METHODS}
+_ARGUMENTS = {method.name: frozenset(field for field, _ in method.fields) for method in METHODS}
+_ids = struct.Struct(">HH").unpack_from
 
 
 def lookup(payload: bytes) -> Method:
     """The method that a method frame's payload names. Raises 502 when cut short, 540 when there is none."""
     if len(payload) < 4:
         raise SyntaxError_("method frame shorter than its class and method ids")
-    class_id, method_id = struct.unpack_from(">HH", payload)
+    class_id, method_id = _ids(payload)
     if class_id == 250:
-        return Method("extension.any", 250, method_id, "B", (("payload", "longstr"),))
+        return _extension(method_id)
     method = BY_ID.get((class_id, method_id))
     if method is None:
         raise NotImplemented_(f"no method {method_id} in class {class_id}", class_id, method_id)
     return method
+
+
+@lru_cache(256)
+def _extension(method_id: int) -> Method:
+    return Method("extension.any", 250, method_id, "B", (("payload", "longstr"),))
 
 
 def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
@@ -100,7 +110,7 @@ def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
                 bit += 1
             else:
                 bit = 8
-                value, at = _read(kind, payload, at)
+                value, at = _READERS[kind](payload, at)
             if name != "-":
                 arguments[name] = value
         if at != len(payload):
@@ -111,25 +121,28 @@ def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
     return arguments
 
 
-def _read(kind: str, payload: bytes, at: int) -> tuple[Any, int]:
-    size = _INTEGERS.get(kind)
-    if size is not None:
-        if at + size > len(payload):
+def _integer(size: int) -> _Reader:
+    def read(payload: bytes, at: int) -> tuple[int, int]:
+        end = at + size
+        if end > len(payload):
             raise SyntaxError_("arguments cut short")
-        return int.from_bytes(payload[at : at + size], "big"), at + size
-    if kind == "shortstr":
-        return read_shortstr(payload, at)
-    if kind == "longstr":
-        return read_longstr(payload, at)
-    return read_table(payload, at)
+        return int.from_bytes(payload[at:end], "big"), end
+
+    return read
+
+
+_READERS: dict[str, _Reader] = {
+    **{kind: _integer(size) for kind, size in _INTEGERS.items()},
+    "shortstr": read_shortstr, "longstr": read_longstr, "table": read_table,
+}  # fmt: skip
 
 
 def encode(name: str, **arguments: Any) -> bytes:
     """A method frame's payload. Absent arguments are zero or empty. Raises TypeError for an unknown one."""
     method = BY_NAME[name]
-    unknown = arguments.keys() - {field for field, _ in method.fields}
-    if unknown:
-        raise TypeError(f"{name} has no argument {', '.join(sorted(unknown))}")
+    if not _ARGUMENTS[name].issuperset(arguments):
+        unknown = sorted(arguments.keys() - _ARGUMENTS[name])
+        raise TypeError(f"{name} has no argument {', '.join(unknown)}")
     parts = [struct.pack(">HH", method.class_id, method.method_id)]
     bits, count = 0, 0
     for field, kind in method.fields:
@@ -163,5 +176,14 @@ def _write(kind: str, value: Any) -> bytes:
 
 def encode_frame(channel: int, name: str, **arguments: Any) -> bytes:
     """A whole method frame."""
-    payload = encode(name, **arguments)
+    return _frame(channel, encode(name, **arguments)) if arguments else _bare_frame(channel, name)
+
+
+@lru_cache(1024)
+def _bare_frame(channel: int, name: str) -> bytes:
+    """An -ok without arguments is the same each time."""
+    return _frame(channel, encode(name))
+
+
+def _frame(channel: int, payload: bytes) -> bytes:
     return b"\x01%b%b%b\xce" % (channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)

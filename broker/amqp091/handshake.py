@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import platform
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
@@ -71,13 +72,7 @@ class Handshake:
         if data[:8] == PROTOCOL_HEADER:
             self.step = Step.START_OK
             settings = self._connection.settings
-            self._connection.send(
-                encode_frame(
-                    0, "connection.start", version_major=0, version_minor=9, mechanisms="PLAIN",
-                    locales="en_US",
-                    server_properties=server_properties(settings.name, settings.version),
-                )
-            )  # fmt: skip
+            self._connection.send(_start(settings.name, settings.version))
             return 8
         if PROTOCOL_HEADER.startswith(data):
             return 0
@@ -206,6 +201,15 @@ def parse_plain(response: bytes) -> tuple[str, str]:
         return parts[1].decode(), parts[2].decode()
     except UnicodeDecodeError:
         raise SyntaxError_("malformed PLAIN response") from None
+
+
+@lru_cache(16)
+def _start(name: str, version: str) -> bytes:
+    """The same for every client."""
+    return encode_frame(
+        0, "connection.start", version_major=0, version_minor=9, mechanisms="PLAIN", locales="en_US",
+        server_properties=server_properties(name, version),
+    )  # fmt: skip
 
 
 def server_properties(name: str, version: str) -> dict[str, Any]:

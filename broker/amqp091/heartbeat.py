@@ -43,4 +43,5 @@ class Heartbeat:
         """When to `check` next."""
         if not self.interval:
             return None
-        return min(self.sent + self.interval / 2, self.received + 2 * self.interval)
+        send, dead = self.sent + self.interval / 2, self.received + 2 * self.interval
+        return send if send < dead else dead

@@ -81,12 +81,15 @@ class Dials:
                 self._wanted.append(Dial(address.dial_id, address.host, address.port))
 
     def next_deadline(self) -> float | None:
-        times = [a.next_at for a in self.addresses if a.dial_id is None and not a.never]
+        first: float | None = None
+        for address in self.addresses:
+            if address.dial_id is None and not address.never and (first is None or address.next_at < first):
+                first = address.next_at
         for item in self.open.values():
             deadline = item.client.next_deadline()
-            if deadline is not None:
-                times.append(deadline)
-        return min(times, default=None)
+            if deadline is not None and (first is None or deadline < first):
+                first = deadline
+        return first
 
     def timers(self, now: float) -> None:
         for dial_id, item in list(self.open.items()):
