@@ -37,6 +37,16 @@ class Scope(enum.IntFlag):
     STORE = 1
     LINK = 2
 
+    def __and__(self, other: int) -> Scope:
+        """What both name. Asked for each record of each batch: the enum module's own takes four times as
+        long."""
+        return _SCOPES[int.__and__(self, other)]
+
+    __rand__ = __and__
+
+
+_SCOPES = tuple(Scope(bits) for bits in range(4))
+
 
 class Need(enum.IntEnum):
     """What a publisher's confirm, or a reply, waits for. Ordered: the larger one includes the smaller."""

@@ -40,7 +40,7 @@ _SERVING = frozenset({Status.STANDALONE, Status.RECOVERING, Status.ACTIVE})
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.STANDALONE: frozenset(),
     Status.JOINING: frozenset({Status.CATCH_UP, Status.RECOVERING}),
-    Status.CATCH_UP: frozenset({Status.READY, Status.JOINING, Status.RECOVERING}),
+    Status.CATCH_UP: frozenset({Status.READY, Status.JOINING}),
     Status.READY: frozenset({Status.CATCH_UP, Status.JOINING, Status.RECOVERING}),
     Status.RECOVERING: frozenset({Status.ACTIVE, Status.JOINING}),
     Status.ACTIVE: frozenset({Status.JOINING}),

@@ -10,7 +10,7 @@ from ha.core.errors import IllegalTransition
 from ha.core.membership import TRANSITIONS, Membership, Status
 
 LEGAL = {
-    "joining catch-up", "joining recovering", "catch-up ready", "catch-up joining", "catch-up recovering",
+    "joining catch-up", "joining recovering", "catch-up ready", "catch-up joining",
     "ready catch-up", "ready joining", "ready recovering", "recovering active", "recovering joining",
     "active joining",
 }  # fmt: skip
