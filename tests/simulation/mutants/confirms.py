@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "let a multiple confirm run ahead",
         "A later publish joins a waiting confirm, whose `multiple` then covers a tag that is not replicated.",
-        (2,),
+        (5,),
         (Patch(Held, "confirm", _join_to_the_confirm_before),),
     ),
 )

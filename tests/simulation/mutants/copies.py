@@ -6,7 +6,11 @@ from typing import Any
 
 from broker.model import history
 from broker.model.queue_replica import ReplicaContents
+from broker.model.record_codec import encode_record
+from broker.model.records import Bind
 from broker.model.replication_id_set import Range
+from broker.model.values import Scope
+from ha.adapter.primary_vhost import PrimaryVhost
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.link import parse_batch
 from ha.core.replicating_subscription import ReplicatingSubscription
@@ -53,6 +57,24 @@ def _drop_nothing(keep_only: Any) -> Any:
     return lambda self, ids: 0
 
 
+def _but_of_built_in_exchanges(definitions: Any) -> Any:
+    def broken(self: PrimaryVhost) -> list[bytes]:
+        records = self._vhost.definitions(Scope.LINK)
+        kept = [r for r in records if not (isinstance(r, Bind) and r.source.startswith("amq."))]
+        return [encode_record(record) for record in kept]
+
+    return broken
+
+
+def _forget_tombstones(dequeue: Any) -> Any:
+    def broken(self: ReplicaContents, epoch: int, ranges: list[Range]) -> None:
+        tombstones, self._tombstones = self._tombstones, None
+        dequeue(self, epoch, ranges)
+        self._tombstones = tombstones
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "acknowledge a batch and drop it",
@@ -69,25 +91,37 @@ MUTANTS = (
     Mutant(
         "dequeue one too many",
         "An off-by-one in dequeue ranges: on the backup the message behind those that left goes with them.",
-        (13,),
+        (2,),
         (Patch(history, "to_ranges", _one_beyond),),
     ),
     Mutant(
         "lose a message of a snapshot",
         "A chunk of the snapshot begins one message too late.",
-        (13,),
+        (4,),
         (Patch(ReplicatingSubscription, "read", _skip_the_first),),
     ),
     Mutant(
         "end a snapshot before its last message",
         "A joiner is ready with a gap at the tail of a queue (Qpid 5973).",
-        (13,),
+        (4,),
         (Patch(ReplicatingSubscription, "read", _end_before_the_last),),
     ),
     Mutant(
         "keep what the primary has not",
         "A rejoining node keeps messages that the new primary's history never had, or has dequeued.",
-        (13,),
+        (14,),
         (Patch(ReplicaContents, "keep_only", _drop_nothing),),
+    ),
+    Mutant(
+        "leave out the bindings of built-in exchanges",
+        "A joiner does not get the bindings of amq.direct and its like (Qpid loses them).",
+        (13,),
+        (Patch(PrimaryVhost, "definitions", _but_of_built_in_exchanges),),
+    ),
+    Mutant(
+        "forget the tombstone of an unfetched message",
+        "A dequeue overtakes its message's snapshot piece, and the message resurrects on the backup (Qpid).",
+        (16,),
+        (Patch(ReplicaContents, "dequeue", _forget_tombstones),),
     ),
 )

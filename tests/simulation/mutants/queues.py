@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from broker.model.definitions import Definitions
 from broker.model.exchange import DirectMatcher
+from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Entry, Envelope
+from broker.model.records import Entry, Envelope, QueueDeclare
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -53,6 +55,44 @@ def _at_the_end(requeue: Any) -> Any:
     return broken
 
 
+def _for_the_next_of_that_name() -> tuple[Any, Any]:
+    left: dict[tuple[int, str], list[Entry]] = {}
+
+    def leaving(end: Any) -> Any:
+        def broken(self: Definitions, queue: Queue) -> Any:
+            left[id(self), queue.name] = list(queue.ready)
+            return end(self, queue)
+
+        return broken
+
+    def finding(make: Any) -> Any:
+        def broken(self: Any, declared: QueueDeclare, owner: object) -> Queue:
+            queue: Queue = make(self, declared, owner)
+            for _, old, raw in left.pop((id(self), queue.name), ()) if self.serving else ():
+                route = PublishRoute(old.exchange, old.routing_key, (queue,), False, self.generation)
+                self.publish(
+                    route, [raw], persistent=old.persistent, channel=old.channel,
+                    largest_frame=old.largest_frame,
+                )  # fmt: skip
+            return queue
+
+        return broken
+
+    return leaving, finding
+
+
+def _without_history(purge: Any) -> Any:
+    def broken(self: Queue) -> int:
+        count = len(self.ready)
+        self.ready.clear()
+        return count
+
+    return broken
+
+
+_LEAVING, _FOUND = _for_the_next_of_that_name()
+
+
 MUTANTS = (
     Mutant(
         "lose a message when promoted",
@@ -89,5 +129,17 @@ MUTANTS = (
         "After a failover a consumer cannot tell that it may have had a message before.",
         (23,),
         (Patch(Envelope, "as_redelivered", _as_it_was),),
+    ),
+    Mutant(
+        "find the deleted queue's messages again",
+        "A queue is declared again under the name of a deleted one, and what was left in that is in it.",
+        (17,),
+        (Patch(Definitions, "_end_queue", _LEAVING), Patch(Definitions, "_make_queue", _FOUND)),
+    ),
+    Mutant(
+        "purge on the primary alone",
+        "A purge empties the primary's queue and makes no history.",
+        (17,),
+        (Patch(Queue, "purge", _without_history),),
     ),
 )

@@ -45,6 +45,14 @@ def _hold_nothing(of_expected: Any) -> Any:
     return classmethod(lambda cls, epoch: cls(FOREVER))
 
 
+def _save_and_be_silent(commit: Any) -> Any:
+    def broken(self: Primary, record: Any) -> None:
+        self._c.record = record
+        self._c.do(SaveRecord(record, False))
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "release without recording",
@@ -63,5 +71,11 @@ MUTANTS = (
         "A new primary does not wait for the members of the record that have not come back to it yet.",
         (2,),
         (Patch(QueueGuard, "of_expected", _hold_nothing),),
+    ),
+    Mutant(
+        "never tell the joiner that it is in",
+        "The inclusion is recorded, and the record is not sent to whom it includes.",
+        (27,),
+        (Patch(Primary, "_commit", _save_and_be_silent),),
     ),
 )

@@ -1,0 +1,62 @@
+"""Mutants of promotion and of serving: who may, and who does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from broker.model.values import FOREVER
+from ha.adapter.node import Node
+from ha.core import ha_broker
+from ha.core.authority import Evidence
+from ha.core.connection_observer import Answer, Decision
+from ha.core.manual import ManualAuthority
+from tests.simulation.mutants.mutant import Mutant, Patch, never
+
+
+def _as_if_alone(cold: Any) -> Any:
+    def broken(self: ManualAuthority, e: Evidence, newest: Any) -> Any:
+        if e.me.node_id in newest.node_ids:
+            newest = replace(newest, owner=e.me.who, in_sync=frozenset())
+        return cold(self, e, newest)
+
+    return broken
+
+
+def _admit_all(decide: Any) -> Any:
+    return lambda status, *, peer, primary: Decision(Answer.ADMIT)
+
+
+def _as_if_this_had_all(cold: Any) -> Any:
+    def broken(self: ManualAuthority, e: Evidence, newest: Any) -> Any:
+        return cold(self, replace(e, position=FOREVER, incomplete=False), newest)
+
+    return broken
+
+
+MUTANTS = (
+    Mutant(
+        "cold start without asking the others",
+        "A node that was in the record serves by itself after a restart, though another went on without it.",
+        (11,),
+        (Patch(ManualAuthority, "_cold", _as_if_alone),),
+    ),
+    Mutant(
+        "let clients in at a backup",
+        "A backup opens connections of ordinary clients as if it were the primary.",
+        (8,),
+        (Patch(ha_broker, "decide", _admit_all),),
+    ),
+    Mutant(
+        "go on serving after a demotion",
+        "A node that was told to step down keeps its clients and their consumers.",
+        (8,),
+        (Patch(Node, "stop_serving", never),),
+    ),
+    Mutant(
+        "cold start of the shorter copy",
+        "After both nodes were down, the one that is asked first serves, whatever the other still has.",
+        (11,),
+        (Patch(ManualAuthority, "_cold", _as_if_this_had_all),),
+    ),
+)
