@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, Surroundings
-from tests.simulation.journal import STRAGGLE, Message, Settled, Subscription, Voiding
+from tests.simulation.journal import STRAGGLE, Message, Settled, Subscription, Thing, Voiding
 from tests.simulation.plan import ChurnerPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import Topology
@@ -32,6 +32,7 @@ class Churner(Actor):
         self._held: list[tuple[int, Message]] = []
         self._subscription: Subscription | None = None
         self.journal.short_lived[self.queue] = None
+        self._binding: Thing = ("binding", topology.churned, self.queue, "")
 
     @property
     def finished(self) -> bool:
@@ -52,15 +53,25 @@ class Churner(Actor):
         self.journal.disturb(self.queue, port)
 
     def _ask(
-        self, session: Session, then: Callable[[Arguments], None], method: str, **arguments: Any
-    ) -> None:
+        self, session: Session, then: Callable[[Arguments], None], method: str, things: list[Thing],
+        exists: bool, **arguments: Any,
+    ) -> None:  # fmt: skip
+        """`things`: what the request is about, and whether it is to be there."""
         self.journal.operations += 1
-        session.call(method, lambda name, answer, body: then(answer), queue=self.queue, **arguments)
+        for thing in things:
+            self.journal.asking(thing, exists)
+
+        def answered(name: str, answer: Arguments, body: bytes) -> None:
+            for thing in things:
+                self.journal.answered(thing, exists, self.topology.lasting(thing))
+            then(answer)
+
+        session.call(method, answered, queue=self.queue, **arguments)
 
     def _declare(self, session: Session) -> None:
         def bind(_: Arguments) -> None:
             self.certain_to_exist = True
-            self._ask(session, bound, "queue.bind", exchange=self.topology.churned)
+            self._ask(session, bound, "queue.bind", [self._binding], True, exchange=self.topology.churned)
 
         def bound(_: Arguments) -> None:
             if self.journal.short_lived[self.queue] is None:
@@ -68,7 +79,7 @@ class Churner(Actor):
             self.clock.note(f"{self.queue} is declared and bound")
             self._later(session)
 
-        self._ask(session, bind, "queue.declare", durable=True)
+        self._ask(session, bind, "queue.declare", [("queue", self.queue)], True, durable=True)
 
     def _later(self, session: Session) -> None:
         self.clock.after(self.interval * (0.5 + self.rng.random()), partial(self._next, session))
@@ -112,7 +123,7 @@ class Churner(Actor):
             self.clock.note(f"{self.queue} is unbound")
             self._declare(session)
 
-        self._ask(session, unbound, "queue.unbind", exchange=self.topology.churned)
+        self._ask(session, unbound, "queue.unbind", [self._binding], False, exchange=self.topology.churned)
 
     def _void(self, session: Session, kind: str) -> None:
         voiding = self._pending = self.journal.voiding(kind, self.queue)
@@ -132,7 +143,8 @@ class Churner(Actor):
                 self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
                 self._later(session)
 
-        self._ask(session, done, f"queue.{kind}")
+        gone: list[Thing] = [("queue", self.queue), self._binding] if kind == "delete" else []
+        self._ask(session, done, f"queue.{kind}", gone, False)
 
     def _again(self, session: Session) -> None:
         if session is not self.session or not session.alive:

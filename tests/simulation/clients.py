@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
-from tests.simulation.journal import Message, Settled, Subscription
+from tests.simulation.journal import Message, Settled, Subscription, Thing
 from tests.simulation.plan import ConsumerPlan, PublisherPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import Topology, draw_target
@@ -36,13 +36,28 @@ class Declarer(Actor):
                 ends = {"exchange": binding.source, "queue": binding.target, "key": binding.key}
             calls.append(("exchange.bind" if binding.to_exchange else "queue.bind", ends))
         for n, (name, arguments) in enumerate(calls):
-            answer = self._last if n == len(calls) - 1 else lambda *_: None
-            session.call(name, answer, **arguments)
+            thing = _thing(name, arguments)
+            self.journal.asking(thing, True)
+            session.call(name, partial(self._answered, thing, n == len(calls) - 1), **arguments)
 
-    def _last(self, *_: object) -> None:
+    def _answered(self, thing: Thing, last: bool, *_: object) -> None:
+        self.journal.answered(thing, True, self.topology.lasting(thing))
+        if not last:
+            return
         self.clock.note("the topology is declared")
         self.stop()
         self.done()
+
+
+def _thing(method: str, arguments: dict[str, Any]) -> Thing:
+    """What a declaration or binding is about."""
+    if method == "queue.declare":
+        return "queue", arguments["queue"]
+    if method == "exchange.declare":
+        return "exchange", arguments["exchange"]
+    if method == "queue.bind":
+        return "binding", arguments["exchange"], arguments["queue"], arguments["key"]
+    return "binding", arguments["source"], arguments["destination"], arguments["key"]
 
 
 class Publisher(Actor):

@@ -109,14 +109,14 @@ class RecordFile:
     """The in-sync record that a machine's disk has for good. Parsed again only when another file is there."""
 
     def __init__(self, machine: Machine) -> None:
-        self._disk = machine.disk
+        self._machine = machine
         self._path = f"/{machine.name}/insync.json"
         self._inode: Inode | None = None
         self.record: RecordOnDisk | None = None
 
     def changed(self) -> bool:
         """Read it; is another one there than at the last call?"""
-        inode = self._disk._kept.get(self._path)
+        inode = self._machine.disk._kept.get(self._path)
         if inode is self._inode:
             return False
         self._inode = inode

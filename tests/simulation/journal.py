@@ -105,6 +105,28 @@ class Delivery:
     at: float
 
 
+Thing = tuple[str, ...]
+"""("queue", name), ("exchange", name) or ("binding", source, target, key)."""
+
+
+@dataclass(slots=True, frozen=True)
+class Known:
+    """What a client was told of a definition: it is there, or it is not."""
+
+    exists: bool
+    durable: bool
+    at: float
+
+
+@dataclass(slots=True)
+class Temporary:
+    """An exclusive or auto-delete queue: when the connection that declared it began, and since when it has
+    to be over."""
+
+    opened_at: float
+    over_at: float | None = None
+
+
 class Journal:
     """Observers (the checkers) are told as it happens; the final checks read the rest."""
 
@@ -123,6 +145,10 @@ class Journal:
         self.on_delivery: list[Callable[[Delivery], None]] = []
         self.on_unknown: Callable[[str, bytes], None] = lambda queue, body: None
         self.delivered = 0
+        self.definitions: dict[Thing, Known | None] = {}
+        """None while an answer is out, or lost."""
+        self.temporaries: dict[str, Temporary] = {}
+        """By the queue's name."""
         self._disturbed: dict[tuple[str, int], float] = {}
         self._unsettled: list[Message] = []
         self.operations = 0
@@ -172,6 +198,13 @@ class Journal:
         self._unsettled = [m for m in self._unsettled if any(self.must_hold(q, m) for q in m.certain)]
         return self._unsettled
 
+    def cold_start(self) -> None:
+        """From now on only what disks had is served: the rest may be gone."""
+        self.memory_lost = self.clock.now
+        for thing, known in self.definitions.items():
+            if known is not None and not known.durable:
+                self.definitions[thing] = None
+
     def lasting(self, message: Message, queue: str) -> bool:
         """Does it survive on a disk alone?"""
         return message.persistent and self.topology.durable(queue)
@@ -212,6 +245,17 @@ class Journal:
         """Has nobody given messages back since it began? Then redelivered ones come in order too."""
         last = self._disturbed.get((subscription.queue, subscription.port))
         return last is None or last + GIVEN_BACK < subscription.started
+
+    # -- definitions
+
+    def asking(self, thing: Thing, exists: bool) -> None:
+        """A request that is to make it so is handed to the kernel."""
+        known = self.definitions.get(thing)
+        if known is None or known.exists is not exists:
+            self.definitions[thing] = None
+
+    def answered(self, thing: Thing, exists: bool, durable: bool) -> None:
+        self.definitions[thing] = Known(exists, durable, self.clock.now)
 
     # -- short-lived queues
 

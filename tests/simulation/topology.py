@@ -49,6 +49,13 @@ class Topology:
     def durable(self, queue: str) -> bool:
         return all(plan.durable for plan in self.queues if plan.name == queue)
 
+    def exchange_durable(self, exchange: str) -> bool:
+        return all(plan.durable for plan in self.exchanges if plan.name == exchange)
+
+    def lasting(self, thing: tuple[str, ...]) -> bool:
+        """Does a queue, an exchange or a binding (both its ends) survive a restart?"""
+        return all(self.durable(name) and self.exchange_durable(name) for name in thing[1:3])
+
     def route(self, exchange: str, key: str) -> frozenset[str]:
         """Names of the lasting queues that a publish reaches."""
         if exchange == "":

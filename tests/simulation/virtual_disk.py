@@ -88,6 +88,8 @@ class VirtualDisk:
         self.room = room
         """Bytes that may still be written; None for no bound."""
         self.read_only = False
+        self.failures = 0
+        """Writes, syncs and other changes that raised OSError since the process began."""
         self.life = 0
         self._now: dict[str, Inode] = {}
         self._kept: dict[str, Inode] = {}
@@ -102,6 +104,7 @@ class VirtualDisk:
         """The process is gone, the machine is not: everything written is in the page cache."""
         self._locks.clear()
         self.life += 1
+        self.failures = 0
         self.crash_at = None
 
     def power_loss(self, random: Random | None = None) -> None:
@@ -225,6 +228,7 @@ class VirtualDisk:
             self.room -= done
         inode.data += data[:done]
         if done < len(data):
+            self.failures += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def change(self, operation: str) -> None:
@@ -245,6 +249,7 @@ class VirtualDisk:
     def _check(self, operation: str) -> None:
         code = self.failing.get(operation)
         if code is not None:
+            self.failures += operation not in ("read", "lock")
             raise OSError(code, os.strerror(code))
 
     def _inode(self, path: str) -> Inode:

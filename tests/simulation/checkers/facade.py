@@ -17,9 +17,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from tests.simulation.checkers.acked import Acked22
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
+from tests.simulation.checkers.definitions import Definitions6, Temporaries18
+from tests.simulation.checkers.divergent import Divergent15
+from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -55,6 +59,15 @@ class Checkers:
         self.record = Record4(journal, self.records, self.confirms)
         self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
+        self.troubles = Troubles(machines)
+        self.acked = Acked22(journal, self.records, self.troubles, plan.timing)
+        self.definitions = Definitions6(journal)
+        self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
+        self.divergent = Divergent15(self.records)
+        self.failed = Failed25()
+        self.held = Held26(plan, self.troubles)
+        self.frozen = Frozen28(plan)
+        self.confirms.on_confirm.append(lambda m, message: self.held.confirm(m, message, clock.now))
         self.records.on_promotion.append(self._promoted)
         self._reader = OutputReader(self._served)
         self._random = plan.random("checkers")
@@ -62,9 +75,13 @@ class Checkers:
         """The names of all that ever were primary."""
 
     def started(self, machine: Machine) -> None:
+        self.troubles.happened(self.clock.now)
         self.records.started(machine)
+        self.divergent.started(machine)
 
     def killed(self, machine: Machine) -> None:
+        self.troubles.happened(self.clock.now)
+        self.frozen.killed(machine)
         self.records.died(machine)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
@@ -73,18 +90,19 @@ class Checkers:
     def tick(self, machine: Machine) -> None:
         self.records.look(machine)
         self.backwards.tick(machine)
+        self.divergent.tick(machine)
+        self.temporaries.tick(machine)
+        self.troubles.look(self.clock.now)
 
     def paused(self, machine: Machine) -> None:
-        """Nothing yet."""
+        self.acked.frozen = self.clock.now
+        self.troubles.happened(self.clock.now)
+        self.frozen.paused(machine, self.clock.now)
 
     def resumed(self, machine: Machine) -> None:
-        """Nothing yet."""
-
-    def isolated(self, machine: Machine) -> None:
-        """Nothing yet."""
-
-    def rejoined(self, machine: Machine) -> None:
-        """Nothing yet."""
+        self.acked.frozen = self.clock.now
+        self.troubles.happened(self.clock.now)
+        self.frozen.resumed(machine, self.clock.now)
 
     def forced(self, machine: Machine) -> None:
         self.promotions.forced.add(machine.name)
@@ -95,6 +113,7 @@ class Checkers:
             check_copies_13and14(primary, backup, was_primary=was_primary)
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
+        self.temporaries.quiet(primary, self.clock.now)
         for _, queue in sorted(vhost_of(primary).queues.items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
@@ -105,12 +124,20 @@ class Checkers:
         check_no_loss_1(self.journal, list(memory_lost))
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
+        self.counts["definitions looked for after a promotion"] = self.definitions.checked
+        self.counts["temporary queues ended"] = self.temporaries.ended
+        self.counts["messages in quarantine"] = self.divergent.exported
+        self.counts["acked messages that came back"] = self.acked.checked
+        self.counts["confirms held for long"] = self.held.checked
+        self.counts["freezes longer than the lease"] = self.frozen.checked
 
     # -- inside
 
     def _served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
         self.records.look(machine)
         self.serving.served(machine, connection, confirms)
+        self.failed.served(machine, connection, confirms)
+        self.frozen.served(machine, self.clock.now)
         if confirms:
             self.confirms.served(machine, connection, confirms)
 
@@ -118,5 +145,9 @@ class Checkers:
         how = self.promotions.how[-1]
         self.counts[f"promotions, {how}"] += 1
         self._primaries.add(promotion.machine.name)
+        self.held.promoted_at = self.clock.now
+        self.temporaries.last_promotion = self.clock.now
+        self.definitions.promoted(promotion, cold=how == "cold")
+        self.divergent.promoted(promotion)
         if how == "cold":
-            self.journal.memory_lost = self.clock.now
+            self.journal.cold_start()

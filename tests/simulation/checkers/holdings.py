@@ -26,9 +26,16 @@ class Holdings:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.disk = KeysOnDisk(machine.disk)
+        self._disk = KeysOnDisk(machine.disk)
         self._life = 0
         self._queues: dict[bytes, QueueIndex] = {}
+
+    @property
+    def disk(self) -> KeysOnDisk:
+        """Of the disk that the machine has now: a rotten one may have been replaced."""
+        if self._disk.disk is not self.machine.disk:
+            self._disk = KeysOnDisk(self.machine.disk)
+        return self._disk
 
     def in_memory(self, queue: str, key: str) -> bool:
         if self._life != self.machine.life:
@@ -126,7 +133,7 @@ class KeysOnDisk:
     """Which messages' bytes are in the store files of a disk for good."""
 
     def __init__(self, disk: VirtualDisk) -> None:
-        self._disk = disk
+        self.disk = disk
         self._files: dict[str, tuple[bytearray, int, set[bytes]]] = {}
 
     def has(self, key: str) -> bool:
@@ -138,13 +145,13 @@ class KeysOnDisk:
 
     def _same(self) -> bool:
         """Are the files those that were read, however they have grown?"""
-        kept = self._disk._kept
+        kept = self.disk._kept
         return all(
             path in kept and kept[path].synced is medium for path, (medium, _, _) in self._files.items()
         )
 
     def _read(self) -> None:
-        kept = self._disk._kept
+        kept = self.disk._kept
         for path in [path for path in self._files if path not in kept]:
             del self._files[path]
         for path, inode in kept.items():

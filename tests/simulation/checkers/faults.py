@@ -1,0 +1,116 @@
+"""Under faults: a failed disk ends the confirms (25), a lost backup does not (26), nor does the frozen past
+come true (28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.simulation.checkers.facts import SERVING
+from tests.simulation.checkers.outputs import Confirm
+from tests.simulation.journal import Message, Violation
+from tests.simulation.machine import Machine
+from tests.simulation.plan import Plan
+
+
+class Failed25:
+    """25: a node one of whose writes or syncs has failed serves nothing from then on."""
+
+    def served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
+        if machine.disk.failures:
+            raise Violation(25, f"{machine.name} serves {connection} after a write or sync has failed")
+
+
+class Frozen28:
+    """28: a primary that was frozen for longer than its lease serves nothing before a proof can have reached
+    it: no peer and no authority answers sooner than there and back."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.lease = plan.timing.lease
+        self.round_trip = 2 * plan.network.latency
+        self.checked = 0
+        self._frozen: dict[str, float] = {}
+        self._quiet_until: dict[str, float] = {}
+
+    def paused(self, machine: Machine, now: float) -> None:
+        self._frozen[machine.name] = now
+
+    def resumed(self, machine: Machine, now: float) -> None:
+        since = self._frozen.pop(machine.name, now)
+        if now - since > self.lease and machine.role() in SERVING:
+            self._quiet_until[machine.name] = now + self.round_trip
+            self.checked += 1
+
+    def killed(self, machine: Machine) -> None:
+        self._frozen.pop(machine.name, None)
+        self._quiet_until.pop(machine.name, None)
+
+    def served(self, machine: Machine, now: float) -> None:
+        until = self._quiet_until.get(machine.name) if self._quiet_until else None
+        if until is None:
+            return
+        if now < until:
+            raise Violation(
+                28, f"{machine.name} serves within {self.round_trip:g} s of a freeze longer than its lease"
+            )
+        del self._quiet_until[machine.name]
+
+
+class Troubles:
+    """When something last happened that may hold up confirms, or acks: for the checkers that judge delays."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.network = machines[0].network
+        self.last = -1e9
+        self.cut = -1e9
+        """When packets were last kept from anywhere."""
+        self.times: list[float] = []
+
+    def happened(self, now: float) -> None:
+        """A life began or ended, a process froze or went on, a promotion came."""
+        self.last = now
+        self.times.append(now)
+
+    def look(self, now: float) -> None:
+        if getattr(self.network, "troubled", False):
+            self.cut = self.last = now
+
+    def between(self, start: float, end: float) -> int:
+        """How many such instants there were."""
+        count = 0
+        for time in reversed(self.times):
+            if time < start:
+                break
+            count += time <= end
+        return count
+
+
+class Held26:
+    """26: with `continue`, a confirm waits at most `ack_timeout` for each thing that has happened to a node
+    since, `backup_timeout` after a promotion, and the time that disks, network and authority take."""
+
+    SLACK = 1.5
+
+    def __init__(self, plan: Plan, troubles: Troubles) -> None:
+        self.on = plan.on_backup_loss == "continue" and not plan.min_backups
+        self.timing = plan.timing
+        self.troubles = troubles
+        self.promoted_at = -1e9
+        self.longest = 0.0
+        self.checked = 0
+
+    def confirm(self, machine: Machine, message: Message, now: float) -> None:
+        waited = now - message.last_sent
+        if not self.on or waited <= self.timing.ack_timeout or message.last_sent <= self.troubles.cut:
+            return
+        since = message.last_sent - self.timing.ack_timeout
+        limit = self.timing.ack_timeout * (1 + self.troubles.between(since, now)) + self.SLACK
+        if self.promoted_at >= message.last_sent - self.timing.backup_timeout:
+            limit += self.timing.backup_timeout
+        self.checked += 1
+        self.longest = max(self.longest, waited)
+        if waited > limit:
+            raise Violation(
+                26, f"{machine.name} confirms {message.key} {waited:.3f} s after it was sent, "
+                f"later than {limit:g} s",
+            )  # fmt: skip
