@@ -103,6 +103,8 @@ class Broker:
         self.holding: dict[Channel, None] = {}
         """Channels with confirms or replies that are not out yet."""
         self.memory = MemoryAlarm(settings.memory_limit)
+        self.withheld = False
+        """Nothing that confirms or delivers may leave for now: see `withhold`."""
         self.now = 0.0
         self._wall_offset = 0.0
         self._timers: list[tuple[float, int, ServerConnection]] = []
@@ -139,7 +141,8 @@ class Broker:
             resuming, self.resuming = self.resuming, {}
             for connection in resuming:
                 connection.resume()
-        self.vhost.dispatch()
+        if not self.withheld:
+            self.vhost.dispatch()
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
@@ -179,7 +182,7 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
         once."""
-        if self.resuming or self.vhost.pending:
+        if self.resuming or (self.vhost.pending and not self.withheld):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
@@ -221,6 +224,25 @@ class Broker:
             if keep is None or not keep(connection):
                 connection.now = now
                 connection.close(code, text)
+
+    def withhold(self) -> None:
+        """Until `resume_output`: clients that are let in get nothing, what is queued for them included;
+        nothing is delivered. Management connections go on.
+        """
+        self.withheld = True
+
+    def resume_output(self) -> None:
+        """What was withheld may leave."""
+        self.withheld = False
+        for connection in self.connections:
+            connection.sent(0)
+
+    def drop_withheld(self) -> None:
+        """What was withheld is never to leave: those who waited for it are to be closed next."""
+        if self.withheld:
+            for connection in self.connections:
+                connection.drop_output()
+            self.withheld = False
 
     def _watch_memory(self, now: float) -> None:
         unsent = sum(connection.unsent for connection in self.connections)

@@ -209,6 +209,9 @@ class ServerConnection:
 
     def take_output(self) -> list[bytes]:
         """What to write, drained; write it joined."""
+        if self.broker.withheld and self.withheld:
+            self._dirty = False
+            return []
         out, self.out = self.out, []
         self._dirty = False
         if out:
@@ -217,6 +220,17 @@ class ServerConnection:
         if self._choked or self._stalled:
             self._ask_to_resume()
         return out
+
+    @property
+    def withheld(self) -> bool:
+        """While the broker withholds output, this connection gets none: it was let in, and is a client's."""
+        return self.handshake.step is Step.DONE and not self.is_management
+
+    def drop_output(self) -> None:
+        """What was withheld is never sent. Taken whole each time, it begins and ends with whole frames."""
+        if self.withheld:
+            self.out = []
+            self._pending = 0
 
     def written(self, buffered: int) -> None:
         """The shell's answer to a write: octets that the kernel has not taken yet. Optional for a driver."""

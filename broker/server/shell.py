@@ -114,6 +114,9 @@ class Shell:
             if deadline is not None and deadline <= at:
                 self.driven.timers(at)
             self.driven.end_tick(at, wall_ms())
+        if self.dialing is not None:
+            # The tick may have waited for a disk, or the process have been stopped in it.
+            self.dialing.before_output(now())
         for connection in self.driven.take_dirty():
             socket = self.inbound.get(connection)
             if socket is not None:
@@ -165,7 +168,8 @@ class Shell:
             )
         except (OSError, TimeoutError) as error:
             if not self._stopping and wanted.dial_id not in self.outbound:
-                node.dial_failed(wanted.dial_id, str(error) or "timed out", now())
+                refused = isinstance(error, ConnectionRefusedError)
+                node.dial_failed(wanted.dial_id, str(error) or "timed out", now(), refused=refused)
                 self.tick_soon()
 
     # -- life

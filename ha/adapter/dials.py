@@ -124,11 +124,11 @@ class Dials:
         )
         self.open[dial_id] = _Open(address, client)
 
-    def failed(self, dial_id: int, now: float) -> None:
+    def failed(self, dial_id: int, now: float, *, nobody: bool = False) -> None:
         address = self._of(dial_id)
         if address is not None:
             address.dial_id, address.next_at = None, now + REDIAL
-            self.inbox.put(DialFailed(address.text))
+            self.inbox.put(DialFailed(address.text, nobody=nobody))
 
     def received(self, dial_id: int, data: bytes, now: float) -> None:
         item = self.open.get(dial_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, assert_never
 
+from ha.adapter.authority_port import request_of
 from ha.core.effects import (
     AdoptCluster,
     Answer,
@@ -15,12 +16,16 @@ from ha.core.effects import (
     Effect,
     Log,
     Note,
+    ReadRegister,
     Redial,
+    Resume,
     SaveRecord,
     SendMethod,
     SendStream,
     StartServing,
     StopServing,
+    SwapRegister,
+    Withhold,
 )  # fmt: skip
 from ha.core.link import Method, chunks
 
@@ -58,6 +63,12 @@ class EffectRunner:
                 node.save_record(record, incomplete)
             case ClosePeer(peer=peer, code=code, text=text):
                 self._close(peer, code, text)
+            case ReadRegister() | SwapRegister():
+                node.ask_authority(request_of(effect))
+            case Withhold():
+                node.broker.withhold()
+            case Resume():
+                node.broker.resume_output()
             case Redial():
                 node.dials.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):

@@ -8,6 +8,9 @@ Owner: Node. Filled by the broker's hooks (inbound connections) and by Dials; em
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from ha.adapter.authority_port import AuthorityOutcome
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,6 +36,8 @@ class DialFailed:
 
     address: str
     refusal: str = ""
+    nobody: bool = False
+    """The kernel there refused the connection: nobody listens."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +48,16 @@ class PeerLost:
     clean: bool
 
 
-Item = Arrived | DialOpen | DialFailed | PeerLost
+@dataclass(slots=True, frozen=True)
+class AuthorityAnswered:
+    """The authority's answer to one request. `record`: what it holds, as JSON; None: nothing, or not said."""
+
+    request_id: int
+    outcome: AuthorityOutcome
+    record: dict[str, Any] | None
+
+
+Item = Arrived | DialOpen | DialFailed | PeerLost | AuthorityAnswered
 
 
 class Inbox:

@@ -7,8 +7,9 @@ since 1970.
 A driver's loop: deliver bytes to connections (`conn.receive`) and dials (`dial_received`); call `timers(now)`
 when `next_deadline()` has come; call `end_tick(now, wall_ms)` once after each burst of those, and also
 whenever the store reports a finished sync; then write what `take_dirty()` connections and
-`take_dial_output` give. Drain `wants_dials()` after each end_tick and report how each went. Stop the
-process when `stopped` is not None.
+`take_dial_output` give. Drain `wants_dials()` and `wants_authority()` after each end_tick and report how each
+went. A driver whose process may have stood still since `end_tick` calls `before_output(now)` first of all.
+Stop the process when `stopped` is not None.
 """
 
 from __future__ import annotations
@@ -21,22 +22,25 @@ from broker.model.history import History
 from broker.model.values import Position
 from broker.model.vhost import VirtualHost
 from broker.store.errors import StoreError
+from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
-from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record
 from ha.adapter.recovery import recover
 from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.status_view import query_of, status_of
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.link import Method
+from ha.core.record_keeper import Outcome
 from ha.core.replication_test import ReplicationTest
 from ha.core.role import Self_
 
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from ha.adapter.ledger_port import LedgerPort
     from ha.adapter.settings import HaSettings
 
-__all__ = ["Dial", "Node"]
+__all__ = ["AuthorityRequest", "Dial", "Node"]
 
 SHUTDOWN = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
 
@@ -97,9 +101,11 @@ class Node:
             primary_model=PrimaryVhost(self.vhost),
             replica_model=self.replica,
             position=self._position,
+            authority=AUTHORITIES[ha.authority](),
         )
         self._hooks.core = self.core
         self._effects = EffectRunner(self)
+        self._requests: list[AuthorityRequest] = []
         self._core_deadline: float | None = None
         self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
@@ -137,10 +143,12 @@ class Node:
         if self.stopped is not None or not self._started:
             self._ledger.close(seal=False)
             return
+        self.before_output(now)
         self._started = False
         self._last_words(now)
         self._rest(now)
         self._effects.run(now)
+        self.broker.drop_withheld()
         self.broker.close_connections(320, SHUTDOWN, now)
         for queue in self.vhost.queues.values():
             for epoch, ids in queue.snapshot().items():
@@ -172,9 +180,11 @@ class Node:
         """The connection is established."""
         self.dials.dialed(dial_id, now)
 
-    def dial_failed(self, dial_id: int, error: str, now: float) -> None:
-        """It could not be established; the node asks again with a new id, at most a second later."""
-        self.dials.failed(dial_id, now)
+    def dial_failed(self, dial_id: int, error: str, now: float, *, refused: bool = False) -> None:
+        """It could not be established; the node asks again with a new id, at most a second later. `refused`:
+        the kernel there has answered that nobody listens (ECONNREFUSED), which is more than silence.
+        """
+        self.dials.failed(dial_id, now, nobody=refused)
 
     def dial_received(self, dial_id: int, data: bytes, now: float) -> None:
         """Bytes arrived."""
@@ -196,7 +206,28 @@ class Node:
         item = self.dials.open.get(dial_id)
         return item is None or item.client.wants_close
 
+    # -- the authority
+
+    def wants_authority(self) -> list[AuthorityRequest]:
+        """What to ask of the authority; drained. None with `manual`, whose record is this node's own copy."""
+        requests, self._requests = self._requests, []
+        return requests if self._running else []
+
+    def authority_answered(
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float
+    ) -> None:
+        """Its answer: `record` is what it holds, None if nothing; after `unknown` it is not looked at. Tick
+        soon.
+        """
+        self._inbox.put(AuthorityAnswered(request_id, outcome, record))
+
     # -- time
+
+    def before_output(self, now: float) -> None:
+        """It is `now`, however long the last tick took: what may not leave any more is held back."""
+        if now >= self.core.proven_until and self._running:
+            self.core.heed_lease(now)
+            self._effects.run(now)
 
     def end_tick(self, now: float, wall_ms: int) -> None:
         """Hear peers, dispatch, flush history to store, links and ledger, acknowledge, release confirms."""
@@ -213,9 +244,14 @@ class Node:
 
     def _tick(self, now: float, wall_ms: int) -> None:
         core = self.core
+        if now >= core.proven_until:
+            core.heed_lease(now)
+            self._effects.run(now)
         self._hear(now)
         if self._core_deadline is not None and now >= self._core_deadline:
             core.timers(now)
+        if self.broker.withheld:
+            core.heed_lease(now)
         if self._store.failed is not None:
             return
         self._effects.run(now)
@@ -244,11 +280,13 @@ class Node:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
                     self.core.dial_open(peer, address, now)
-                case DialFailed(address=address, refusal=refusal):
+                case DialFailed(address=address, refusal=refusal, nobody=nobody):
                     self._refused(address, refusal)
-                    self.core.dial_failed(address, now, refusal)
+                    self.core.dial_failed(address, now, refusal, nobody=nobody)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
+                case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
+                    self.core.authority_answered(request_id, Outcome(outcome), record, now)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
                 for name in self.dials.names():
                     if self.core.neighbours.is_self(name):
@@ -291,8 +329,9 @@ class Node:
         ticks later.
 
         The answer has `ok` (bool), `reason` (a sentence) and, for status and query, `status`. `promote` takes
-        `force_lossy` (bool); it answers after asking the peers (up to half of `ack_timeout`) and when
-        clients are served. A driver outside a tick calls `end_tick` soon after.
+        `force_lossy` and `fenced` (bool: the old primary certainly runs no more); it answers after asking the
+        peers (up to half of `ack_timeout`) and the authority, and when clients are served, which may take a
+        `lease`. A driver outside a tick calls `end_tick` soon after.
         """
         match command:
             case "ping":
@@ -310,7 +349,8 @@ class Node:
             case "promote":
                 token = self._token(reply)
                 cluster = self._random(16).hex()
-                self.core.promote(token, cluster, now, force_lossy=bool(args.get("force_lossy", False)))
+                force, fenced = bool(args.get("force_lossy", False)), bool(args.get("fenced", False))
+                self.core.promote(token, cluster, now, force_lossy=force, fenced=fenced)
                 self._core_deadline = now
             case "demote":
                 self._last_words(now)
@@ -356,6 +396,7 @@ class Node:
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""
+        self.broker.drop_withheld()
         self._rest(now)
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)
@@ -378,6 +419,9 @@ class Node:
     def save_record(self, record: InSyncRecord, incomplete: bool) -> None:
         self._files.raise_epoch(record.epoch)
         save_record(self._files, record, incomplete)
+
+    def ask_authority(self, request: AuthorityRequest) -> None:
+        self._requests.append(request)
 
     def adopt_cluster(self, cluster_id: str) -> None:
         self._files.set_cluster(cluster_id)

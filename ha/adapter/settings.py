@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ha.core.authority import Authority
+from ha.core.manual import ManualAuthority
+from ha.core.register import RegisterAuthority
 from ha.core.tuning import Tuning
+
+AUTHORITIES: dict[str, type[Authority]] = {"manual": ManualAuthority, "register": RegisterAuthority}
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,7 +35,9 @@ class HaSettings:
     ack_timeout: float = 2.0
     """A backup in sync that has not acknowledged for this long is excluded."""
     lease: float = 3.0
-    """How long proof of being primary stays good; a link heartbeat goes out every third of it."""
+    """How long proof of being primary stays good: with older proof, nothing is confirmed or delivered. A link
+    heartbeat goes out every third of it.
+    """
     backup_timeout: float = 5.0
     """After a promotion: how long a member of the record may take to reconnect and catch up."""
     dequeue_lag: float = 0.01
@@ -40,6 +47,13 @@ class HaSettings:
     username: str = "ha"
     password: str = "ha"
     authority: str = "manual"
+    """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
+    which the driver asks (`Node.wants_authority`).
+    """
+
+    def __post_init__(self) -> None:
+        if self.authority not in AUTHORITIES:
+            raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
 
     @property
     def default_level(self) -> str:
@@ -59,5 +73,6 @@ class HaSettings:
             ack_timeout=self.ack_timeout,
             backup_timeout=self.backup_timeout,
             heartbeat=self.heartbeat,
+            lease=self.lease,
             peer_patience=min(0.5, self.ack_timeout / 2),
         )

@@ -1,7 +1,8 @@
-"""Authority: who says which node may be primary. One small interface; `manual` is the first to implement it.
+"""Authority: who says which node may be primary, and keeps the record. One small interface; `manual` and
+`register` implement it.
 
-Owner: HaBroker. A verdict is made from evidence only: no I/O, no waiting. After a verdict that grants,
-HaBroker makes the record durable before anything is served.
+Owner: HaBroker. A verdict is made from evidence only: no I/O, no waiting. What an authority has to be asked
+for is an effect, and its answer comes in later: see RecordKeeper, which alone calls `read` and `swap`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Protocol
 
 from broker.model.values import Position
 from ha.core.backup import LinkEnd
-from ha.core.in_sync_record import InSyncRecord
+from ha.core.effects import ReadRegister, SwapRegister
+from ha.core.in_sync_record import InSyncRecord, RecordVersion
 from ha.core.membership import Status
 from ha.core.role import Self_
 
@@ -46,6 +48,9 @@ class Evidence:
     me: Self_
     status: Status
     record: InSyncRecord | None
+    """This node's own copy."""
+    newest: InSyncRecord | None
+    """What the authority holds; as far as that was not read, the newest that any of them knows of."""
     incomplete: bool
     position: Position
     linked: bool
@@ -74,3 +79,13 @@ class Authority(Protocol):
 
     def mint(self, me: Self_, seen: int) -> int:
         """A new epoch above `seen`, that no other node can mint."""
+
+    def read(self, request_id: int) -> ReadRegister | None:
+        """How to ask what it holds; None: it holds nothing but what the brokers tell each other."""
+
+    def swap(
+        self, request_id: int, expected: RecordVersion | None, record: InSyncRecord
+    ) -> SwapRegister | None:
+        """How to have `record` replace the one of version `expected`; None: this node's own copy is all there
+        is, so that it is done with the save that follows.
+        """

@@ -23,11 +23,23 @@ HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
 
 
+@dataclass(slots=True, frozen=True)
+class Said:
+    """The last acknowledgement that this node sent to anybody. Up to a lease after it, a primary that got it
+    may go on serving.
+    """
+
+    primary_id: str
+    epoch: int
+    at: float
+
+
 @dataclass(slots=True)
 class LinkEnd:
     """How the last link ended: the evidence a promotion is judged by."""
 
     primary: str
+    primary_id: str
     clean: bool
     """By FIN or RST, that is, the other kernel answered; False: silence."""
     excluded: bool
@@ -61,6 +73,7 @@ class Backup:
         self._echo = 0.0
         self._acked: Ack | None = None
         self._heard = False
+        self.said: Said | None = None
         self.refused = ""
 
     # -- joining
@@ -70,7 +83,7 @@ class Backup:
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
         self._excluded, self._last_heard, self._heard = False, now, False
-        self._last_ack = now
+        self._last_ack, self._echo = now, 0.0
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
@@ -198,6 +211,7 @@ class Backup:
                     now  # an ack that a primary counts: a disk that stands still would get us excluded
                 )
             self._acked, self._heard = ack, False
+            self.said = Said(self.primary_id, replicator.epoch, now)
             self._c.do(SendMethod(self.peer, Method.ACK, ack.encode()))
 
     def timers(self, now: float) -> None:
@@ -221,7 +235,9 @@ class Backup:
             return
         if self._replicator is not None:
             epoch = self._replicator.epoch
-            self.link_end = LinkEnd(self.primary_name, clean, self._excluded, self._last_ack, now, epoch)
+            self.link_end = LinkEnd(
+                self.primary_name, self.primary_id, clean, self._excluded, self._last_ack, now, epoch
+            )
             how = "closed" if clean else "was lost"
             self._c.log(f"the link to {self.primary_name} {how}")
         self._unlink()

@@ -27,10 +27,12 @@ class Decision:
     text: str = ""
 
 
-def decide(status: Status, *, peer: bool, primary: str | None) -> Decision:
+def decide(status: Status, *, peer: bool, primary: str | None, soon: bool = False) -> Decision:
     """`peer`: a connection that speaks link or management methods only. `primary`: name and address, if
-    known.
+    known. `soon`: this node is the primary, and may not serve at this moment.
     """
+    if not peer and soon:
+        return Decision(Answer.HOLD)
     if peer or status.serves:
         return Decision(Answer.ADMIT)
     if primary is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ha.core.in_sync_record import InSyncRecord
+from ha.core.in_sync_record import InSyncRecord, RecordVersion
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,12 +45,42 @@ class Redial:
 
 @dataclass(slots=True, frozen=True)
 class SaveRecord:
-    """Write and fsync this node's copy. Effects after it must not happen before it is durable; a failure
-    stops.
+    """Write and fsync this node's copy of a record that the authority has. Effects after it must not happen
+    before it is durable; a failure stops.
     """
 
     record: InSyncRecord
     incomplete: bool
+
+
+@dataclass(slots=True, frozen=True)
+class ReadRegister:
+    """Ask the register what it holds. Nothing need be durable before; answered by `authority_answered`."""
+
+    request_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class SwapRegister:
+    """Ask the register to replace the record of version `expected` (None: it is empty) by this one. Whoever
+    asks already goes by the stricter of the two; nothing follows from it before `authority_answered`.
+    """
+
+    request_id: int
+    expected: RecordVersion | None
+    record: InSyncRecord
+
+
+@dataclass(slots=True, frozen=True)
+class Withhold:
+    """The proof of being primary is too old: nothing that confirms or delivers may leave from now on, what
+    was produced before in this very tick included. Carried out before any output of the tick is taken.
+    """
+
+
+@dataclass(slots=True, frozen=True)
+class Resume:
+    """It is proven anew: what was withheld may leave, and messages are delivered again."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,14 +92,18 @@ class AdoptCluster:
 
 @dataclass(slots=True, frozen=True)
 class StartServing:
-    """Begin to serve in `epoch`. The record that gives it to this node is durable (the SaveRecord before)."""
+    """Begin to serve in `epoch`. The record that gives it to this node is committed and durable here (the
+    SaveRecord before), and no earlier owner can still be confirming.
+    """
 
     epoch: int
 
 
 @dataclass(slots=True, frozen=True)
 class StopServing:
-    """Confirm, deliver and accept nothing any more, from now on; close clients with 320 and `reason`."""
+    """Confirm, deliver and accept nothing any more, from now on; close clients with 320 and `reason`. What is
+    being withheld from them is dropped.
+    """
 
     reason: str
 
@@ -99,6 +133,6 @@ class Note:
 
 
 Effect = (
-    SendMethod | SendStream | ClosePeer | Redial | SaveRecord | AdoptCluster | StartServing
-    | StopServing | Answer | Log | Note
+    SendMethod | SendStream | ClosePeer | Redial | SaveRecord | ReadRegister | SwapRegister | Withhold
+    | Resume | AdoptCluster | StartServing | StopServing | Answer | Log | Note
 )  # fmt: skip

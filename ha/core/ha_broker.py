@@ -11,22 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.model.values import FOREVER, ORIGIN, Position
-from ha.core.authority import Authority, Evidence, PeerAnswer
+from ha.core.authority import Authority, PeerAnswer
 from ha.core.backup import Backup
 from ha.core.connection_observer import Decision, decide
 from ha.core.effects import (
     Answer,
     ClosePeer,
     Effect,
-    Redial,
-    SaveRecord,
     SendMethod,
     StartServing,
     StopServing,
 )  # fmt: skip
-from ha.core.errors import LinkError
+from ha.core.errors import Broken, LinkError
 from ha.core.hello import hello_answer, join_request, peer_answer, serving_peer
-from ha.core.in_sync_record import Incarnation, InSyncRecord, next_record
+from ha.core.in_sync_record import Incarnation, InSyncRecord, record_from_json
+from ha.core.lease import FOR_EVER
 from ha.core.lineage import Lineage
 from ha.core.link import Method, parse_ack, parse_json, to_json
 from ha.core.manual import ManualAuthority
@@ -34,9 +33,11 @@ from ha.core.membership import Membership, Status
 from ha.core.neighbours import Neighbours
 from ha.core.ports import IdsByEpoch, PrimaryModel, ReplicaModel
 from ha.core.primary import Primary
+from ha.core.promotion import Attempt, Promotion
+from ha.core.proof_seeker import ProofSeeker
 from ha.core.queue_snapshot import decode_have
+from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.role import Context, Self_
-from ha.core.status_check import StatusCheck, evidence_of
 from ha.core.tuning import Tuning
 
 JOINING_POLL = 0.2
@@ -66,6 +67,7 @@ class HaBroker:
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._c = Context(me, tuning, Membership(initial), record, incomplete)
         self._authority: Authority = authority if authority is not None else ManualAuthority()
+        self.keeper = RecordKeeper(self._c, self._authority)
         self._primary_model = primary_model
         self._replica_model = replica_model
         self._position = position
@@ -74,8 +76,11 @@ class HaBroker:
         self.primary: Primary | None = None
         self.backup: Backup | None = Backup(self._c, replica_model) if addresses else None
         self.neighbours = Neighbours(addresses)
+        self.promotion = Promotion(
+            self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
+        )
         self._have: dict[int, list[bytes]] = {}
-        self._check: StatusCheck | None = None
+        self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
         self._next_poll = 0.0
         self._last_refusal = ""
 
@@ -130,16 +135,14 @@ class HaBroker:
         return effects
 
     def admit(self, *, peer: bool) -> Decision:
-        return decide(self.status, peer=peer, primary=self.known_primary())
+        unproven = self.primary is not None and self.primary.lease.withheld
+        soon = unproven or self.promotion.committed is not None
+        return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
     def known_primary(self) -> str | None:
         """Name and address of the node that serves, if one is known."""
         least = self._c.record.epoch if self._c.record is not None else 0
-        return serving_peer(self._kin(), self._c.membership, least)
-
-    def _kin(self) -> dict[str, PeerAnswer]:
-        """What the others said of themselves last, but for brokers of another cluster."""
-        return {i: a for i, a in self.neighbours.answers.items() if not self._lineage.foreign(a)}
+        return serving_peer(self.promotion.kin(), self._c.membership, least)
 
     # -- life
 
@@ -154,33 +157,93 @@ class HaBroker:
 
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
-        self._settle_check(now)
+        self._settle(now)
         if self.primary is not None:
             self.primary.end_tick(now)
         elif self.backup is not None:
             self.backup.end_tick(now)
 
     def timers(self, now: float) -> None:
+        if self.mine is not None and self.proof.due(now):
+            self._next_poll = now + CALM_POLL
         if now >= self._next_poll and self.neighbours.dialed:
             calm = self.status.serves or (self.backup is not None and self.backup.linked)
             self._next_poll = now + (CALM_POLL if calm else JOINING_POLL)
-            for peer in self.neighbours.dialed:
-                self._say_hello(peer)
+            self.ask_all()
+        self.keeper.timers(now)
+        self.promotion.timers(now)
         if self.primary is not None:
             self.primary.timers(now)
         elif self.backup is not None:
             self.backup.timers(now)
-        self._settle_check(now)
+        self._settle(now)
 
     def next_deadline(self) -> float | None:
-        times = [self._next_poll] if self.neighbours.dialed else []
-        if self._check is not None:
-            times.append(self._check.deadline)
         role = self.primary if self.primary is not None else self.backup
-        deadline = role.next_deadline() if role is not None else None
-        if deadline is not None:
-            times.append(deadline)
-        return min(times, default=None)
+        times = [
+            self._next_poll if self.neighbours.dialed else None,
+            self.proof.next_deadline() if self.mine is not None else None,
+            self.keeper.next_deadline(),
+            self.promotion.next_deadline(),
+            role.next_deadline() if role is not None else None,
+        ]
+        return min((t for t in times if t is not None), default=None)
+
+    def _settle(self, now: float) -> None:
+        """Whatever waited for answers: a promotion, a round of hellos."""
+        self.promotion.settle(now)
+        self.proof.settle(now)
+
+    # -- proof of being primary
+
+    @property
+    def mine(self) -> InSyncRecord | None:
+        """The record by which this node serves, or is about to."""
+        return self._c.record if self.primary is not None else self.promotion.committed
+
+    @property
+    def proven_until(self) -> float:
+        """From then on `heed_lease` has to be asked first of all, in each tick."""
+        return self.primary.lease.until if self.primary is not None else FOR_EVER
+
+    def heed_lease(self, now: float) -> None:
+        """Withhold what confirms or delivers from the moment on at which the proof is too old, until it is
+        new.
+        """
+        if self.primary is not None:
+            self.primary.heed_lease(now)
+            if self.primary.lease.withheld:
+                self.proof.seek_at = min(self.proof.seek_at, now)
+
+    def proven(self) -> None:
+        if self.primary is not None:
+            self.primary.date_proof()
+
+    def dethroned(self, held: InSyncRecord | None, now: float) -> None:
+        """The authority has another record than this node's."""
+        if held is None:
+            reason = "the authority has lost the record"
+        else:
+            owner = held.names.get(held.owner.node_id, held.owner.node_id[:8])
+            reason = f"the authority has epoch {held.epoch} of {owner}, this node serves in {self._epoch}"
+        if self.primary is None:
+            self.promotion.give_up(reason)
+        else:
+            self._step_down(reason, now)
+        if held is not None:
+            self._lineage.adopt(held)
+
+    def authority_answered(
+        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float
+    ) -> None:
+        """The authority's answer to a ReadRegister or SwapRegister."""
+        try:
+            held = record_from_json(document) if document is not None else None
+        except LinkError as error:
+            self._c.log(f"the authority's answer cannot be read: {error}")
+            outcome, held = Outcome.UNKNOWN, None
+        self.keeper.answered(request_id, outcome, held, now)
+        self._settle(now)
 
     # -- peers
 
@@ -189,10 +252,12 @@ class HaBroker:
         self.neighbours.opened(peer, address)
         self._say_hello(peer)
 
-    def dial_failed(self, address: str, now: float, refusal: str = "") -> None:
-        """Nobody let us in there; `refusal` is what the broker said, if there is one."""
-        self.neighbours.failed(address, refusal, now)
-        self._settle_check(now)
+    def dial_failed(self, address: str, now: float, refusal: str = "", *, nobody: bool = False) -> None:
+        """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
+        there says that nobody listens.
+        """
+        self.neighbours.failed(address, refusal, now, nobody=nobody)
+        self._settle(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """A connection is gone, whichever side it was opened from."""
@@ -204,7 +269,7 @@ class HaBroker:
             self.primary.peer_lost(peer, clean, now)
         elif self.backup is not None:
             self.backup.peer_lost(peer, clean, now)
-        self._settle_check(now)
+        self._settle(now)
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One extension method of a peer. What it may not say costs it the connection, and nothing else."""
@@ -253,7 +318,7 @@ class HaBroker:
     def _my_hello(self) -> dict[str, Any]:
         return hello_answer(
             self._c, self.cluster_id, self.epoch, self._lineage.seen, self._position(),
-            promoting=self._check is not None,
+            promoting=self.promotion.active,
         )  # fmt: skip
 
     def _say_hello(self, peer: int) -> None:
@@ -268,7 +333,7 @@ class HaBroker:
             if address is not None:
                 self.neighbours.met_self(peer, address)
                 self._c.do(ClosePeer(peer, 200, "this is myself"))
-            self._settle_check(now)
+            self._settle(now)
             return
         member = self._c.membership.member(answer.node_id)
         member.name, member.incarnation = answer.name, answer.incarnation
@@ -285,7 +350,7 @@ class HaBroker:
                     self._consider(peer, answer, now)
         elif address is not None and (sentence := self.neighbours.estranged(address, answer.cluster_id)):
             self._c.log(sentence)
-        self._settle_check(now)
+        self._settle(now)
 
     def _meet(self, answer: PeerAnswer, now: float) -> None:
         """Learn from what it knows. A primary that meets a higher epoch stops at once."""
@@ -304,7 +369,7 @@ class HaBroker:
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
         """A serving node was found: join it, unless we follow it already or know of a newer one."""
         backup = self.backup
-        if backup is None or answer.epoch < self.epoch or self._check is not None:
+        if backup is None or answer.epoch < self.epoch or self.promotion.active:
             return
         if backup.peer is not None:
             if backup.primary_id == answer.node_id or not backup.linked:
@@ -332,88 +397,63 @@ class HaBroker:
 
     # -- promotion and demotion
 
-    def promote(self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool = False) -> None:
-        """An operator wants this node to be primary. Answered when the peers were asked and clients are
-        served.
+    def promote(
+        self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool = False, fenced: bool = False
+    ) -> None:
+        """An operator wants this node to be primary. Answered once clients are served, or it is refused.
+
+        `fenced`: the operator vouches that the old primary runs no more, so that its lease is not waited for.
         """
         if self.status.serves:
             self._c.do(Answer(token, True, f"already {self.status.value} in epoch {self._epoch}"))
-            return
-        if self._check is not None:
-            self._c.do(Answer(token, False, "another promotion is being decided"))
-            return
-        deadline = now + self._c.tuning.peer_patience
-        self.neighbours.question += 1
-        self._check = StatusCheck(token, force_lossy, new_cluster_id, now, deadline, self.neighbours.book)
-        self._c.do(Redial())
-        for peer in self.neighbours.dialed:
-            self._say_hello(peer)
-        self._settle_check(now)
-
-    def evidence(self, check: StatusCheck | None = None) -> Evidence:
-        """What a promotion would be judged by; without a check, by what peers said last."""
-        if check is not None:
-            ids, unanswered = check.answered(), check.unanswered()
+        elif self.promotion.active:
+            self._c.do(Answer(token, False, self.promotion.waits_for()))
         else:
-            ids = {i for i, m in self._c.membership.members.items() if m.connected}
-            unanswered = self.neighbours.away()
-        answers = {i: a for i, a in self._kin().items() if i in ids}
-        foreign = self.neighbours.strangers()
-        return evidence_of(self._c, self.backup, self._position(), answers, unanswered, foreign)
+            self.promotion.begin(token, new_cluster_id, now, force_lossy=force_lossy, fenced=fenced)
 
     def promotable(self) -> tuple[bool, str]:
         """Whether an unforced promotion would be granted as things stand, and why."""
         if self.status.serves:
             return True, f"{self.status.value} in epoch {self._epoch}"
+        if self.promotion.active:
+            return False, self.promotion.waits_for()
         if self.backup is not None and self.status is Status.READY and self.backup.linked:
             return True, "in the record"
         if self.backup is not None and self.backup.linked:
             return False, self.backup.reason()
-        verdict = self._authority.judge(self.evidence(), force_lossy=False)
+        verdict = self.promotion.judge()
         return verdict.granted, verdict.reason
 
-    def _settle_check(self, now: float) -> None:
-        check = self._check
-        if check is None or not check.done(now):
-            return
-        self._check = None
-        evidence = self.evidence(check)
-        verdict = self._authority.judge(evidence, force_lossy=check.force_lossy)
-        if not verdict.granted:
-            self._c.log(f"promotion refused: {verdict.reason}")
-            self._c.do(Answer(check.token, False, f"not promoted: {verdict.reason}"))
-            return
-        self._take_over(evidence, verdict.how, check.new_cluster_id, now)
-        self._c.log(f"promoted in epoch {self._epoch} ({verdict.how}): {verdict.reason}")
-        self._c.do(Answer(check.token, True, f"promoted in epoch {self._epoch}: {verdict.reason}"))
+    def following(self) -> Backup | None:
+        return self.backup
 
-    def _take_over(self, evidence: Evidence, how: str, new_cluster_id: str, now: float) -> None:
-        """One commit: epoch, owner, in-sync set. Durable before the first id of the epoch."""
-        if self.backup is not None:
-            self.backup.leave(now)
-        seen = max([self._lineage.seen, *(max(a.epoch, a.seen) for a in evidence.answers.values())])
-        me, old = self._c.me, self._c.record
-        epoch = self._authority.mint(me, seen)
-        cluster = self.cluster_id or new_cluster_id
-        record = next_record(old, how, epoch, me.who, me.name, cluster)
+    def ask_all(self) -> None:
+        for peer in self.neighbours.dialed:
+            self._say_hello(peer)
+
+    def serve(self, attempt: Attempt, now: float) -> None:
+        """The record that names this node is committed and durable: the first id of the epoch may be
+        given.
+        """
+        record, old = self._c.record, attempt.old
+        if record is None or record.owner != self._c.me.who:
+            raise Broken("to serve without the record that names this node")
+        self._epoch = record.epoch
         previous = old.names.get(old.owner.node_id, "") if old is not None else ""
-        self._c.record, self._epoch, self._lineage.seen = record, epoch, epoch
-        self._lineage.belong(cluster)
-        self._c.incomplete = False
-        self._c.do(SaveRecord(record, False))
-        self._c.note("promote", view=epoch, peer=previous, reason=how)
-        self._c.do(StartServing(epoch))
+        self._c.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
+        self._c.do(StartServing(record.epoch))
         self._c.membership.become(Status.RECOVERING)
         self.backup = None
-        self.primary = Primary(self._c, self._primary_model, record, now)
+        self.primary = Primary(self._c, self._primary_model, record, self.keeper, self.dethroned, now)
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
-        self._c.note("insync", view=epoch, name=names, n=0, reason="promoted")
+        self._c.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
 
     def demote(self, token: int, now: float) -> None:
         """An operator wants this node to stop serving."""
         if self.status is Status.STANDALONE:
             self._c.do(Answer(token, False, "a standalone broker cannot be demoted: it has no ha.brokers"))
             return
+        self.promotion.give_up("demoted meanwhile")
         if self.status.serves:
             self._step_down("demoted by the operator", now)
         self._c.do(Answer(token, True, f"now {self.status.value}"))
@@ -430,6 +470,8 @@ class HaBroker:
             for backup in primary.backups.values():
                 if backup.peer is not None:
                     self._c.do(ClosePeer(backup.peer, 320, "CONNECTION_FORCED - the primary stops serving"))
+        self.keeper.forget()
+        self.proof.forget()
         self.primary = None
         self.backup = Backup(self._c, self._replica_model)
         self._c.membership.become(Status.JOINING)

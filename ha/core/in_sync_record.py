@@ -94,6 +94,13 @@ def next_record(
     return first_record(cluster_id, epoch, who, name)
 
 
+def is_behind(held: InSyncRecord | None, own: InSyncRecord | None) -> bool:
+    """What an authority held when it was read is older than a record that was committed there."""
+    if own is None or held is None:
+        return own is not None
+    return held.cluster_id == own.cluster_id and held.version < own.version
+
+
 def record_from_json(document: Any) -> InSyncRecord:
     """Read what `as_json` wrote; LinkError if it is anything else."""
     try:

@@ -1,13 +1,15 @@
 """The `manual` authority: one operator, and crashes. Not for partitions: two operators can make two
 primaries.
 
-Each node keeps its own copy of every record it sees. Pure functions of the evidence. Owner: HaBroker.
+Each node keeps its own copy of every record it sees, and a change is committed once the owner's own copy is
+on disk. Pure functions of the evidence. Owner: HaBroker.
 """
 
 from __future__ import annotations
 
 from ha.core.authority import Evidence, PeerAnswer, Verdict
-from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.effects import ReadRegister, SwapRegister
+from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
 from ha.core.role import Self_
 
 EPOCH_STEP = 1 << 16
@@ -17,8 +19,19 @@ EPOCH_STEP = 1 << 16
 class ManualAuthority:
     """See `Authority`."""
 
+    ARBITRATES = False
+    """Of two promotions at once it lets one win."""
+
     def mint(self, me: Self_, seen: int) -> int:
         return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
+
+    def read(self, request_id: int) -> ReadRegister | None:
+        return None
+
+    def swap(
+        self, request_id: int, expected: RecordVersion | None, record: InSyncRecord
+    ) -> SwapRegister | None:
+        return None
 
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """The rules first, so that a forced promotion that needs no force is recorded as what it is."""
@@ -31,17 +44,13 @@ class ManualAuthority:
         for answer in e.answers.values():
             if answer.serving:
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
-            if answer.promoting:
+            if answer.promoting and not self.ARBITRATES:
                 return _no(f"{answer.name} is being promoted at this very moment; ask again if it is refused")
             if answer.number == e.me.number:
                 return _no(
                     f"{answer.name} has the same node number {e.me.number}: give one a new data directory"
                 )
-        newest = max(
-            (r for r in (e.record, *(a.record for a in e.answers.values())) if r is not None),
-            key=lambda r: r.version,
-            default=None,
-        )
+        newest = e.newest
         if e.foreign and (newest is None or e.me.who not in newest.in_sync):
             return _no(e.foreign[0])  # whoever is in the record needs nobody's answer, and no stranger's
         if newest is None:

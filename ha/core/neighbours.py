@@ -34,10 +34,14 @@ class Neighbours:
         self._dialed[peer] = address
         entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
 
-    def failed(self, address: str, refusal: str, now: float) -> None:
-        """`refusal`: what the broker there said to our login; "" if nobody is there."""
+    def failed(self, address: str, refusal: str, now: float, *, nobody: bool = False) -> None:
+        """`refusal`: what the broker there said to our login; "" if nobody is there. `nobody`: so the kernel
+        there says, not mere silence.
+        """
         entry = self.book[address]
         entry.failed_at = now
+        if nobody:
+            entry.refused_at = now
         entry.trouble = f"refuses this node ({refusal})" if refusal else ""
 
     def lost(self, peer: int, now: float) -> str | None:
@@ -84,6 +88,10 @@ class Neighbours:
         self.book[address].trouble = ""
 
     # -- looking
+
+    def at(self, node_id: str) -> PeerAddress | None:
+        """The address at which that node was met last, if it was."""
+        return next((entry for entry in self.book.values() if entry.node_id == node_id), None)
 
     def own_address(self) -> str:
         """Where the others find this node, once it has met itself; "" before."""

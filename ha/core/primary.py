@@ -3,26 +3,31 @@
 Owner: HaBroker. Makes calls on RemoteBackup and PrimaryModel, not the other way. `applied` and `durable`
 are the watermark that confirms wait for; they move in `ack`, on loss and on inclusion.
 
-Order of an inclusion: guard -> the joiner acks guard and snapshots -> the record is fsynced here -> it is
-sent, fsynced there and acknowledged -> in sync. Order of an exclusion: hold -> record fsynced -> release,
-if policy lets.
+Order of an inclusion: guard -> the joiner acks guard and snapshots -> the authority is asked -> the record is
+fsynced here -> it is sent, fsynced there and acknowledged -> in sync. Order of an exclusion: hold -> the
+authority is asked -> the record is fsynced here -> release, if policy lets; and the notice. One change is
+asked for at a time; meanwhile whoever may be in the record counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from broker.model.values import FOREVER, Position
-from ha.core.effects import ClosePeer, SaveRecord, SendMethod, SendStream
+from ha.core.effects import ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken
+from ha.core.feeder import Feeder
 from ha.core.in_sync_record import Incarnation, InSyncRecord
-from ha.core.link import Ack, Frame, Method, batch_frame, frame, heartbeat, position_bytes, to_json
+from ha.core.lease import Lease
+from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard
 from ha.core.quiesce import encode_point, note_point
+from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
-from ha.core.replicating_subscription import ReplicatingSubscription
 from ha.core.role import Context
 
 TICK = 0.001
@@ -30,13 +35,22 @@ TICK = 0.001
 
 
 class Primary:
-    """The serving role, for one epoch."""
+    """The serving role, for one epoch. `dethroned` is told what the authority holds instead of its record."""
 
-    def __init__(self, context: Context, model: PrimaryModel, record: InSyncRecord, now: float) -> None:
+    def __init__(
+        self, context: Context, model: PrimaryModel, record: InSyncRecord, keeper: RecordKeeper,
+        dethroned: Told, now: float,
+    ) -> None:  # fmt: skip
         self._c = context
         self._model = model
+        self._keeper = keeper
+        self.lease = Lease(context.tuning.lease, keeper.proven_at)
+        self._dethroned = dethroned
+        self._feeder = Feeder(context, model, record.epoch)
         self.epoch = record.epoch
         self.backups: dict[str, RemoteBackup] = {}
+        self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
+        """To be excluded, and why; they count until that is committed."""
         self.applied = FOREVER
         self.durable = FOREVER
         self._hold: tuple[Position, Position] | None = None
@@ -66,13 +80,48 @@ class Primary:
             raise Broken("a primary serves without the record that names it")
         return record
 
-    def _commit(self, record: InSyncRecord) -> None:
-        """Durable here before any later effect; then every linked backup gets a copy."""
-        self._c.record = record
-        self._c.do(SaveRecord(record, False))
-        for backup in self.backups.values():
-            if backup.live and backup.peer is not None:
-                self._stream(backup, frame(Frame.RECORD, [to_json(record.as_json())]))
+    def _include(self, backup: RemoteBackup, now: float) -> None:
+        """It is guarded, and has everything: from the moment of asking on, the record may name it."""
+        backup.phase = Phase.INCLUDING
+        self._settle()
+        self._propose(self.record.included(backup.who, backup.name), partial(self._included, backup), now)
+
+    def _included(self, backup: RemoteBackup, now: float) -> None:
+        """Committed, and durable here before any later effect. It may have been lost meanwhile."""
+        if backup.phase is Phase.INCLUDING:
+            backup.phase = Phase.COMMITTED
+        self._feeder.record(self.backups.values(), self.record)
+        self._exclude_next(now)
+
+    def _exclude_next(self, now: float) -> None:
+        if self._leaving and not self._keeper.busy:
+            who, (backup, why) = next(iter(self._leaving.items()))
+            self._propose(self.record.excluded(who), partial(self._excluded, backup, why), now)
+
+    def _excluded(self, backup: RemoteBackup, why: str, now: float) -> None:
+        """Committed, and durable here: policy may release what was held. The notice is the last thing it
+        gets.
+        """
+        last = self._model.position()
+        if self._hold is None:
+            self._hold = (min(self.applied, last), min(self.durable, last))
+        self._lost_one = True
+        del self._leaving[backup.who]
+        self._feeder.record(self.backups.values(), self.record)
+        self._note_record("excluded", backup)
+        self._c.log(f"{backup.name} is excluded from the record: {why}")
+        if backup.peer is not None:
+            notice = {"epoch": self.epoch, "revision": self.record.revision, "reason": why}
+            self._c.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
+            self._close(backup.peer, why)
+        self._settle()
+        back = self.backups.get(backup.who.node_id)
+        if back is not None and back.phase is Phase.ASKED:
+            self._admit(back)
+        self._exclude_next(now)
+
+    def _propose(self, record: InSyncRecord, done: Callable[[float], None], now: float) -> None:
+        self._keeper.propose(record, self.record.version, done, self._dethroned, now)
 
     # -- joining
 
@@ -81,68 +130,48 @@ class Primary:
         old = self.backups.get(who.node_id)
         if old is not None and old.expected and old.peer is None and old.who == who:
             backup = old
-            backup.peer, backup.phase, backup.since, backup.last_ack = peer, Phase.WAITING, now, now
+            backup.peer, backup.since, backup.last_ack = peer, now, now
         else:
             if old is not None:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)
             backup = self.backups[who.node_id] = RemoteBackup(who, name, peer, now)
         backup.name, backup.has = name, has
+        if any(left.node_id == who.node_id for left in self._leaving):
+            backup.phase = Phase.ASKED
+        else:
+            self._admit(backup)
+
+    def _admit(self, backup: RemoteBackup) -> None:
+        """Its former link, if there was one, is out of the record."""
+        if backup.peer is None:
+            return
+        backup.phase = Phase.WAITING
+        backup.linked(self._keeper.proven_at)
         answer = {
             "ok": True, "epoch": self.epoch, "position": list(self._model.position()),
             "record": self.record.as_json(), "expected": backup.expected,
         }  # fmt: skip
-        self._c.do(SendMethod(peer, Method.JOIN_OK, to_json(answer)))
-        self._c.log(f"{name} joins, holding {len(has)} queues")
-
-    def _begin(self, backup: RemoteBackup, now: float) -> None:
-        position = self._model.position()
-        backup.sent, backup.last_ack, backup.phase = position, now, Phase.CATCHING
-        backup.queue.extend(
-            ReplicatingSubscription(queue, backup.has.get(queue, {}), self.epoch, live_from)
-            for queue, live_from in self._model.queues()
-        )
-        backup.has = {}
-        definitions = self._model.definitions()
-        self._stream(backup, frame(Frame.DEFINITIONS, [position_bytes(position), *definitions]))
-
-    def _feed(self, backup: RemoteBackup) -> None:
-        """One tick's share of the snapshots, within the joiner's window."""
-        limit = self._c.tuning.snapshot_chunk
-        while backup.queue and limit > 0 and backup.in_flight < self._c.tuning.joiner_window:
-            subscription = backup.queue[0]
-            parts: list[bytes] = []
-            if not subscription.begun:
-                parts = subscription.begin(self._model)
-                if not parts:  # the queue was deleted; the stream has told
-                    backup.queue.popleft()
-                    continue
-            more, whole = subscription.read(self._model, limit)
-            if whole:
-                backup.queue.popleft()
-            parts += more
-            limit -= self._stream(backup, parts)
-        self._hungry = self._hungry or (
-            bool(backup.queue) and backup.in_flight < self._c.tuning.joiner_window
-        )
+        self._c.do(SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)))
+        self._c.log(f"{backup.name} joins, holding {len(backup.has)} queues")
 
     def _advance(self, backup: RemoteBackup, now: float) -> None:
         """Move through the phases as far as what is known allows."""
         if backup.phase is Phase.WAITING:
-            self._begin(backup, now)
+            self._feeder.begin(backup, now)
         if backup.phase is Phase.CATCHING:
-            self._feed(backup)
+            self._hungry = self._feeder.feed(backup) or self._hungry
             if not backup.queue and backup.in_flight <= self._c.tuning.short_lag and backup.paid_up:
                 position = self._model.position()
                 if backup.guard is None:
                     backup.guard = QueueGuard(position)
                     backup.owes = position
                 backup.phase, backup.guarded_at = Phase.GUARDED, now
-                self._stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
+                self._feeder.stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
                 self._settle()
         if backup.phase is Phase.GUARDED and backup.guard is not None:
             if backup.complete and backup.acked_durable >= backup.guard.free:
-                backup.phase = Phase.COMMITTED
-                self._commit(self.record.included(backup.who, backup.name))
+                if not self._keeper.busy:
+                    self._include(backup, now)
             elif not backup.expected and now - backup.guarded_at > self._c.tuning.ack_timeout:
                 backup.guard, backup.phase = None, Phase.CATCHING
                 self._c.log(f"{backup.name} stalls while catching up; confirms no longer wait for it")
@@ -151,19 +180,14 @@ class Primary:
     # -- the flow
 
     def batch(self, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
-        """This tick's history goes to every live backup. O(records)."""
-        parts: list[bytes] | None = None
-        for backup in self.backups.values():
-            if backup.live:
-                if parts is None:
-                    parts = batch_frame(position, wall_ms, now, payload)
-                backup.sending(position, now)
-                self._stream(backup, parts)
+        """This tick's history goes to every live backup."""
+        self._feeder.batch(self.backups.values(), position, wall_ms, payload, now)
 
     def ack(self, peer: int, ack: Ack, now: float) -> None:
         """A backup reports. LinkError costs it its link."""
         backup = self._at(peer)
         if backup is None or not backup.live:
+            self._still_there(peer, ack, now)
             return
         before, before_durable = backup.acked, backup.acked_durable
         backup.acknowledged(ack, now)
@@ -179,6 +203,13 @@ class Primary:
             self._note_record("included", backup)
         self._settle()
 
+    def _still_there(self, peer: int, ack: Ack, now: float) -> None:
+        """One that is being excluded still tells that it follows."""
+        for backup, _ in self._leaving.values():
+            if backup.peer == peer:
+                backup.echoed(ack.echo, now)
+                self._settle()
+
     def _replicated(self, backup: RemoteBackup, old: Position, new: Position, what: str) -> None:
         first = old.n + 1 if old.epoch == new.epoch else 1
         if first <= new.n:
@@ -187,8 +218,8 @@ class Primary:
             )  # fmt: skip
 
     def _settle(self) -> None:
-        """Compute the watermark, and whether it is held for want of backups."""
-        guards = [b.guard for b in self.backups.values() if b.guard is not None]
+        """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
+        guards = [b.guard for b in self._all() if b.guard is not None]
         applied = min((g.applied for g in guards), default=FOREVER)
         durable = min((g.durable for g in guards), default=FOREVER)
         wanted = max(self._c.tuning.min_backups, 1 if self._lost_one and self._c.tuning.block_on_loss else 0)
@@ -199,16 +230,45 @@ class Primary:
             else:
                 applied, durable = min(applied, self._hold[0]), min(durable, self._hold[1])
         self.applied, self.durable = applied, durable
-        if self._c.membership.status is Status.RECOVERING and not any(
-            b.expected for b in self.backups.values()
-        ):
+        if self._c.membership.status is Status.RECOVERING and not any(b.expected for b in self._all()):
             self._c.membership.become(Status.ACTIVE)
+        self.date_proof()
+
+    def date_proof(self) -> None:
+        """Proof of being primary is as old as that of the rival of whom least is known: of those who may be
+        in the record, and could be promoted. Who has never linked in this epoch, or where there is no rival,
+        is answered for by the authority.
+        """
+        known = self._keeper.proven_at
+        rivals = [known if b.proof is None else b.proof for b in self._all() if b.counted]
+        self.lease.proven(min(rivals, default=known))
+
+    def heed_lease(self, now: float) -> None:
+        """Begin to withhold, or end it, as the age of the proof has it."""
+        if not self.lease.change(now):
+            return
+        if self.lease.withheld:
+            self._c.do(Withhold(), Redial())
+            self._c.log("the proof of being primary is too old: nothing is confirmed or delivered for now")
+            self._next_beat = now
+        else:
+            self._c.do(Resume())
+            self._c.log("proven to be primary again")
+
+    def _all(self) -> Iterator[RemoteBackup]:
+        """Those that count although they are being excluded, too."""
+        yield from self.backups.values()
+        for backup, _ in self._leaving.values():
+            yield backup
 
     # -- loss
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         backup = self._at(peer)
         if backup is None:
+            for leaving, _ in self._leaving.values():
+                if leaving.peer == peer:
+                    leaving.peer = None
             return
         backup.peer = None
         why = "its link closed" if clean else "its link broke"
@@ -228,27 +288,22 @@ class Primary:
             self._lose(backup, "it has started again", now)
 
     def _lose(self, backup: RemoteBackup, why: str, now: float) -> None:
-        """Exclude, if it counts: hold, commit, release or keep holding. The notice is the last thing it
-        gets.
+        """Exclude, if it may be in the record: from now on it gets nothing, and is waited for until that is
+        committed.
         """
         del self.backups[backup.who.node_id]
-        peer = backup.peer
         if backup.counted:
-            last = self._model.position()
-            if self._hold is None:
-                self._hold = (min(self.applied, last), min(self.durable, last))
-            self._lost_one = True
-            self._commit(self.record.excluded(backup.who))
-            self._note_record("excluded", backup)
-            self._c.log(f"{backup.name} is excluded from the record: {why}")
-            if peer is not None:
-                notice = {"epoch": self.epoch, "revision": self.record.revision, "reason": why}
-                self._c.do(SendMethod(peer, Method.EXCLUDED, to_json(notice)))
-        else:
-            self._c.log(f"{backup.name} is gone before it was in sync: {why}")
-        if peer is not None:
-            self._c.do(ClosePeer(peer, 320, f"CONNECTION_FORCED - no longer a backup: {why}"))
+            backup.phase = Phase.LEAVING
+            self._leaving[backup.who] = (backup, why)
+            self._exclude_next(now)
+            return
+        self._c.log(f"{backup.name} is gone before it was in sync: {why}")
+        if backup.peer is not None:
+            self._close(backup.peer, why)
         self._settle()
+
+    def _close(self, peer: int, why: str) -> None:
+        self._c.do(ClosePeer(peer, 320, f"CONNECTION_FORCED - no longer a backup: {why}"))
 
     def drop_peer(self, peer: int, why: str, now: float) -> None:
         """The peer has misbehaved on its link: as a loss, but the connection is ours to close."""
@@ -264,7 +319,7 @@ class Primary:
             self.quiesce(now)
         self._hungry, self._ticked_at = False, now
         for backup in list(self.backups.values()):
-            if backup.peer is not None and backup.phase not in (Phase.IN_SYNC, Phase.LOST):
+            if backup.peer is not None:
                 self._advance(backup, now)
 
     def quiesce_due(self, now: float) -> bool:
@@ -283,7 +338,7 @@ class Primary:
         name = f"{position.epoch}.{position.n}"
         note_point(self._c, name, held)
         for backup in synced:
-            self._stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
+            self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
 
     def timers(self, now: float) -> None:
         """Heartbeats, and judgement on the silent. After a pause of our own, first listen, then judge."""
@@ -293,8 +348,8 @@ class Primary:
         self._judged_at = now
         if now >= self._next_beat:
             self._next_beat = now + tuning.heartbeat
-            for backup in self.backups.values():
-                if backup.live and backup.peer is not None:
+            for backup in self._all():
+                if backup.peer is not None and backup.phase is not Phase.WAITING:
                     self._c.do(SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(now)))
         for backup in list(self.backups.values()):
             silent = now - max(backup.silent_since(), self._awake_since)
@@ -315,9 +370,12 @@ class Primary:
         """Always soon: the heartbeat. At once while a joiner's window is open."""
         if self._hungry:
             return self._ticked_at
-        if not self.backups:
-            return None
-        return min(self._next_beat, *(self._verdict_at(b) for b in self.backups.values()))
+        times = [self._verdict_at(b) for b in self.backups.values()]
+        if self.backups or self._leaving:
+            times.append(self._next_beat)
+        if not self.lease.withheld:
+            times.append(self.lease.until)
+        return min(times, default=None)
 
     def _verdict_at(self, backup: RemoteBackup) -> float:
         """When `timers` would give it up, if it says nothing more."""
@@ -331,6 +389,9 @@ class Primary:
     # -- for status and sentences
 
     def reason(self) -> str:
+        leaving = [b.name for b, _ in self._leaving.values()]
+        if leaving:
+            return f"serving; confirms wait until the exclusion of {', '.join(leaving)} is committed"
         lost = [b.name for b in self.backups.values() if b.phase is Phase.LOST]
         if lost:
             return (
@@ -374,14 +435,6 @@ class Primary:
         self._c.note(
             "insync", name=",".join(names), n=self._model.position().n, peer=backup.name, reason=what
         )  # fmt: skip
-
-    def _stream(self, backup: RemoteBackup, parts: list[bytes]) -> int:
-        if backup.peer is None or not parts:
-            return 0
-        size = sum(map(len, parts))
-        backup.bytes_sent += size
-        self._c.effects.append(SendStream(backup.peer, parts))
-        return size
 
 
 def _text(position: Position) -> str:

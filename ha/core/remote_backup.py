@@ -2,13 +2,16 @@
 
 Owner: Primary. Makes calls on its QueueGuard and its ReplicatingSubscriptions, but not the other way. Phases:
 
+    ASKED      has asked to join, while the exclusion of its former link is being committed
     EXPECTED   named by the record after a promotion, not here yet: everything is held for it
     WAITING    has asked to join; begins right after the next flush
     CATCHING   definitions sent, snapshots on their way, live batches too
     GUARDED    all snapshots sent, its lag is short: confirms wait for it from now on
+    INCLUDING  the authority is asked to include it: from now on the record may name it
     COMMITTED  the record that includes it is durable here and sent; becomes IN_SYNC when it has fsynced it
     IN_SYNC    counts
     LOST       its link closed; still in the record, everything is held until it is excluded
+    LEAVING    its exclusion is being committed: it gets no more batches, and everything is held until then
 """
 
 from __future__ import annotations
@@ -26,13 +29,20 @@ from ha.core.replicating_subscription import ReplicatingSubscription
 
 
 class Phase(enum.Enum):
+    ASKED = "asked"
     EXPECTED = "expected"
     WAITING = "waiting"
     CATCHING = "catching"
     GUARDED = "guarded"
+    INCLUDING = "including"
     COMMITTED = "committed"
     IN_SYNC = "in-sync"
     LOST = "lost"
+    LEAVING = "leaving"
+
+
+LIVE = frozenset({Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING, Phase.COMMITTED, Phase.IN_SYNC})
+COUNTED = frozenset({Phase.INCLUDING, Phase.COMMITTED, Phase.IN_SYNC, Phase.LOST, Phase.LEAVING})
 
 
 class RemoteBackup:
@@ -47,6 +57,10 @@ class RemoteBackup:
         self.expected = peer is None
         """Named by the record of the promotion: confirms wait for it while it catches up."""
         self.since = now
+        self.proof: float | None = None
+        """When this primary sent what it has acknowledged last: it was no primary then, and will be none
+        before a lease has passed. None: it has never linked in this epoch.
+        """
         self.guard: QueueGuard | None = None
         self.has: dict[bytes, IdsByEpoch] = {}
         self.queue: deque[ReplicatingSubscription] = deque()
@@ -65,12 +79,12 @@ class RemoteBackup:
     @property
     def live(self) -> bool:
         """Whether batches go to it."""
-        return self.phase not in (Phase.EXPECTED, Phase.WAITING, Phase.LOST)
+        return self.phase in LIVE
 
     @property
     def counted(self) -> bool:
         """Whether the record may name it: its loss needs an exclusion."""
-        return self.expected or self.phase in (Phase.COMMITTED, Phase.IN_SYNC, Phase.LOST)
+        return self.expected or self.phase in COUNTED
 
     @property
     def paid_up(self) -> bool:
@@ -100,6 +114,7 @@ class RemoteBackup:
 
     def acknowledged(self, ack: Ack, now: float) -> None:
         """Take an ack. LinkError if it claims what was never sent, or goes back."""
+        self.echoed(ack.echo, now)
         if ack.received > self.bytes_sent or ack.received < self.bytes_received:
             raise LinkError(f"acknowledged {ack.received} bytes of {self.bytes_sent}")
         if ack.applied.epoch == self.sent.epoch:
@@ -115,6 +130,20 @@ class RemoteBackup:
         guard, counts = self.guard, self.complete or not self.expected
         if guard is not None and counts and self.acked.epoch == guard.free.epoch:
             guard.release(self.acked, self.acked_durable, self.sent)
+
+    def linked(self, proven_at: float) -> None:
+        """It has joined. From now on nothing but its own acknowledgements is proof; until the first of them,
+        what the authority had proven before.
+        """
+        if self.proof is None:
+            self.proof = proven_at
+
+    def echoed(self, sent_at: float, now: float) -> None:
+        """It has heard what this primary sent then. LinkError for a time that has not come."""
+        if sent_at > now:
+            raise LinkError("acknowledged what is not sent yet")
+        if self.proof is not None:
+            self.proof = max(self.proof, sent_at)
 
     def silent_since(self) -> float:
         """Since when it owes an answer: its last ack, or the oldest batch it has not made durable."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from broker.model.values import Position
 from ha.core.authority import Evidence, PeerAnswer
 from ha.core.backup import Backup
+from ha.core.in_sync_record import InSyncRecord
 from ha.core.role import Context
 
 
@@ -25,8 +26,16 @@ class PeerAddress:
     is_self: bool = False
     answered_at: float = float("-inf")
     failed_at: float = float("-inf")
+    refused_at: float = float("-inf")
+    """When its kernel last said that nobody listens there."""
     trouble: str = ""
     """What is wrong with the broker that is there, other than silence; "" for nothing."""
+
+    def heard_since(self, asked_at: float) -> bool:
+        """This node itself, or it has answered since, or could not be reached since."""
+        return (
+            self.is_self or self.answered_at >= asked_at or (self.failed_at >= asked_at and self.peer is None)
+        )
 
     def silence(self) -> str:
         """For a sentence on why nothing is known of it."""
@@ -45,10 +54,7 @@ class StatusCheck:
     book: dict[str, PeerAddress] = field(default_factory=dict)
 
     def done(self, now: float) -> bool:
-        return now >= self.deadline or all(
-            a.is_self or a.answered_at >= self.asked_at or (a.failed_at >= self.asked_at and a.peer is None)
-            for a in self.book.values()
-        )
+        return now >= self.deadline or all(a.heard_since(self.asked_at) for a in self.book.values())
 
     def answered(self) -> set[str]:
         """Node ids that answered since."""
@@ -62,8 +68,15 @@ class StatusCheck:
         return [a.silence() for a in self.book.values() if not a.is_self and a.answered_at < self.asked_at]
 
 
+def newest_known(own: InSyncRecord | None, answers: Mapping[str, PeerAnswer]) -> InSyncRecord | None:
+    """Of this node's record and the others' the one that came last."""
+    known = [r for r in (own, *(a.record for a in answers.values())) if r is not None]
+    return max(known, key=lambda r: r.version, default=None)
+
+
 def evidence_of(
     context: Context,
+    newest: InSyncRecord | None,
     backup: Backup | None,
     position: Position,
     answers: Mapping[str, PeerAnswer],
@@ -75,6 +88,7 @@ def evidence_of(
         me=context.me,
         status=context.membership.status,
         record=context.record,
+        newest=newest,
         incomplete=context.incomplete,
         position=position,
         linked=backup is not None and backup.linked,

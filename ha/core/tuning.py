@@ -14,6 +14,8 @@ class Tuning:
     ack_timeout: float = 2.0
     backup_timeout: float = 5.0
     heartbeat: float = 2.0 / 3
+    lease: float = 3.0
+    """How old the proof of being primary may be."""
     snapshot_chunk: int = 1 << 18
     """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
     joiner_window: int = 4 << 20
@@ -28,3 +30,5 @@ class Tuning:
     """Most messages that a quiesce point lists; queues beyond that are left out of it."""
     peer_patience: float = 0.5
     """How long a promotion waits for the answer of a peer."""
+    authority_patience: float = 2.0
+    """How long an operator waits for the answer of the authority; a commit that is asked for goes on."""

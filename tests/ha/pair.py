@@ -210,8 +210,9 @@ class Pair:
 
     def _dial(self, host: Host, dial_id: int, port: int) -> None:
         target = next(h for h in self.hosts if h.port == port)
-        if target.node is None or frozenset({host.name, target.name}) in self.cut:
-            host.running.dial_failed(dial_id, "refused", self.now)
+        cut = frozenset({host.name, target.name}) in self.cut
+        if target.node is None or cut:
+            host.running.dial_failed(dial_id, "no way" if cut else "refused", self.now, refused=not cut)
             return
         conn = target.node.accept(Peer("127.0.0.1", host.port, loopback=True), self.now)
         self.wires.append(Wire(host, dial_id, target, conn))

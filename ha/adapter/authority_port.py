@@ -1,0 +1,37 @@
+"""What a node asks of an authority outside of it, for a driver to carry there and back. Owner: Node.
+
+A driver hands each request to whatever keeps the record, and answers it with `Node.authority_answered`, once:
+`done` or `conflict` as the authority says, `unknown` if it does not say anything in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ha.core.effects import ReadRegister, SwapRegister
+
+AuthorityOutcome = Literal["done", "conflict", "unknown"]
+"""`done`: read, or replaced; `conflict`: it holds another version than expected; `unknown`: no answer, so
+that a swap may have happened, may not have, and may yet."""
+
+
+@dataclass(slots=True, frozen=True)
+class AuthorityRequest:
+    """`request_id` is never used twice in one process life."""
+
+    request_id: int
+    kind: Literal["read", "swap"]
+    expected: tuple[int, int] | None = None
+    """Of a swap: (epoch, revision) of the record that it replaces; None: the authority holds none."""
+    record: dict[str, Any] | None = None
+    """Of a swap: what it is to hold, as JSON."""
+
+
+def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
+    """The same, as drivers see it."""
+    if isinstance(effect, ReadRegister):
+        return AuthorityRequest(effect.request_id, "read")
+    version = effect.expected
+    expected = (version.epoch, version.revision) if version is not None else None
+    return AuthorityRequest(effect.request_id, "swap", expected, effect.record.as_json())

@@ -1,0 +1,327 @@
+"""Promotion: one node's way to being primary: ask the peers and the authority, commit, wait out the old
+lease.
+
+Owner: HaBroker, one for the node's life; at most one attempt at a time. Steps:
+
+    ASKING      how everybody stands, and what the authority holds; then the rules decide
+    COMMITTING  one swap of the record; while its outcome is unknown the same is asked again, for ever
+    WAITING     the record is this node's; it serves once no earlier owner can still be confirming
+
+The operator is answered once clients are served, once it is refused, or, with a commit of unknown outcome,
+after `authority_patience`: the attempt goes on all the same, since nobody else may know better.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.model.values import Position
+from ha.core.authority import Authority, Evidence, PeerAnswer, Verdict
+from ha.core.backup import Backup
+from ha.core.effects import Answer, Redial
+from ha.core.in_sync_record import InSyncRecord, is_behind, next_record
+from ha.core.lineage import Lineage
+from ha.core.neighbours import Neighbours
+from ha.core.record_keeper import RETRY, Outcome, RecordKeeper
+from ha.core.role import Context
+from ha.core.status_check import StatusCheck, evidence_of, newest_known
+
+
+class Step(enum.Enum):
+    ASKING = "asking"
+    COMMITTING = "committing"
+    WAITING = "waiting"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One promotion that was asked for."""
+
+    token: int | None
+    """Of the operator who waits; None once answered."""
+    check: StatusCheck
+    fenced: bool
+    """The operator vouches that the old primary runs no more."""
+    answer_by: float
+    step: Step = Step.ASKING
+    reading: bool = False
+    """The authority has something to read, and has not answered yet."""
+    read_at: float | None = None
+    """When to ask it again."""
+    has_read: bool = False
+    held: InSyncRecord | None = None
+    """What the authority held when it was asked."""
+    how: str = ""
+    reason: str = ""
+    record: InSyncRecord | None = None
+    """What it is to be."""
+    old: InSyncRecord | None = None
+    """What it replaces."""
+    committed_at: float = 0.0
+    serve_at: float = 0.0
+
+
+class Stage(Protocol):
+    """What HaBroker does for its promotion."""
+
+    def following(self) -> Backup | None:
+        """The role until now."""
+
+    def ask_all(self) -> None:
+        """Say hello to every peer that this node has dialed."""
+
+    def serve(self, attempt: Attempt, now: float) -> None:
+        """Change roles: the record is committed, and no earlier owner confirms any more."""
+
+
+class Promotion:
+    """`attempt`: the one under way, or None."""
+
+    def __init__(
+        self, context: Context, authority: Authority, keeper: RecordKeeper, neighbours: Neighbours,
+        lineage: Lineage, position: Callable[[], Position], stage: Stage,
+    ) -> None:  # fmt: skip
+        self._c = context
+        self._authority = authority
+        self._keeper = keeper
+        self._neighbours = neighbours
+        self._lineage = lineage
+        self._position = position
+        self._stage = stage
+        self.attempt: Attempt | None = None
+
+    # -- what others read
+
+    @property
+    def active(self) -> bool:
+        return self.attempt is not None
+
+    @property
+    def committed(self) -> InSyncRecord | None:
+        """The record that makes this node the owner, while it waits to serve by it."""
+        attempt = self.attempt
+        return attempt.record if attempt is not None and attempt.step is Step.WAITING else None
+
+    def waits_for(self) -> str:
+        """One sentence on what the attempt under way waits for; "" if there is none."""
+        attempt = self.attempt
+        if attempt is None:
+            return ""
+        match attempt.step:
+            case Step.ASKING:
+                return "another promotion is being decided"
+            case Step.COMMITTING:
+                return "being promoted; the authority has not said yet whether the record is this node's"
+            case Step.WAITING:
+                return f"being promoted; waits until the lease of {self._old_owner(attempt)} has run out"
+
+    def evidence(self, attempt: Attempt | None = None) -> Evidence:
+        """What a promotion would be judged by; without an attempt, by what peers said last."""
+        if attempt is not None:
+            ids, unanswered = attempt.check.answered(), attempt.check.unanswered()
+        else:
+            ids = {i for i, m in self._c.membership.members.items() if m.connected}
+            unanswered = self._neighbours.away()
+        answers = {i: a for i, a in self.kin().items() if i in ids}
+        newest = newest_known(self._c.record, answers)
+        if attempt is not None and attempt.has_read:
+            newest = attempt.held
+        return evidence_of(
+            self._c, newest, self._stage.following(), self._position(), answers, unanswered,
+            self._neighbours.strangers(),
+        )  # fmt: skip
+
+    def kin(self) -> dict[str, PeerAnswer]:
+        """What the others said of themselves last, but for brokers of another cluster."""
+        return {i: a for i, a in self._neighbours.answers.items() if not self._lineage.foreign(a)}
+
+    def judge(self) -> Verdict:
+        """Whether an unforced promotion would be granted, as far as is known without asking."""
+        return self._authority.judge(self.evidence(), force_lossy=False)
+
+    # -- asking
+
+    def begin(self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool) -> None:
+        """An operator asks."""
+        tuning = self._c.tuning
+        self._neighbours.question += 1
+        check = StatusCheck(
+            token, force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
+        )
+        self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience)
+        self._c.do(Redial())
+        self._stage.ask_all()
+        self.attempt.reading = self._keeper.read(self._read, now)
+        self.settle(now)
+
+    def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
+        """The authority's answer; one that is older than what this node has heard since is asked for
+        again.
+        """
+        attempt = self.attempt
+        if attempt is None or attempt.step is not Step.ASKING:
+            return
+        if outcome is Outcome.UNKNOWN or (is_behind(held, self._c.record) and now < attempt.answer_by):
+            attempt.read_at = now + RETRY
+        else:
+            attempt.reading, attempt.has_read, attempt.held = False, True, held
+
+    def settle(self, now: float) -> None:
+        """Go on as far as what is known allows."""
+        attempt = self.attempt
+        if attempt is None:
+            return
+        match attempt.step:
+            case Step.ASKING:
+                self._decide(attempt, now)
+            case Step.COMMITTING:
+                if attempt.token is not None and now >= attempt.answer_by:
+                    self._answer(attempt, False, f"{self.waits_for()}; it goes on asking")
+            case Step.WAITING:
+                self._wait(attempt, now)
+
+    def _decide(self, attempt: Attempt, now: float) -> None:
+        if attempt.reading and now >= attempt.answer_by:
+            self._refuse(attempt, "the authority does not answer")
+            return
+        if attempt.reading or not attempt.check.done(now):
+            return
+        evidence = self.evidence(attempt)
+        verdict = self._authority.judge(evidence, force_lossy=attempt.check.force_lossy)
+        if not verdict.granted:
+            self._refuse(attempt, verdict.reason)
+            return
+        attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
+        me, old = self._c.me, evidence.newest
+        known = [max(a.epoch, a.seen) for a in evidence.answers.values()]
+        epoch = self._authority.mint(me, max([self._lineage.seen, old.epoch if old else 0, *known]))
+        self._lineage.saw(epoch)
+        cluster = (
+            self._lineage.cluster_id or (old.cluster_id if old else None) or attempt.check.new_cluster_id
+        )
+        attempt.record = next_record(old, verdict.how, epoch, me.who, me.name, cluster)
+        attempt.step, attempt.answer_by = Step.COMMITTING, now + self._c.tuning.authority_patience
+        self._keeper.propose(attempt.record, old.version if old else None, self._committed, self._beaten, now)
+
+    # -- committing
+
+    def _committed(self, now: float) -> None:
+        """It is this node's: nobody else is to be followed or acknowledged from now on."""
+        attempt = self.attempt
+        if attempt is None or attempt.record is None:
+            return
+        said, old = None, attempt.old
+        backup = self._stage.following()
+        if backup is not None:
+            said = backup.said
+            backup.leave(now)
+        self._lineage.learn(attempt.record)
+        attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
+        if old is not None and old.owner.node_id != self._c.me.node_id and not attempt.fenced:
+            heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
+            since = said.at if said is not None and heard else now
+            attempt.serve_at = since + self._c.tuning.lease
+        self._wait(attempt, now)
+        if self.attempt is attempt:
+            self._c.log(f"the record of epoch {attempt.record.epoch} is this node's; {self.waits_for()}")
+
+    def _beaten(self, held: InSyncRecord | None, now: float) -> None:
+        """The authority has another record than the one that this attempt was to replace."""
+        attempt = self.attempt
+        if attempt is None:
+            return
+        if held is None:
+            self._refuse(attempt, "the authority has lost the record")
+            return
+        self._lineage.adopt(held)
+        owner = held.names.get(held.owner.node_id, held.owner.node_id[:8])
+        self._refuse(attempt, f"the record has changed meanwhile: {owner} owns epoch {held.epoch}")
+
+    # -- waiting
+
+    def _wait(self, attempt: Attempt, now: float) -> None:
+        """Serve, once no earlier owner can be confirming any more; unless somebody else was promoted."""
+        if self._c.record != attempt.record:
+            self._refuse(attempt, "a newer record has come in while this node waited")
+            return
+        if now < attempt.serve_at and not self._owner_is_over(attempt):
+            return
+        self.attempt = None
+        self._stage.serve(attempt, now)
+        epoch = attempt.record.epoch if attempt.record is not None else 0
+        self._c.log(f"promoted in epoch {epoch} ({attempt.how}): {attempt.reason}")
+        self._answer(attempt, True, f"promoted in epoch {epoch}: {attempt.reason}")
+
+    def _owner_is_over(self, attempt: Attempt) -> bool:
+        """The old owner has said that it does not serve, or its kernel that nobody listens there any more."""
+        old = attempt.old
+        if old is None:
+            return True
+        owner = old.owner.node_id
+        entry, answer = self._neighbours.at(owner), self._neighbours.answers.get(owner)
+        if entry is None:
+            return False
+        if answer is not None and entry.answered_at >= attempt.check.asked_at and _is_over(answer, old):
+            return True
+        backup = self._stage.following()
+        end = backup.link_end if backup is not None else None
+        ended = end is not None and (end.primary_id, end.epoch) == (owner, old.epoch)
+        return entry.refused_at >= (end.closed_at if end is not None and ended else attempt.committed_at)
+
+    def _old_owner(self, attempt: Attempt) -> str:
+        old = attempt.old
+        return old.names.get(old.owner.node_id, old.owner.node_id[:8]) if old is not None else "nobody"
+
+    # -- the end of an attempt
+
+    def give_up(self, reason: str) -> None:
+        """The operator wants it no more. What the authority makes of a commit in flight is found at the
+        next.
+        """
+        if self.attempt is not None:
+            self._keeper.forget()
+            self._refuse(self.attempt, reason)
+
+    def _refuse(self, attempt: Attempt, reason: str) -> None:
+        self.attempt = None
+        self._keeper.forget()
+        self._c.log(f"promotion refused: {reason}")
+        self._answer(attempt, False, f"not promoted: {reason}")
+
+    def _answer(self, attempt: Attempt, ok: bool, reason: str) -> None:
+        if attempt.token is not None:
+            self._c.do(Answer(attempt.token, ok, reason))
+            attempt.token = None
+
+    # -- time
+
+    def timers(self, now: float) -> None:
+        attempt = self.attempt
+        if attempt is not None and attempt.read_at is not None and now >= attempt.read_at:
+            attempt.read_at = None
+            self._keeper.read(self._read, now)
+        self.settle(now)
+
+    def next_deadline(self) -> float | None:
+        attempt = self.attempt
+        if attempt is None:
+            return None
+        match attempt.step:
+            case Step.ASKING:
+                if not attempt.reading:
+                    return attempt.check.deadline
+                return min(attempt.read_at or attempt.answer_by, attempt.answer_by)
+            case Step.COMMITTING:
+                return attempt.answer_by if attempt.token is not None else None
+            case Step.WAITING:
+                return attempt.serve_at
+
+
+def _is_over(answer: PeerAnswer, old: InSyncRecord) -> bool:
+    """The owner of `old` says that it serves by it no more; of an answer of before it owned it, or before it
+    begins to serve, nothing follows.
+    """
+    return answer.epoch >= old.epoch and not answer.serving and not answer.promoting
