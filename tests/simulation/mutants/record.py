@@ -7,21 +7,23 @@ from typing import Any
 from broker.model.values import FOREVER
 from ha.adapter.effect_runner import EffectRunner
 from ha.core.effects import Effect, SaveRecord
-from ha.core.primary import Primary
+from ha.core.feeder import Feeder
 from ha.core.queue_guard import QueueGuard
+from ha.core.record_keeper import Commit, RecordKeeper
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 LATE = 0.02
 """Seconds by which a save comes after what it should have come before."""
 
 
-def _forget_the_exclusion(commit: Any) -> Any:
-    def broken(self: Primary, record: Any) -> None:
+def _forget_the_exclusion(done: Any) -> Any:
+    def broken(self: RecordKeeper, commit: Commit, now: float) -> None:
         known = self._c.record
-        if known is not None and len(record.in_sync) < len(known.in_sync):
-            self._c.record = record
+        if known is not None and len(commit.record.in_sync) < len(known.in_sync):
+            self._commit, self._c.record = None, commit.record
+            commit.done(now)
         else:
-            commit(self, record)
+            done(self, commit, now)
 
     return broken
 
@@ -45,12 +47,8 @@ def _hold_nothing(of_expected: Any) -> Any:
     return classmethod(lambda cls, epoch: cls(FOREVER))
 
 
-def _save_and_be_silent(commit: Any) -> Any:
-    def broken(self: Primary, record: Any) -> None:
-        self._c.record = record
-        self._c.do(SaveRecord(record, False))
-
-    return broken
+def _save_and_be_silent(record: Any) -> Any:
+    return lambda self, backups, committed: None
 
 
 MUTANTS = (
@@ -58,7 +56,7 @@ MUTANTS = (
         "release without recording",
         "The primary confirms alone, and the record still calls the dead backup a copy that may be promoted.",
         (3,),
-        (Patch(Primary, "_commit", _forget_the_exclusion),),
+        (Patch(RecordKeeper, "_done", _forget_the_exclusion),),
     ),
     Mutant(
         "release before the record is on disk",
@@ -76,6 +74,6 @@ MUTANTS = (
         "never tell the joiner that it is in",
         "The inclusion is recorded, and the record is not sent to whom it includes.",
         (27,),
-        (Patch(Primary, "_commit", _save_and_be_silent),),
+        (Patch(Feeder, "record", _save_and_be_silent),),
     ),
 )
