@@ -283,9 +283,9 @@ class Interpreter:
     def do_ack(self, name: str, tag: str) -> None:
         self.clients[name].ack(int(tag), self.pair.now)
 
-    def do_call(self, name: str, method: str, queue: str) -> None:
-        durable = {"durable": True, "arguments": {}} if method == "queue.declare" else {}
-        self.clients[name].call(method, self.pair.now, queue=queue, **durable)
+    def do_call(self, name: str, method: str, queue: str = "") -> None:
+        more = {"durable": True, "arguments": {}} if method == "queue.declare" else {}
+        self.clients[name].call(method, self.pair.now, **({"queue": queue} if queue else {}), **more)
 
     # -- time
 
@@ -367,3 +367,8 @@ class Told(list[str]):
 
 def transcripts() -> list[Path]:
     return sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+
+
+def pending() -> list[Path]:
+    """Stories of the same kind that need a part which is not built; not played."""
+    return sorted((Path(__file__).parent / "transcripts" / "pending").glob("*.txt"))
