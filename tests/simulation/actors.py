@@ -45,6 +45,7 @@ class Actor(SessionOwner):
     frame_max = 0
     heartbeat = 0
     reconnect = RECONNECT
+    expected_codes = EXPECTED_CODES
 
     def __init__(self, around: Surroundings, name: str, *, cut_every: float = 0.0) -> None:
         self.around = around
@@ -113,7 +114,7 @@ class Actor(SessionOwner):
     def lost(self, session: Session, code: int, why: str) -> None:
         if session is not self.session:
             return
-        if code not in EXPECTED_CODES:
+        if code not in self.expected_codes:
             raise ClientFault(f"{self.name}: {why}")
         pause = RETRY
         self._lost_line()

@@ -187,16 +187,35 @@ class Consumer(Actor):
         self.prefetch, self.delay, self.multiple = plan.prefetch, plan.delay, plan.multiple
         self.requeues, self.rejects = plan.requeues, plan.rejects
         self.frame_max, self.heartbeat = plan.frame_max, plan.heartbeat
+        self.restless = plan.restless
         self.unacked: dict[int, Message] = {}
         self.subscription: Subscription | None = None
+        self._tag = self.name
+        self._subscribed = 0
         self._due = False
 
     def begin(self, session: Session) -> None:
         self.unacked = {}
         self.subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
-        if self.prefetch:
+        self._consume(session)
+
+    def _consume(self, session: Session) -> None:
+        self._tag = f"{self.name}-{self._subscribed}"
+        if self.prefetch or self._subscribed:
             session.call("basic.qos", lambda *_: None, count=self.prefetch)
-        session.call("basic.consume", lambda *_: None, queue=self.queue, tag=self.name)
+        session.call("basic.consume", lambda *_: None, queue=self.queue, tag=self._tag)
+
+    def _resubscribe(self, session: Session) -> None:
+        """Cancel, and consume again with another prefetch. What is unacked stays with the channel."""
+
+        def again(*_: object) -> None:
+            if session is self.session and session.alive:
+                self._subscribed += 1
+                self.prefetch = self.rng.choice((0, 1, 10, 50))
+                self._consume(session)
+
+        self.journal.operations += 2
+        session.call("basic.cancel", again, tag=self._tag)
 
     def gives_back(self, port: int) -> None:
         self.journal.disturb(self.queue, port)
@@ -238,6 +257,8 @@ class Consumer(Actor):
             out += [wire.method(1, "basic.ack", tag=tag) for tag in good]
         self.unacked = {}
         session.send(b"".join(out))
+        if self.restless and self.rng.random() < self.restless:
+            self._resubscribe(session)
 
     def disconnected(self) -> None:
         self.subscription = None

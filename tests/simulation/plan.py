@@ -74,6 +74,31 @@ class ConsumerPlan:
     rejects: float
     frame_max: int
     heartbeat: int
+    restless: float = 0.0
+    """Chance, at each settling, to cancel and to consume again with another prefetch."""
+    cut_every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PollerPlan:
+    """Polls `queue` with basic.get; keeps up to `keeps` messages; gives back that part of them."""
+
+    name: str
+    queue: str
+    interval: float
+    keeps: int
+    requeues: float
+    cut_every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryPlan:
+    """Uses an `exclusive` queue, else an auto-delete one, about `interval` seconds long, again and again."""
+
+    name: str
+    exclusive: bool
+    replicated: bool
+    interval: float
     cut_every: float = 0.0
 
 
@@ -103,6 +128,8 @@ class Plan:
     publishers: tuple[PublisherPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
     churners: tuple[ChurnerPlan, ...]
+    pollers: tuple[PollerPlan, ...]
+    temporaries: tuple[TemporaryPlan, ...]
     faults: tuple[FaultPlan, ...]
 
     def random(self, purpose: str) -> Random:
@@ -123,8 +150,11 @@ def draw_plan(seed: int) -> Plan:
         for queue in topology.queues
         for n in range(rng.choice((0, 1, 1, 2)))
     )
+    others = Random(f"{seed}/other clients")
+    pollers = tuple(_poller(others, f"g{n + 1}", topology) for n in range(others.choice((0, 0, 1))))
+    temporaries = tuple(_temporary(others, f"t{n + 1}") for n in range(others.choice((0, 0, 1, 2))))
     churners = tuple(ChurnerPlan(f"k{n + 1}", rng.choice((0.01, 0.1))) for n in range(rng.choice((0, 1, 2))))
-    actors = len(publishers) + len(consumers) + len(churners)
+    actors = len(publishers) + len(consumers) + len(churners) + len(pollers) + len(temporaries)
     apart = cut_every * actors
     return Plan(
         seed=seed,
@@ -140,6 +170,8 @@ def draw_plan(seed: int) -> Plan:
         publishers=tuple(replace(p, cut_every=apart) for p in publishers),
         consumers=tuple(replace(c, cut_every=apart) for c in consumers),
         churners=tuple(replace(k, cut_every=apart) for k in churners),
+        pollers=tuple(replace(p, cut_every=apart) for p in pollers),
+        temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
         faults=draw_faults(Random(f"{seed}/faults"), all_durable=topology.all_durable),
     )
 
@@ -182,4 +214,21 @@ def _consumer(rng: Random, name: str, queue: str) -> ConsumerPlan:
         rejects=rng.choice((0.0, 0.0, 0.02)),
         frame_max=rng.choice((0, 0, 4096)),
         heartbeat=rng.choice((0, 0, 2)),
+        restless=rng.choice((0.0, 0.0, 0.05)),
+    )
+
+
+def _poller(rng: Random, name: str, topology: Topology) -> PollerPlan:
+    return PollerPlan(
+        name,
+        rng.choice(topology.queues).name,
+        interval=rng.choice((0.005, 0.02, 0.1)),
+        keeps=rng.choice((0, 1, 5)),
+        requeues=rng.choice((0.0, 0.1)),
+    )
+
+
+def _temporary(rng: Random, name: str) -> TemporaryPlan:
+    return TemporaryPlan(
+        name, rng.random() < 0.5, replicated=rng.random() < 0.7, interval=rng.choice((0.05, 0.3, 1.0))
     )

@@ -22,6 +22,8 @@ from tests.simulation.machine import Machine
 from tests.simulation.network import Address, Network
 from tests.simulation.operator import Operator
 from tests.simulation.plan import Plan
+from tests.simulation.poller import Poller
+from tests.simulation.temporary import TemporaryUser
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
 LOOK = 0.02
@@ -51,6 +53,8 @@ class World:
         self.around = around
         self.publishers = {p.name: Publisher(around, p, self.topology) for p in plan.publishers}
         self.consumers: list[Actor] = [Consumer(around, consumer) for consumer in plan.consumers]
+        self.consumers += [Poller(around, poller) for poller in plan.pollers]
+        self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
         first = next(m for m in self.machines if m.name == plan.first)
         self.operator = Operator(

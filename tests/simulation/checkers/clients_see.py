@@ -32,7 +32,7 @@ class Deliveries17and20and21and23:
 
     def delivery(self, delivery: Delivery) -> None:
         message, queue = delivery.message, delivery.subscription.queue
-        if queue in self.journal.short_lived:
+        if queue in self.journal.short_lived or queue in self.journal.temporaries:
             routed = message.exchange == self.journal.topology.churned
         else:
             routed = queue in self.journal.topology.route(message.exchange, message.routing_key)

@@ -86,12 +86,17 @@ class Temporaries18:
             if other.role() in SERVING and uuid in vhost_of(other).queues_by_uuid:
                 raise Violation(18, f"{machine.name} ends {name} by itself: the primary {other.name} has it")
 
-    def quiet(self, primary: Machine, now: float) -> None:
-        """Nothing is on its way. Clients get `grace` after a promotion to come back for their queues."""
+    def quiet(self, primary: Machine, now: float, cut: float) -> None:
+        """Nothing is on its way. Clients get `grace` after a promotion to come back for their queues.
+
+        `cut`: when packets were last kept from anywhere, so that a broker may not know who has gone.
+        """
         for name, temporary in self.journal.temporaries.items():
             if temporary.over_at is None or name not in vhost_of(primary).queues:
                 continue
             since = temporary.over_at
+            if temporary.opened_at <= cut:
+                continue
             if temporary.opened_at <= self.last_promotion:
                 since = max(since, self.last_promotion + self.grace)
             if now > since + 0.4:

@@ -113,7 +113,7 @@ class Checkers:
             check_copies_13and14(primary, backup, was_primary=was_primary)
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
-        self.temporaries.quiet(primary, self.clock.now)
+        self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
         for _, queue in sorted(vhost_of(primary).queues.items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
