@@ -256,6 +256,11 @@ class Backup:
             self._c.membership.become(Status.JOINING)
 
     @property
+    def epoch(self) -> int:
+        """The one that is followed; 0 without a link."""
+        return self._replicator.epoch if self._replicator is not None else 0
+
+    @property
     def linked(self) -> bool:
         return self._replicator is not None
 

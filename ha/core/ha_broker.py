@@ -27,7 +27,7 @@ from ha.core.hello import hello_answer, join_request, peer_answer, serving_peer
 from ha.core.in_sync_record import Incarnation, InSyncRecord, record_from_json
 from ha.core.lease import FOR_EVER
 from ha.core.lineage import Lineage
-from ha.core.link import Method, parse_ack, parse_json, to_json
+from ha.core.link import Ack, Method, parse_ack, parse_json, to_json
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
 from ha.core.neighbours import Neighbours
@@ -210,10 +210,8 @@ class HaBroker:
         """Withhold what confirms or delivers from the moment on at which the proof is too old, until it is
         new.
         """
-        if self.primary is not None:
-            self.primary.heed_lease(now)
-            if self.primary.lease.withheld:
-                self.proof.seek_at = min(self.proof.seek_at, now)
+        if self.primary is not None and self.primary.heed_lease(now):
+            self.proof.seek_at = now
 
     def proven(self) -> None:
         if self.primary is not None:
@@ -286,8 +284,7 @@ class HaBroker:
 
     def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         if method == Method.ACK:
-            if self.primary is not None:
-                self.primary.ack(peer, parse_ack(payload), now)
+            self._ack(peer, parse_ack(payload), now)
         elif method == Method.DATA:
             if self.backup is not None and self.backup.peer == peer:
                 self.backup.data(payload, now)
@@ -312,6 +309,13 @@ class HaBroker:
             self.backup.excluded(payload)
         elif method not in (Method.JOIN_OK, Method.EXCLUDED):
             raise LinkError(f"unknown link method {method}")
+
+    def _ack(self, peer: int, ack: Ack, now: float) -> None:
+        """Whoever follows this node's epoch knows of no later one."""
+        if self.primary is not None and ack.record.epoch > self._epoch:
+            self._step_down(f"a backup knows of epoch {ack.record.epoch}", now)
+        elif self.primary is not None:
+            self.primary.ack(peer, ack, now)
 
     # -- who is who
 
@@ -363,6 +367,10 @@ class HaBroker:
         if not self.status.serves and answer.record is not None:
             self._lineage.adopt(answer.record)
         self._lineage.saw(answer.seen, answer.epoch)
+        backup, record = self.backup, self._c.record
+        if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
+            self._c.log(f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}")
+            backup.leave(now)
         if self.primary is not None:
             self.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
 
@@ -372,12 +380,7 @@ class HaBroker:
         if backup is None or answer.epoch < self.epoch or self.promotion.active:
             return
         if backup.peer is not None:
-            if backup.primary_id == answer.node_id or not backup.linked:
-                return
-            if self._c.record is not None and answer.epoch <= self._c.record.epoch:
-                return
-            self._c.log(f"{answer.name} serves in the newer epoch {answer.epoch}")
-            backup.leave(now)
+            return  # it is this one that is followed, or asked, or one of the same epoch
         backup.join(peer, answer.node_id, answer.name, now)
 
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:

@@ -169,10 +169,11 @@ class Primary:
                 self._feeder.stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
                 self._settle()
         if backup.phase is Phase.GUARDED and backup.guard is not None:
-            if backup.complete and backup.acked_durable >= backup.guard.free:
-                if not self._keeper.busy:
-                    self._include(backup, now)
-            elif not backup.expected and now - backup.guarded_at > self._c.tuning.ack_timeout:
+            whole = backup.complete and backup.acked_durable >= backup.guard.free
+            since = max(backup.silent_since(), self._awake_since) if whole else backup.guarded_at
+            if whole and not self._keeper.busy:
+                self._include(backup, now)
+            elif not backup.expected and now - since > self._c.tuning.ack_timeout:
                 backup.guard, backup.phase = None, Phase.CATCHING
                 self._c.log(f"{backup.name} stalls while catching up; confirms no longer wait for it")
                 self._settle()
@@ -243,10 +244,10 @@ class Primary:
         rivals = [known if b.proof is None else b.proof for b in self._all() if b.counted]
         self.lease.proven(min(rivals, default=known))
 
-    def heed_lease(self, now: float) -> None:
-        """Begin to withhold, or end it, as the age of the proof has it."""
+    def heed_lease(self, now: float) -> bool:
+        """Begin to withhold, or end it, as the age of the proof has it; whether it begins now."""
         if not self.lease.change(now):
-            return
+            return False
         if self.lease.withheld:
             self._c.do(Withhold(), Redial())
             self._c.log("the proof of being primary is too old: nothing is confirmed or delivered for now")
@@ -254,6 +255,7 @@ class Primary:
         else:
             self._c.do(Resume())
             self._c.log("proven to be primary again")
+        return self.lease.withheld
 
     def _all(self) -> Iterator[RemoteBackup]:
         """Those that count although they are being excluded, too."""
@@ -389,6 +391,8 @@ class Primary:
     # -- for status and sentences
 
     def reason(self) -> str:
+        if self.lease.withheld:
+            return "primary, but the proof of that is too old: nothing is confirmed or delivered for now"
         leaving = [b.name for b, _ in self._leaving.values()]
         if leaving:
             return f"serving; confirms wait until the exclusion of {', '.join(leaving)} is committed"

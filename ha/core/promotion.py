@@ -168,6 +168,8 @@ class Promotion:
             attempt.read_at = now + RETRY
         else:
             attempt.reading, attempt.has_read, attempt.held = False, True, held
+            if held is not None:
+                self._lineage.adopt(held)
 
     def settle(self, now: float) -> None:
         """Go on as far as what is known allows."""
