@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -18,6 +19,8 @@ from tests.simulation.watching import Ledger
 from tests.simulation.world import World
 
 CHUNK = 20
+AHEAD = 4
+"""Chunks handed out for each process, so that none waits for the slowest."""
 
 
 @dataclass(slots=True)
@@ -90,25 +93,31 @@ def run_chunk(seeds: list[int]) -> list[Outcome]:
     return outcomes
 
 
-def run_seeds(first: int, count: int, processes: int | None = None) -> Iterator[Outcome]:
-    """Outcomes in the order of the seeds. `processes` defaults to the cores of this machine."""
+def run_seeds(
+    first: int, count: int, processes: int | None = None, late: Callable[[], bool] = lambda: False
+) -> Iterator[Outcome]:
+    """Outcomes in the order of the seeds. `processes` defaults to the cores of this machine; once it is
+    `late`, no more seeds are begun."""
     seeds = range(first, first + count)
-    chunks = [list(seeds[at : at + CHUNK]) for at in range(0, count, CHUNK)]
+    chunks = deque(list(seeds[at : at + CHUNK]) for at in range(0, count, CHUNK))
     processes = min(processes or os.cpu_count() or 1, len(chunks))
     if processes <= 1:
-        for chunk in chunks:
-            yield from run_chunk(chunk)
+        while chunks and not late():
+            yield from run_chunk(chunks.popleft())
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for outcomes in pool.map(run_chunk, chunks):
-            yield from outcomes
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts)
+    running: deque[Future[list[Outcome]]] = deque()
+    try:
+        while chunks or running:
+            while chunks and len(running) < AHEAD * processes and not late():
+                running.append(pool.submit(run_chunk, chunks.popleft()))
+            if not running:
+                return
+            yield from running.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def report(outcome: Outcome, *, lines: int = 60) -> str:
-    """A failure for a reader: what, how to see it again, and what came just before."""
-    head = [
-        f"seed {outcome.seed} failed at {outcome.virtual_seconds:.6f} s: {outcome.failure}",
-        f"replay: python -m tests.simulation --seeds 1 --first {outcome.seed} --verbose",
-        "the last events (virtual seconds):",
-    ]
-    return "\n".join(head + [f"  {line}" for line in outcome.transcript[-lines:]])
+def _leave_interrupts() -> None:
+    """Ctrl-C is for the process that collects."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,325 @@
+"""A run told again for a reader: who said what to whom, in which order, down to what matters for its failure.
+
+`tell` runs a plan once more with every byte overheard; `Story.rows` leaves out what does not concern the
+message or queue that the failure names, and folds what is alike. The words are those of the transcripts in
+`tests/ha`: `A> ...` is what node A logged, `A: ...` what its core did, `A = status` a change of status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+from broker.model.values import Position
+from ha.adapter.effect_runner import EffectRunner
+from ha.core.effects import Effect, SaveRecord, StartServing, StopServing
+from tests.ha.telling import describe, readable
+from tests.simulation.journal import Violation
+from tests.simulation.machine import Machine, OutputTap
+from tests.simulation.overheard import Ear, Event
+from tests.simulation.plan import Plan
+from tests.simulation.world import World
+
+SHOWN_ITEMS = 4
+"""Of one event that concerns many messages."""
+MOST_ROWS = 140
+"""Of one story; the beginning of a longer one is folded."""
+CONNECTIONS, REFUSALS = "connections", "refusals of the same kind"
+UNCOUNTED = frozenset({CONNECTIONS, "hellos"})
+"""Groups of which a fold says nothing."""
+TOLD = SaveRecord | StartServing | StopServing
+"""Effects that are told; what is sent is overheard."""
+
+_NOTE = re.compile(r"\s*([\d.]+)  (\S.*)", re.DOTALL)
+_KEY = re.compile(r"\b[\w-]+:\d+\b")
+
+
+@dataclass(slots=True)
+class Fold:
+    """Events that were left out here, by how many there were of each group."""
+
+    counts: Counter[str]
+
+    @property
+    def text(self) -> str:
+        return "… " + ", ".join(
+            f"{many} {group if many != 1 else _one(group)}" for group, many in sorted(self.counts.items())
+        )
+
+
+Row = Event | Fold
+
+
+@dataclass(slots=True)
+class Story:
+    """One run as it was told. `failure` is None for a run without one."""
+
+    plan: Plan
+    nodes: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    failure: str | None = None
+    trace_hash: str = ""
+    numbers: dict[int, str] = field(default_factory=dict)
+    """Nodes by the number that is in their epochs."""
+
+    # -- what it is about
+
+    def keys(self) -> frozenset[str]:
+        """Messages that the failure names."""
+        spoken = frozenset().union(*(event.keys for event in self.events))
+        return frozenset(_KEY.findall(self.failure or "")) & spoken
+
+    def queues(self) -> frozenset[str]:
+        """Queues that it names."""
+        spoken = frozenset().union(*(event.queues for event in self.events))
+        return frozenset(re.findall(r"[\w.-]+", self.failure or "")) & spoken
+
+    def rows(self) -> list[Row]:
+        """What is worth reading, in order."""
+        keys, queues = self.keys(), self.queues()
+        milestones = self._milestones(keys)
+        involved = {name for e in self.events if e.keys & keys for name in (e.source, e.target)}
+        again = self._said_again()
+        rows: list[Row] = []
+        folded: Counter[str] = Counter()
+        for n, event in enumerate(self.events):
+            if n in again:
+                folded[REFUSALS] += event.text.startswith("refused")
+            elif event.kind != "say" or n in milestones or _matters(event, keys, queues, involved):
+                if folded:
+                    rows.append(Fold(folded))
+                    folded = Counter()
+                rows.append(self._named(_narrowed(event, keys)))
+            elif event.group and event.group not in UNCOUNTED:
+                folded[event.group] += 1
+        if folded:
+            rows.append(Fold(folded))
+        return _shortened(rows)
+
+    def _said_again(self) -> set[int]:
+        """Indexes of questions that were answered as the one before, with their answers; and of sentences
+        that a node logs just before it answers the same."""
+        found: set[int] = set()
+        asked: dict[str, int] = {}
+        answered: dict[str, str] = {}
+        for n, event in enumerate(self.events):
+            if event.kind == "log" and event.text.startswith("promotion refused: "):
+                found.add(n)
+            elif event.kind == "say" and event.target in self.nodes and event.text == "promote":
+                asked[event.stream] = n
+            elif event.kind == "say" and event.stream in asked and event.text.startswith("refused: "):
+                question = asked.pop(event.stream)
+                if answered.get(event.source) == event.text:
+                    found |= {question, n}
+                answered[event.source] = event.text
+            elif event.kind in ("fault", "status"):
+                answered.clear()
+        return found
+
+    def _named(self, event: Event) -> Event:
+        """Epochs by the name of the node that opened them: 2/B for 2/5003."""
+        for number, name in self.numbers.items():
+            event.text = re.sub(rf"\b(\d+)/{number}\b", rf"\1/{name}", event.text)
+        return event
+
+    def _milestones(self, keys: frozenset[str]) -> set[int]:
+        """Indexes of the acks by which a backup first tells that it has, and has on disk, what matters."""
+        found: set[int] = set()
+        waiting: list[tuple[str, Position, bool]] = []
+        for n, event in enumerate(self.events):
+            if event.position is not None and event.keys & keys:
+                position = Position(*event.position)
+                waiting += [(event.stream, position, False), (event.stream, position, True)]
+            ack = event.ack
+            if ack is None:
+                continue
+            met = [
+                w for w in waiting if w[0] == event.stream and (ack.durable if w[2] else ack.applied) >= w[1]
+            ]
+            if met:
+                found.add(n)
+                waiting = [w for w in waiting if w not in met]
+        return found
+
+    def lanes(self, rows: list[Row]) -> list[str]:
+        """Everybody who appears: publishers and others to the left of the nodes, consumers to the right."""
+        shown = {name for row in rows if isinstance(row, Event) for name in (row.source, row.target) if name}
+        consumers = {consumer.name for consumer in self.plan.consumers}
+        right = sorted(name for name in shown if name in consumers or name.startswith("drain-"))
+        left = sorted(
+            shown - {*right, *self.nodes}, key=lambda name: (name in ("operator", "register"), name)
+        )
+        return [*left, *(node for node in self.nodes if node in shown), *right]
+
+
+def tell(plan: Plan) -> Story:
+    """Run it once more, and listen. It is the same run: nothing that listens is asked anything."""
+    world = World(plan)
+    story = Story(plan, [machine.name for machine in world.machines])
+    statuses = dict.fromkeys(story.nodes, "down")
+
+    def heard(event: Event) -> None:
+        if event.target and event.source == event.target:
+            return  # a node that dials all addresses meets itself once
+        for machine in world.machines:
+            status = machine.role()
+            if machine.node is not None:
+                story.numbers[machine.node.me.number] = machine.name
+            if status != statuses[machine.name]:
+                statuses[machine.name] = status
+                if status != "down":
+                    story.events.append(Event(round(world.clock.now, 6), "status", machine.name, status))
+        story.events.append(event)
+
+    def noted(line: str) -> None:
+        event = _from_note(line, story.nodes)
+        if event is not None:
+            heard(event)
+
+    world.clock.echo = noted
+    ear = Ear(lambda: round(world.clock.now, 6), heard)
+    last = LastWords(ear)
+    world.network.tap = ear.hear
+    for machine in world.machines:
+        machine.tap = last.before(machine.tap)
+    with _effects_told(world, heard):
+        try:
+            world.run()
+        except Violation as violation:
+            story.failure = str(violation)
+        except Exception as error:
+            story.failure = f"{type(error).__name__}: {error}"
+    if story.failure is not None:
+        last.tell()
+        heard(Event(round(world.clock.now, 6), "end", "", readable(story.failure)))
+    story.trace_hash = world.clock.trace_hash()
+    return story
+
+
+class LastWords:
+    """What a node was about to send to a client when a checker objected: it never gets to the network."""
+
+    def __init__(self, ear: Ear) -> None:
+        self._ear = ear
+        self._unsent: tuple[str, str, bytes] | None = None
+
+    def before(self, tap: OutputTap) -> OutputTap:
+        def seen(machine: Machine, connection: str, data: bytes) -> None:
+            self._unsent = connection, machine.name, data
+            tap(machine, connection, data)
+            self._unsent = None
+
+        return seen
+
+    def tell(self) -> None:
+        if self._unsent is not None:
+            stream, node, data = self._unsent
+            self._ear.hear(stream, node, stream.split("#")[0], data)
+
+
+@contextmanager
+def _effects_told(world: World, heard: Any) -> Iterator[None]:
+    original = EffectRunner._one
+
+    def one(self: EffectRunner, effect: Effect, now: float) -> None:
+        if isinstance(effect, TOLD):
+            heard(Event(round(world.clock.now, 6), "does", self._node.me.name, describe(effect) or ""))
+        original(self, effect, now)
+
+    with mock.patch.object(EffectRunner, "_one", one):
+        yield
+
+
+def _from_note(line: str, nodes: list[str]) -> Event | None:
+    """What the trace adds to what was overheard: faults, lives of nodes, sentences that nodes log."""
+    found = _NOTE.fullmatch(line)
+    if found is None or line[10:16] == " " * 6:
+        return None  # a detail for --verbose: the wire has it too
+    at, text = float(found[1]), found[2]
+    who, colon, sentence = text.partition(": ")
+    if text.startswith("FAULT"):
+        return Event(at, "fault", "", sentence)
+    if colon and who in nodes:
+        return Event(at, "log", who, readable(sentence))
+    if text.split(" ", 1)[0] in nodes:
+        node, _, what = text.partition(" ")
+        return Event(at, "fault" if "killed" in what else "life", node, what)
+    return None
+
+
+def _matters(event: Event, keys: frozenset[str], queues: frozenset[str], involved: set[str]) -> bool:
+    """Is what was said worth a line, for a failure that names these?"""
+    if event.news or not event.group:
+        return True
+    if event.group == CONNECTIONS:
+        return event.source in involved and event.target in involved
+    if keys:
+        return bool(event.keys & keys)
+    if event.group in ("snapshots", "definitions"):
+        return bool(event.queues & queues)
+    return False
+
+
+def _narrowed(event: Event, keys: frozenset[str]) -> Event:
+    """The same event with its items in its text: those that concern the failure first, the rest counted."""
+    if not event.items:
+        return event
+    spoken = [item for item in event.items if item.text]
+    mine = [item for item in spoken if item.keys & keys] or spoken
+    shown = mine[:SHOWN_ITEMS]
+    texts = [item.text for item in shown]
+    rest = len(spoken) - len(shown)
+    if rest:
+        texts.append(f"and {rest} more")
+    return replace(event, text=": ".join([event.text, ", ".join(texts)]) if texts else event.text)
+
+
+def _shortened(rows: list[Row]) -> list[Row]:
+    if len(rows) <= MOST_ROWS:
+        return rows
+    left_out = len(rows) - MOST_ROWS
+    return [Fold(Counter({"lines before this": left_out})), *rows[left_out:]]
+
+
+def _one(group: str) -> str:
+    """Singular: "batches" is "batch", "acks of consumers" is "ack of consumers"."""
+    first, of, rest = group.partition(" of ")
+    for plural, single in (("ches", "ch"), ("shes", "sh"), ("ies", "y"), ("s", "")):
+        if first.endswith(plural):
+            first = first.removesuffix(plural) + single
+            break
+    return first + of + rest
+
+
+# -- as text
+
+
+def transcript(story: Story) -> list[str]:
+    """One line a row."""
+    return [_line(row) for row in story.rows()]
+
+
+def _line(row: Row) -> str:
+    if isinstance(row, Fold):
+        return f"{'':10}  {row.text}"
+    time = f"{row.at:10.6f}"
+    match row.kind:
+        case "say":
+            return f"{time}  {row.source} -> {row.target}: {row.text}"
+        case "log":
+            return f"{time}  {row.source}> {row.text}"
+        case "does":
+            return f"{time}  {row.source}: {row.text}"
+        case "status":
+            return f"{time}  {row.source} = {row.text}"
+        case "life":
+            return f"{time}  {row.source} {row.text}"
+        case "fault":
+            return f"{time}  FAULT: {f'{row.source} ' if row.source else ''}{row.text}"
+        case _:
+            return f"{time}  VIOLATED: {row.text}"
