@@ -12,23 +12,61 @@ from random import Random
 
 class Fault(enum.Enum):
     KILL_PRIMARY = "kill the primary"
-    KILL_BACKUP = "kill the backup"
-    KILL_BACKUP_TWICE = "kill the backup, and again while it joins"
-    CUT_LINK = "cut the link"
-    SLOW_DISK = "slow down a disk"
+    KILL_BACKUP = "kill a backup"
+    KILL_BACKUP_TWICE = "kill a backup, and again while it joins"
+    KILL_ALL = "kill all backups, then the primary"
+    """The last failure comes when nobody else is left: only what is on disk must survive."""
+    CRASH_IN_WRITE = "crash a machine in the middle of a write"
+    STOP_PROCESS = "stop a process for a while (SIGSTOP)"
     SWITCH_OVER = "demote the primary"
-    KILL_BOTH = "kill the backup, then the primary"
-    """The second failure comes when the pair is not whole: only what is on disk must survive."""
+    CUT_LINK = "cut a link"
+    SLOW_DISK = "slow down a disk"
+    FAIL_DISK = "fail a disk"
+    ROT_DISK = "change a byte on the disk of a killed backup"
+    STEP_CLOCK = "step a wall clock"
+    STALL_READER = "a client stops reading"
+    ASK_PROMOTION = "an impatient operator asks for a promotion"
+    PARTITION = "cut hosts off from others"
+    SLOW_REGISTER = "slow down the register"
+    LOSE_ANSWERS = "lose questions to the register, or its answers"
 
 
-WEIGHTS = {
-    Fault.KILL_PRIMARY: 5,
+class When(enum.Enum):
+    """What must be so before a fault happens."""
+
+    WHOLE = "every node is up, and all but the primary are ready"
+    PAIR = "there is a primary, and a ready backup in its record"
+    ANY = "anything"
+
+
+NEEDS = {
+    Fault.KILL_ALL: When.WHOLE,
+    Fault.ROT_DISK: When.WHOLE,
+    Fault.SLOW_DISK: When.ANY,
+    Fault.STEP_CLOCK: When.ANY,
+    Fault.STALL_READER: When.ANY,
+    Fault.ASK_PROMOTION: When.ANY,
+    Fault.SLOW_REGISTER: When.ANY,
+    Fault.LOSE_ANSWERS: When.ANY,
+}
+"""PAIR, where nothing is said."""
+
+MANUAL = {
+    Fault.KILL_PRIMARY: 6,
     Fault.KILL_BACKUP: 2,
     Fault.KILL_BACKUP_TWICE: 2,
+    Fault.CRASH_IN_WRITE: 2,
+    Fault.STOP_PROCESS: 2,
+    Fault.SWITCH_OVER: 2,
     Fault.CUT_LINK: 2,
     Fault.SLOW_DISK: 1,
-    Fault.SWITCH_OVER: 1,
+    Fault.FAIL_DISK: 2,
+    Fault.ROT_DISK: 1,
+    Fault.STEP_CLOCK: 1,
+    Fault.STALL_READER: 1,
+    Fault.ASK_PROMOTION: 2,
 }
+"""What the `manual` authority is to survive, with weights: crashes and broken connections, no partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +76,31 @@ class FaultPlan:
 
     name: str
     kind: Fault
+    when: When
     share: float
     pause: float
     length: float
 
 
-def draw_faults(rng: Random, *, all_durable: bool) -> tuple[FaultPlan, ...]:
-    """One to five faults, one of them at a time."""
-    kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=rng.randint(1, 4))
-    if all_durable and rng.random() < 0.5:
-        kinds.insert(rng.randint(0, len(kinds)), Fault.KILL_BOTH)
+def draw_faults(rng: Random, *, nodes: int, all_durable: bool) -> tuple[FaultPlan, ...]:
+    """One to five faults, of kinds that were drawn first: so that rare ones meet."""
+    kinds = {kind: weight for kind, weight in MANUAL.items() if rng.random() < 0.5}
+    if rng.random() < 0.8 or not kinds:
+        kinds[Fault.KILL_PRIMARY] = MANUAL[Fault.KILL_PRIMARY]
+    if Fault.CUT_LINK in kinds:
+        # A link that is cut while both ends live, and a promotion in haste: nobody but a register can judge.
+        kinds.pop(Fault.ASK_PROMOTION, None)
+    chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.randint(1, 5))
+    if all_durable and rng.random() < 0.3:
+        chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)
     return tuple(
         FaultPlan(
             f"f{n + 1}",
             kind,
+            NEEDS.get(kind, When.PAIR),
             share=rng.choice((0.0, 0.2, 0.5, 0.9, 1.0)),
             pause=rng.choice((0.0, 0.001, 0.02)) * rng.random(),
             length=rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random()),
         )
-        for n, kind in enumerate(kinds)
+        for n, kind in enumerate(chosen)
     )

@@ -1,66 +1,74 @@
-"""Does what a plan says goes wrong: one failure at a time, the next only when the pair is whole again.
+"""Does what a plan says goes wrong, each fault when what it needs is so.
 
-That is what the `manual` authority promises to survive: crashes and broken connections of one node, no
-partition.
-Broken client connections and slow disks come at any time.
+Under `manual` that is one failure at a time for two nodes; with three or more, the next may come while a
+node is still down or joining, as long as there is a primary and a ready backup. A failure that would take
+the last copy of objects that are not durable is spared: nothing could be demanded after it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tests.simulation.actors import Actor
 from tests.simulation.clock import Clock
-from tests.simulation.fault_plan import Fault, FaultPlan
-from tests.simulation.inspection import record_on_disk
-from tests.simulation.machine import Machine
-from tests.simulation.network import break_stream
+from tests.simulation.fault_plan import Fault, FaultPlan, When
+from tests.simulation.faults_clients import ask_promotion, stall_reader
+from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
+from tests.simulation.faults_nodes import (
+    cut_link,
+    kill_all,
+    kill_backup,
+    kill_backup_twice,
+    kill_primary,
+    step_clock,
+    stop_process,
+    switch_over,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import Death, Machine
+    from tests.simulation.world import World
 
 TRAFFIC_LIMIT = 2.0
 """Seconds that a fault waits for the traffic it is to fall into."""
+LOOK = 0.05
+"""Seconds between two looks whether the next fault may come."""
 
+Act = Callable[["Saboteur", FaultPlan, Random], None]
 
-Pair = tuple[Machine, Machine]
-"""Primary and backup."""
-
-
-class Traffic(Protocol):
-    """The publishers, as the plan sees them."""
-
-    def grant(self) -> None:
-        """Let them publish some more."""
-
-    def progress(self) -> float:
-        """Which part of what was granted last is sent, from 0 to 1; 0 until all of them were connected."""
+ACTS: dict[Fault, Act] = {
+    Fault.KILL_PRIMARY: kill_primary,
+    Fault.KILL_BACKUP: kill_backup,
+    Fault.KILL_BACKUP_TWICE: kill_backup_twice,
+    Fault.KILL_ALL: kill_all,
+    Fault.CRASH_IN_WRITE: crash_in_write,
+    Fault.STOP_PROCESS: stop_process,
+    Fault.SWITCH_OVER: switch_over,
+    Fault.CUT_LINK: cut_link,
+    Fault.SLOW_DISK: slow_disk,
+    Fault.FAIL_DISK: fail_disk,
+    Fault.ROT_DISK: rot_disk,
+    Fault.STEP_CLOCK: step_clock,
+    Fault.STALL_READER: stall_reader,
+    Fault.ASK_PROMOTION: ask_promotion,
+}
 
 
 class Saboteur:
-    """Does the planned faults in turn. `whole` gives (primary, backup) while the pair is whole, else None."""
+    """Owner: World. `pending` counts restarts, answers and ends of faults that are still to come."""
 
-    def __init__(
-        self, clock: Clock, random: Callable[[str], Random], plans: Sequence[FaultPlan],
-        machines: list[Machine], whole: Callable[[], Pair | None], traffic: Traffic,
-        demote: Callable[[Machine, Callable[[], None]], None],
-    ) -> None:  # fmt: skip
-        self.clock = clock
-        self.random = random
-        self.machines = machines
-        self.whole = whole
-        self.traffic = traffic
-        self.demote = demote
-        self.left = deque(plans)
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.clock: Clock = world.clock
+        self.left = deque(world.plan.faults)
         self.injected: list[Fault] = []
-        self.rng = random("fault")
-        """Of the fault that is being done."""
-        self._until = 0.0
+        self.counts: Counter[str] = Counter()
         self.pending = 0
-        """Restarts and answers that are still to come."""
-        self.memory_lost: list[float] = []
-        """When both nodes were down: what was not on disk is gone."""
+        self._limit = 0.0
 
     @property
     def done(self) -> bool:
@@ -69,105 +77,70 @@ class Saboteur:
     def start(self) -> None:
         self._wait()
 
+    # -- when
+
     def _wait(self) -> None:
         if not self.left:
             return
-        if self.pending or self.whole() is None:
-            self.clock.after(0.02, self._wait)
+        if not self._may(self.left[0]):
+            self.clock.after(LOOK, self._wait)
             return
-        self.traffic.grant()
-        self._until = self.clock.now + TRAFFIC_LIMIT
-        self._inject_in_traffic()
+        self.world.grant()
+        self._limit = self.clock.now + TRAFFIC_LIMIT
+        self._in_traffic()
 
-    def _inject_in_traffic(self) -> None:
-        if self.traffic.progress() < self.left[0].share and self.clock.now < self._until:
-            self.clock.after(0.002, self._inject_in_traffic)
+    def _may(self, plan: FaultPlan) -> bool:
+        if plan.when is When.ANY:
+            return True
+        if self.pending and (plan.when is When.WHOLE or len(self.world.machines) == 2):
+            return False
+        return (self.world.whole() if plan.when is When.WHOLE else self.world.pair()) is not None
+
+    def _in_traffic(self) -> None:
+        if self.world.progress() < self.left[0].share and self.clock.now < self._limit:
+            self.clock.after(0.005, self._in_traffic)
         else:
             self.clock.after(self.left[0].pause, self._inject)
 
     def _inject(self) -> None:
-        pair = self.whole()
-        if pair is None:
+        if not self._may(self.left[0]):
             self._wait()
             return
-        primary, backup = pair
         plan = self.left.popleft()
-        self.rng = self.random(f"fault/{plan.name}")
         self.injected.append(plan.kind)
         self.clock.note(f"FAULT: {plan.kind.value}")
-        match plan.kind:
-            case Fault.KILL_PRIMARY:
-                self._kill(primary, plan.length)
-            case Fault.KILL_BACKUP:
-                self._kill(backup, plan.length)
-            case Fault.KILL_BACKUP_TWICE:
-                self._kill(backup, plan.length, again=True)
-            case Fault.CUT_LINK:
-                self._cut_link(primary, backup)
-            case Fault.SLOW_DISK:
-                self._slow(self.rng.choice(pair))
-            case Fault.SWITCH_OVER:
-                self.pending += 1
-                self.demote(primary, self._demoted)
-            case Fault.KILL_BOTH:
-                self.pending += 1
-                backup.kill()
-                self._when_alone(primary, backup, self.rng.choice((0.01, 0.5, 5.0)))
-        self.clock.after(0.02, self._wait)
+        ACTS[plan.kind](self, plan, self.world.plan.random(f"fault/{plan.name}"))
+        self.clock.after(LOOK, self._wait)
 
-    def _when_alone(self, primary: Machine, backup: Machine, waits: float) -> None:
-        """Once the exclusion of the backup is on disk, or earlier: some traffic, and the primary goes too."""
-        record = record_on_disk(primary)
-        if record is not None and record.in_sync and waits > 0:
-            self.clock.after(0.01, partial(self._when_alone, primary, backup, waits - 0.01))
-            return
-        self.traffic.grant()
-        delay = self.rng.random() * self.rng.choice((0.05, 0.5))
-        self.clock.after(delay, partial(self._kill_alone, primary, backup))
+    # -- for the faults
 
-    def _kill_alone(self, primary: Machine, backup: Machine) -> None:
-        self.clock.note("FAULT: and now the primary")
-        self.memory_lost.append(self.clock.now)
-        self.pending -= 1
-        self._kill(primary, self._down())
+    def later(self, delay: float, action: Callable[[], object]) -> None:
+        """A part of a fault that is still to come."""
         self.pending += 1
-        self.clock.after(
-            self.rng.choice((0.01, 1.0, 4.0)) * self.rng.random(), partial(self._restart, backup, False)
-        )
 
-    def _demoted(self) -> None:
-        self.pending -= 1
+        def act() -> None:
+            self.pending -= 1
+            action()
 
-    def _kill(self, machine: Machine, length: float, *, again: bool = False) -> None:
-        machine.kill()
-        self.pending += 1
-        self.clock.after(length, partial(self._restart, machine, again))
+        self.clock.after(delay, act)
 
-    def _down(self) -> float:
-        return self.rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + self.rng.random())
+    def kill(self, machine: Machine, death: Death) -> bool:
+        """False if it is down already, or spared."""
+        if machine.node is None:
+            return False
+        if self.world.copies.last(machine) and not self.world.topology.all_durable:
+            self.clock.note(f"{machine.name} is spared: it is the last that has what is not durable")
+            return False
+        machine.kill(death)
+        return True
 
-    def _restart(self, machine: Machine, again: bool) -> None:
-        machine.start()
-        self.pending -= 1
-        if again:
-            self.pending += 1
-            self.clock.after(
-                self.rng.random() * self.rng.choice((0.02, 0.3)), partial(self._kill_joiner, machine)
-            )
+    def restart(self, machine: Machine) -> None:
+        if machine.node is None:
+            machine.start()
 
-    def _kill_joiner(self, machine: Machine) -> None:
-        """Its failure goes on, unless it is whole again already: then this is the next single failure."""
-        self.pending -= 1
-        self._kill(machine, self._down())
-
-    def _cut_link(self, primary: Machine, backup: Machine) -> None:
-        for dial in [*backup.dials.values(), *primary.dials.values()]:
-            break_stream(dial.end, clean=self.rng.random() < 0.5)
-
-    def _slow(self, machine: Machine) -> None:
-        machine.slow_time = self.rng.choice((0.05, 0.3))
-        machine.slow_until = self.clock.now + 1.0
-        self.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
+    def kill_and_restart(self, machine: Machine, death: Death, down: float) -> None:
+        if self.kill(machine, death):
+            self.later(down, partial(self.restart, machine))
 
 
 class ClientCuts:

@@ -1,17 +1,19 @@
-"""One computer of the pair: a disk that stays, and a process, the node, that comes and goes.
+"""One computer of the cluster: a disk that stays, and a process, the node, that comes and goes.
 
-Does for a `Node` what the asyncio shell does in earnest: hands it bytes, ticks, timers and finished syncs,
-and carries its output to the network. `kill` is kill -9 and a power cut in one: memory is gone, and so is
-what was not synced.
+Does for a `Node` what the asyncio shell does in earnest: hands it bytes, ticks, timers, finished syncs and
+the authority's answers, and carries its output to the network. Ways to end: `Death`. `pause` is SIGSTOP: the
+kernel goes on taking bytes, the process hears of them after `resume`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from broker.engine import BrokerSettings, Peer
+from broker.engine import BrokerSettings
+from broker.store.errors import StoreError
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
@@ -20,81 +22,37 @@ from ha.adapter.ledger_port import NullLedger
 from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
 from tests.simulation.clock import Clock, Timer
+from tests.simulation.machine_sockets import DialSocket, InboundSocket
 from tests.simulation.network import Address, End, Network
 from tests.simulation.plan import MachinePlan
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.virtual_disk import Crash, VirtualDisk
 
 TICK = 0.00005
 """Seconds from the first byte of a burst to the end of its tick."""
+DIAL_LIMIT = 2.0
+"""Seconds after which the shell gives a dial up."""
 
 OutputTap = Callable[["Machine", str, bytes], None]
 """Called with the machine, the client's connection name and the bytes, as they are handed to the network."""
 
 
-class InboundSocket:
-    """A connection that the node accepted. Implements `network.Socket`."""
+class Death(enum.Enum):
+    """How a process ends, from what its disk and its peers see of it."""
 
-    def __init__(self, machine: Machine, end: End) -> None:
-        self.machine = machine
-        self.end = end
-        self.name = end.peer.name
-        address = ("127.0.0.1", 40000 + machine.accepted)
-        self.conn = machine.running.accept(Peer(*address, loopback=True), machine.clock.now)
-
-    def received(self, data: bytes) -> None:
-        self.conn.receive(data, self.machine.clock.now)
-        self.machine.tick_soon()
-
-    def closed(self, clean: bool) -> None:
-        if clean:
-            self.conn.eof(self.machine.clock.now)
-        self.conn.lost(self.machine.clock.now)
-        self.machine.inbound.pop(id(self.conn), None)
-        self.machine.tick_soon()
-
-    def flush(self, tap: OutputTap) -> None:
-        data = b"".join(self.conn.take_output())
-        if data:
-            tap(self.machine, self.name, data)
-            self.end.send(data)
-        if self.conn.wants_close:
-            self.machine.inbound.pop(id(self.conn), None)
-            self.end.close(clean=True)
-            self.conn.lost(self.machine.clock.now)
+    KILLED = "killed"
+    """kill -9: what it wrote is in the page cache; the kernel answers its peers with FIN or RST."""
+    CRASHED = "killed, and its unsynced writes lost"
+    """As after a crash of the machine that its peers are told of."""
+    POWER = "without power"
+    """Its unsynced writes are lost, and no peer is told until the machine is up again."""
 
 
-class DialSocket:
-    """A connection that the node asked for. Implements `network.Socket`."""
-
-    def __init__(self, machine: Machine, dial_id: int, end: End) -> None:
-        self.machine = machine
-        self.dial_id = dial_id
-        self.end = end
-        self.life = machine.life
-
-    def received(self, data: bytes) -> None:
-        self.machine.running.dial_received(self.dial_id, data, self.machine.clock.now)
-        self.machine.tick_soon()
-
-    def closed(self, clean: bool) -> None:
-        self.machine.dials.pop(self.dial_id, None)
-        # FIN or RST, the peer's kernel has answered: that is what the node calls clean.
-        self.machine.running.dial_closed(self.dial_id, True, self.machine.clock.now)
-        self.machine.tick_soon()
-
-    def flush(self) -> None:
-        node = self.machine.running
-        data = b"".join(node.take_dial_output(self.dial_id))
-        if data:
-            self.end.send(data)
-        if node.dial_wants_close(self.dial_id):
-            self.machine.dials.pop(self.dial_id, None)
-            self.end.close(clean=True)
-            node.dial_closed(self.dial_id, True, self.machine.clock.now)
+def _ignore(machine: Machine) -> None:
+    """Nobody listens."""
 
 
 class Machine:
-    """`node` is None while the process is down."""
+    """`node` is None while the process is down; `refused` says why it could not start, if it could not."""
 
     def __init__(
         self, clock: Clock, network: Network, rng: Random, plan: MachinePlan, address: Address,
@@ -109,9 +67,12 @@ class Machine:
         self.tap = tap
         self.disk = VirtualDisk()
         self.node: Node | None = None
-        self.on_started: Callable[[Machine], None] = lambda machine: None
-        self.on_killed: Callable[[Machine], None] = lambda machine: None
-        self.on_ticked: Callable[[Machine], None] = lambda machine: None
+        self.refused = ""
+        self.on_started: Callable[[Machine], None] = _ignore
+        self.on_killed: Callable[[Machine], None] = _ignore
+        self.on_paused: Callable[[Machine], None] = _ignore
+        self.on_resumed: Callable[[Machine], None] = _ignore
+        self.on_ticked: Callable[[Machine], None] = _ignore
         """Called when the output of a tick was handed on."""
         self.life = 0
         self.accepted = 0
@@ -121,7 +82,18 @@ class Machine:
         self.slow_until = 0.0
         """Until then each sync takes `slow_time` seconds."""
         self.slow_time = 0.0
+        self.wall_error = plan.wall_error
+        """Milliseconds by which its wall clock is wrong."""
+        self.may_stop = False
+        """Its disk is made to fail: that the node stops is what it must do."""
+        self.doomed = False
+        """It is made to end before long, nobody knows when."""
+        self.paused = False
+        self._ends: dict[int, End] = {}
+        """All connections of this life, as the kernel knows them."""
+        self._backlog: list[Callable[[], None]] = []
         self._sync = ManualSync()
+        self._store: SegmentStore | None = None
         self._syncing = False
         self._tick: Timer | None = None
         self._deadline: Timer | None = None
@@ -133,10 +105,44 @@ class Machine:
             raise RuntimeError(f"{self.name} is not running")
         return self.node
 
-    def start(self) -> None:
-        """Begin a process life on what the disk kept."""
+    @property
+    def wall_ms(self) -> int:
+        return self.clock.wall_ms + self.wall_error
+
+    def role(self) -> str:
+        """The status word alone, cheaply; `down` for no process."""
+        return "down" if self.node is None else self.node.core.status.value
+
+    def status(self) -> dict[str, object]:
+        return self.running.status() if self.node is not None else {"status": "down"}
+
+    # -- life
+
+    def start(self) -> bool:
+        """Begin a process life on what the disk kept. False if it does not start: `refused` says why."""
         self.life += 1
+        self.refused = ""
         self.clock.note(f"{self.name} starts, life {self.life}")
+        self.network.power(self.name, True)
+        try:
+            self._build().start(self.clock.now, self.wall_ms)
+        except Crash:
+            self.node = None
+            self.disk.power_loss(self.rng)
+            self.clock.note(f"{self.name} crashes while it starts")
+            return False
+        except StoreError as error:
+            self.node = None
+            self.disk.kill()
+            self.refused = " ".join(str(error).split())
+            self.clock.note(f"{self.name} does not start: {self.refused}")
+            return False
+        self.network.listen(self.address, self._accept, self.name)
+        self.on_started(self)
+        self._end_tick()
+        return True
+
+    def _build(self) -> Node:
         files = NodeFiles.open(
             self.disk,
             f"/{self.name}",
@@ -146,43 +152,81 @@ class Machine:
         )
         self._sync = ManualSync()
         self._syncing = False
-        store = SegmentStore(SegmentLog(self.disk, files.store_directory), self._sync)
+        self._store = SegmentStore(SegmentLog(self.disk, files.store_directory), self._sync)
         self.node = Node(
-            broker=BrokerSettings(name=self.name), ha=self.settings, store=store,
+            broker=BrokerSettings(name=self.name), ha=self.settings, store=self._store,
             files=files, ledger=NullLedger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
-        self.node.start(self.clock.now, self.clock.wall_ms)
-        self.network.listen(self.address, self._accept)
-        self.on_started(self)
-        self._end_tick()
+        return self.node
 
-    def kill(self) -> None:
-        """End the process and lose what its disk had not synced. Its kernel answers peers with FIN or RST."""
+    def kill(self, death: Death = Death.CRASHED) -> None:
+        """End the process now."""
         clean = self.rng.random() < 0.5
-        self.clock.note(f"{self.name} is killed ({'FIN' if clean else 'RST'} to its peers)")
+        told = "nobody is told" if death is Death.POWER else f"{'FIN' if clean else 'RST'} to its peers"
+        self.clock.note(f"{self.name} is {death.value} ({told})")
         self.on_killed(self)
         self.node = None
+        self.paused = False
+        self._backlog.clear()
         self.network.unlisten(self.address)
-        ends = [s.end for s in self.inbound.values()] + [d.end for d in self.dials.values()]
-        for end in ends:
-            end.close(clean)
+        for end in self._ends.values():
+            if death is Death.POWER:
+                end.vanish()
+            else:
+                end.close(clean)
+        self._ends.clear()
         self.inbound.clear()
         self.dials.clear()
         for timer in (self._tick, self._deadline):
             if timer is not None:
                 timer.cancel()
         self._tick = self._deadline = self._deadline_at = None
-        self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
+        if death is Death.POWER:
+            self.network.power(self.name, False)
+        if death is Death.KILLED:
+            self.disk.kill()
+        else:
+            self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
 
-    def role(self) -> str:
-        """The status word alone, cheaply; `down` for no process."""
-        return "down" if self.node is None else self.node.core.status.value
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.node is None or self.paused:
+            return
+        self.clock.note(f"{self.name} is stopped (SIGSTOP)")
+        self.paused = True
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        self.on_paused(self)
 
-    def status(self) -> dict[str, object]:
-        return self.running.status() if self.node is not None else {"status": "down"}
+    def resume(self) -> None:
+        """SIGCONT: hears all that waits for it, or a part of it first, then its timers."""
+        if self.node is None or not self.paused:
+            return
+        self.clock.note(f"{self.name} goes on (SIGCONT)")
+        self.paused = False
+        self.on_resumed(self)
+        heard, self._backlog = self._backlog, []
+        first = self.rng.choice((0, len(heard), self.rng.randint(0, len(heard))))
+        for action in heard[:first]:
+            action()
+        self._timers()
+        for action in heard[first:]:
+            if self.node is not None:
+                self.hear(action)
+
+    def hear(self, action: Callable[[], None]) -> None:
+        """Something happened outside the process: it does `action` about it now, or after its pause."""
+        if self.node is None:
+            return
+        if self.paused:
+            self._backlog.append(action)
+            return
+        action()
+        self.tick_soon()
 
     def tick_soon(self) -> None:
-        if self._tick is None and self.node is not None:
+        if self._tick is None and self.node is not None and not self.paused:
             self._tick = self.clock.after(TICK, self._end_tick)
 
     # -- inside
@@ -196,63 +240,101 @@ class Machine:
     def _accept(self, end: End) -> InboundSocket | None:
         if self.node is None:
             return None
-        self.accepted += 1
-        socket = InboundSocket(self, end)
-        self.inbound[id(socket.conn)] = socket
-        self.tick_soon()
-        return socket
+        self._ends[id(end)] = end
+        return InboundSocket(self, end)
 
     def _end_tick(self) -> None:
+        """One tick and its output; ends the process if its disk crashes it, or if it wants to end."""
         self._tick = None
         node = self.running
-        node.end_tick(self.clock.now, self.clock.wall_ms)
+        try:
+            node.end_tick(self.clock.now, self.wall_ms)
+        except Crash:
+            self.kill(Death.CRASHED)
+            return
         for conn in node.take_dirty():
             socket = self.inbound.get(id(conn))
             if socket is not None:
-                socket.flush(self.tap)
+                socket.flush()
         for dial in list(self.dials.values()):
             dial.flush()
         for wanted in node.wants_dials():
             self._dial(wanted)
         self.on_ticked(self)
         if node.stopped is not None:
-            raise RuntimeError(f"{self.name} stopped: {node.stopped}")
+            self._stopped(node.stopped)
+            return
         self._drive_sync()
-        self._set_deadline()
+        if self.node is not None:
+            self._set_deadline()
+
+    def _stopped(self, why: str) -> None:
+        if not self.may_stop:
+            raise RuntimeError(f"{self.name} stopped: {why}")
+        self.kill(self.rng.choice((Death.KILLED, Death.CRASHED)))
 
     def _dial(self, wanted: Dial) -> None:
         life = self.life
+        answered = False
 
         def connected(end: End) -> DialSocket:
+            nonlocal answered
             socket = DialSocket(self, wanted.dial_id, end)
-            if self.node is None or self.life != life:
+            if self.node is None or self.life != life or answered:
                 end.close(clean=False)
                 return socket
-            self.dials[wanted.dial_id] = socket
-            self.node.dialed(wanted.dial_id, self.clock.now)
-            self.tick_soon()
+            answered = True
+            self._ends[id(end)] = end
+            self.hear(partial(established, socket))
             return socket
 
-        def failed(why: str) -> None:
-            if self.node is not None and self.life == life:
-                self.node.dial_failed(wanted.dial_id, why, self.clock.now)
-                self.tick_soon()
+        def established(socket: DialSocket) -> None:
+            self.dials[wanted.dial_id] = socket
+            self.running.dialed(wanted.dial_id, self.clock.now)
 
-        self.network.connect(f"link-{self.name}", (wanted.host, wanted.port), connected, failed)
+        def failed(why: str) -> None:
+            nonlocal answered
+            if self.node is not None and self.life == life and not answered:
+                answered = True
+                refused = why == "connection refused"
+                self.hear(
+                    lambda: self.running.dial_failed(wanted.dial_id, why, self.clock.now, refused=refused)
+                )
+
+        self.network.connect(
+            f"link-{self.name}", (wanted.host, wanted.port), connected, failed, host=self.name
+        )
+        if self.network.troubled:
+            self.clock.after(DIAL_LIMIT, lambda: failed("timed out"))
 
     def _drive_sync(self) -> None:
-        if not self._syncing and self._sync.wanted and self._sync.write():
-            self._syncing = True
-            slow = self.slow_time if self.clock.now < self.slow_until else 0.0
-            self.clock.after(
-                slow + self.sync_time * (0.5 + self.rng.random()), partial(self._synced, self.life)
-            )
+        if not self._syncing and self._sync.wanted:
+            try:
+                written = self._sync.write()
+            except Crash:
+                self.kill(Death.CRASHED)
+                return
+            if written:
+                self._syncing = True
+                slow = self.slow_time if self.clock.now < self.slow_until else 0.0
+                self.clock.after(
+                    slow + self.sync_time * (0.5 + self.rng.random()), partial(self._synced, self.life)
+                )
+            elif self._store is not None and self._store.failed is not None:
+                self.tick_soon()
 
     def _synced(self, life: int) -> None:
         if self.node is None or self.life != life:
             return
+        if self.paused:
+            self._backlog.append(partial(self._synced, life))
+            return
         self._syncing = False
-        self._sync.sync()
+        try:
+            self._sync.sync()
+        except Crash:
+            self.kill(Death.CRASHED)
+            return
         self._end_tick_now()
 
     def _end_tick_now(self) -> None:
@@ -270,6 +352,9 @@ class Machine:
         self._deadline = None if wanted is None else self.clock.at(wanted, self._timers)
 
     def _timers(self) -> None:
+        """What is due; after a pause it is `resume` that looks."""
         self._deadline = self._deadline_at = None
+        if self.paused or self.node is None:
+            return
         self.running.timers(self.clock.now)
         self._end_tick_now()

@@ -1,7 +1,7 @@
-"""The operator: looks after the pair by the management method; promotes when the primary is dead; retries.
+"""The operator: looks after the cluster by the management method; promotes when the primary is dead; retries.
 
-Stands for a person or a resource manager that knows which processes run. Promotes unforced only, as `manual`
-asks for: never while a primary lives.
+Stands for a person who knows which processes run. Promotes unforced only, and, as `manual` asks for, not
+while a primary lives: `ask` is what an impatient one does all the same.
 """
 
 from __future__ import annotations
@@ -15,36 +15,34 @@ from typing import Any
 from tests.simulation.clock import Clock
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
+from tests.simulation.plan import OperatorPlan
 from tests.simulation.session import Session, SessionOwner
 
 SERVING = frozenset({"active", "recovering"})
-LOOK_EVERY = 0.1
-"""Seconds between two looks at the pair, about; twice as long after a refusal."""
-PATIENCE = 8
-"""Refusals of one node after which the other is tried, if it runs."""
+PATIENCE = 3
+"""Refusals of one node after which the next one that runs is tried."""
+
+Reply = dict[str, Any]
 
 
 class Question(SessionOwner):
     """One management command on a connection of its own. `answer` gets the reply, or None for no reply."""
 
     def __init__(
-        self,
-        clock: Clock,
-        network: Network,
-        machine: Machine,
-        command: str,
-        answer: Callable[[dict[str, Any] | None], None],
-    ) -> None:
-        self.command = command
+        self, clock: Clock, network: Network, machine: Machine, command: str,
+        answer: Callable[[Reply | None], None], *, asker: str = "operator", limit: float = 6.0,
+        args: dict[str, object] | None = None,
+    ) -> None:  # fmt: skip
+        self.text = json.dumps({"command": command, "args": args or {}})
         self.answer = answer
         self.session = Session(
-            clock, network, "operator", machine.address, self,
+            clock, network, asker, machine.address, self,
             properties={"capabilities": {"understudy.management": True}},
         )  # fmt: skip
-        self._limit = clock.after(6.0, self._too_late)
+        self._limit = clock.after(limit, self._too_late)
 
     def ready(self, session: Session) -> None:
-        session.call("manage", self._answered, json=json.dumps({"command": self.command, "args": {}}))
+        session.call("manage", self._answered, json=self.text)
 
     def _answered(self, name: str, arguments: dict[str, Any], body: bytes) -> None:
         self._limit.cancel()
@@ -61,67 +59,75 @@ class Question(SessionOwner):
 
 
 class Operator:
-    """`first` is promoted at the beginning, when both nodes have come up; `promotions` counts successes."""
+    """`promotions` counts successes."""
 
     def __init__(
-        self, clock: Clock, network: Network, rng: Random, machines: list[Machine], first: Machine
+        self, clock: Clock, network: Network, rng: Random, plan: OperatorPlan, machines: list[Machine]
     ) -> None:
         self.clock = clock
         self.network = network
+        self.plan = plan
         self.machines = machines
         self.rng = rng
-        self.candidate = first
-        self.last_primary: tuple[Machine, int] | None = None
-        """And its process life."""
+        self.candidate = next(m for m in machines if m.name == plan.first)
         self.promotions = 0
         self.refusals: list[str] = []
-        self.cold_starts: list[float] = []
-        """When the last primary was promoted again after a restart: what was not on its disk is gone."""
-        self._asking = False
+        self._asking = 0
         self._refused = 0
-        clock.after(LOOK_EVERY, self._look)
+        clock.after(plan.every, self._look)
 
     def _look(self) -> None:
-        self.clock.after(LOOK_EVERY * (0.5 + self.rng.random()) * (2 if self._refused else 1), self._look)
+        wait = self.plan.every * (0.5 + self.rng.random()) * (2 if self._refused else 1)
+        self.clock.after(wait, self._look)
         if self._asking:
             return
-        serving = [m for m in self.machines if m.role() in SERVING]
-        if serving:
-            self.last_primary = serving[0], serving[0].life
-            self.candidate = next((m for m in self.machines if m is not serving[0]), serving[0])
+        if any(m.role() in SERVING for m in self.machines):
             self._refused = 0
             return
-        if self.candidate.node is None or self._refused >= PATIENCE:
+        asked = self._candidates()
+        for machine in asked:
+            self.ask(machine)
+
+    def _candidates(self) -> list[Machine]:
+        """Whom to ask now: mostly one, the ready ones first; of who refused often, the next in turn."""
+        running = [m for m in self.machines if m.node is not None]
+        if not running:
+            return []
+        ready = [m for m in running if m.role() == "ready"]
+        if self.candidate not in running or (ready and self.candidate not in ready and not self._refused):
+            self.candidate = self.rng.choice(ready or running)
+        elif self._refused >= PATIENCE:
             self._refused = 0
-            alive = [m for m in self.machines if m.node is not None and m is not self.candidate]
-            if not alive:
-                return
-            self.candidate = alive[0]
-        self._asking = True
-        self.clock.note(f"operator: promote {self.candidate.name}")
-        Question(self.clock, self.network, self.candidate, "promote", partial(self._answered, self.candidate))
+            self.candidate = running[(running.index(self.candidate) + 1) % len(running)]
+        asked = [self.candidate]
+        if self.plan.both and self.rng.random() < 0.3:
+            asked += [m for m in ready or running if m is not self.candidate][:1]
+        if self.plan.twice:
+            asked.append(self.candidate)
+        return asked
+
+    def ask(self, machine: Machine) -> None:
+        """For a promotion, unforced."""
+        self._asking += 1
+        self.clock.note(f"operator: promote {machine.name}")
+        Question(self.clock, self.network, machine, "promote", partial(self._answered, machine))
 
     def demote(self, machine: Machine, done: Callable[[], None]) -> None:
-        """Take the primary's role away; `_look` then gives it to the other."""
+        """Take the primary's role away; `_look` then gives it to another."""
 
-        def answered(reply: dict[str, Any] | None) -> None:
+        def answered(reply: Reply | None) -> None:
             says = "nothing" if reply is None else str(reply.get("reason"))
             self.clock.note(f"operator: {machine.name} answers: {says}")
             done()
 
         Question(self.clock, self.network, machine, "demote", answered)
 
-    def _answered(self, machine: Machine, reply: dict[str, Any] | None) -> None:
-        self._asking = False
+    def _answered(self, machine: Machine, reply: Reply | None) -> None:
+        self._asking -= 1
         if reply is not None and reply.get("ok"):
-            self.promotions += 1
+            if "already" not in str(reply.get("reason")):
+                self.promotions += 1
             self._refused = 0
-            if (
-                self.last_primary is not None
-                and machine is self.last_primary[0]
-                and machine.life != self.last_primary[1]
-            ):
-                self.cold_starts.append(self.clock.now)
             self.clock.note(f"operator: {machine.name} is promoted: {reply.get('reason')}")
             return
         self._refused += 1

@@ -14,25 +14,45 @@ from random import Random
 from tests.simulation.fault_plan import FaultPlan, draw_faults
 from tests.simulation.topology import Topology, draw_topology
 
+MOST_CLIENTS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
     """Seconds until bytes arrive: `latency` and up to `spread` more, now and then (`slow`) much more. `cut`
-    is the chance that a read ends short of what is there."""
+    is the chance that a read ends short of what is there. `buffer`: bytes that kernels take for a reader that
+    does not read. `retransmit`: longest time from the mending of a way to the arrival of what was lost on it;
+    `give_up`: for how long, about, a kernel sends again what is not acknowledged. Both in seconds."""
 
     latency: float
     spread: float
     cut: float
     slow: float
+    buffer: int = 65536
+    retransmit: float = 1.0
+    give_up: float = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
-    """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on."""
+    """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on.
+    `wall_error`: milliseconds by which its wall clock is wrong."""
 
     name: str
     sync_time: float
     start_after: float
+    wall_error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """Promotes `first` to begin with; looks about `every` so many seconds. `both`: now and then
+    asks two nodes at once; `twice`: asks one node twice at once."""
+
+    first: str
+    every: float = 0.1
+    both: bool = False
+    twice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +142,9 @@ class Plan:
     timing: TimingPlan
     network: NetworkPlan
     machines: tuple[MachinePlan, ...]
-    first: str
-    """The machine that the operator promotes first."""
+    operator: OperatorPlan
+    grants: tuple[int, ...]
+    """How many messages a publisher may send at a fault: one of these."""
     topology: Topology
     publishers: tuple[PublisherPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
@@ -140,7 +161,7 @@ class Plan:
 def draw_plan(seed: int) -> Plan:
     """The plan of a seed. Equal for equal seeds, in any process."""
     rng = Random(f"{seed}/plan")
-    nodes = 2
+    nodes = rng.choice((2, 2, 2, 2, 2, 2, 3, 3, 3, 4, 5))
     names = "ABCDE"[:nodes]
     topology = draw_topology(Random(f"{seed}/topology"))
     cut_every = rng.choice((0.0, 0.0, 0.1, 0.5))
@@ -154,25 +175,32 @@ def draw_plan(seed: int) -> Plan:
     pollers = tuple(_poller(others, f"g{n + 1}", topology) for n in range(others.choice((0, 0, 1))))
     temporaries = tuple(_temporary(others, f"t{n + 1}") for n in range(others.choice((0, 0, 1, 2))))
     churners = tuple(ChurnerPlan(f"k{n + 1}", rng.choice((0.01, 0.1))) for n in range(rng.choice((0, 1, 2))))
-    actors = len(publishers) + len(consumers) + len(churners) + len(pollers) + len(temporaries)
-    apart = cut_every * actors
+    consumers = consumers[: MOST_CLIENTS - len(publishers) - len(churners) - len(pollers) - len(temporaries)]
+    apart = cut_every * (len(publishers) + len(consumers) + len(churners) + len(pollers) + len(temporaries))
+    network = _network(rng)
     return Plan(
         seed=seed,
         nodes=nodes,
         authority="manual",
-        on_backup_loss="continue",
-        min_backups=0,
-        timing=TimingPlan(),
-        network=_network(rng),
+        on_backup_loss=rng.choice(("continue", "continue", "block")),
+        min_backups=rng.choice((0, 0, 0, 1)),
+        timing=_timing(rng, slow=network.slow > 0),
+        network=network,
         machines=tuple(_machine(rng, name) for name in names),
-        first=rng.choice(names),
+        operator=OperatorPlan(
+            rng.choice(names),
+            every=rng.choice((0.05, 0.1, 0.3)),
+            both=rng.random() < 0.15,
+            twice=rng.random() < 0.1,
+        ),
+        grants=rng.choice(((5, 20, 60), (5, 40, 100), (10, 10, 200))),
         topology=topology,
         publishers=tuple(replace(p, cut_every=apart) for p in publishers),
         consumers=tuple(replace(c, cut_every=apart) for c in consumers),
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
-        faults=draw_faults(Random(f"{seed}/faults"), all_durable=topology.all_durable),
+        faults=draw_faults(Random(f"{seed}/faults"), nodes=nodes, all_durable=topology.all_durable),
     )
 
 
@@ -182,11 +210,31 @@ def _network(rng: Random) -> NetworkPlan:
         spread=rng.choice((0.0, 0.0005, 0.003)),
         cut=rng.choice((0.0, 0.1, 0.4)),
         slow=rng.choice((0.0, 0.0, 0.01)),
+        buffer=rng.choice((2048, 65536)),
+        retransmit=rng.choice((0.05, 1.0)),
+        give_up=rng.choice((1.0, 4.0, 20.0)),
+    )
+
+
+def _timing(rng: Random, *, slow: bool) -> TimingPlan:
+    """Short ones show more failovers in less time; not so short that a slow network means silence."""
+    ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 0.5, 1.0, 2.0))
+    return TimingPlan(
+        ack_timeout=ack_timeout,
+        lease=rng.choice((0.5, 1.0, 1.5)) * ack_timeout,
+        backup_timeout=rng.choice((1.0, 2.5)) * ack_timeout,
+        dequeue_lag=rng.choice((0.0, 0.01, 0.01, 0.1)),
+        reconnect_grace=rng.choice((1.0, 10.0)),
     )
 
 
 def _machine(rng: Random, name: str) -> MachinePlan:
-    return MachinePlan(name, rng.choice((0.0002, 0.002, 0.01)), rng.random() * rng.choice((0.01, 1.0)))
+    return MachinePlan(
+        name,
+        sync_time=rng.choice((0.0002, 0.002, 0.01)),
+        start_after=rng.random() * rng.choice((0.01, 1.0)),
+        wall_error=rng.choice((0, 0, -100, 5_000)),
+    )
 
 
 def _publisher(rng: Random, name: str) -> PublisherPlan:

@@ -76,7 +76,8 @@ def _counts(world: World) -> Counter[str]:
     counts["deliveries"] = world.journal.delivered
     counts["promotions"] = world.operator.promotions
     counts["promotions refused"] = len(world.operator.refusals)
-    counts["cold starts"] = len(world.operator.cold_starts)
+    counts["losses of memory"] = len(world.copies.memory_lost)
+    counts.update(world.faults.counts)
     return counts
 
 

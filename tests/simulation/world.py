@@ -1,14 +1,15 @@
-"""One run: a pair, its network and disks, its clients, its operator and its faults, all as a plan says.
+"""One run: a cluster, its network and disks, its clients, its operator and its faults, all as a plan says.
 
-start        both nodes start, the operator promotes one, the topology is declared
-work         publishers, consumers and short-lived queues, while the fault plan runs
-quiet        publishers have every confirm, consumers have left, the pair is whole: the copies must be equal
+start        the nodes start, the operator promotes one, the topology is declared
+work         publishers, consumers and short-lived queues, while the planned faults come
+quiet        publishers have every confirm, consumers have left, all nodes are back: the copies must be equal
 drain        one consumer a queue empties it; the copies must be equal again, and nothing confirmed be missing
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ha.adapter.settings import HaSettings
 from tests.simulation.actors import Actor, Surroundings
@@ -16,6 +17,7 @@ from tests.simulation.checkers import SERVING, Checkers
 from tests.simulation.churner import Churner
 from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
+from tests.simulation.copies import Copies
 from tests.simulation.faults import ClientCuts, Saboteur
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
@@ -26,9 +28,7 @@ from tests.simulation.poller import Poller
 from tests.simulation.temporary import TemporaryUser
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
-LOOK = 0.02
-SETTLE = 0.5
-"""Seconds of silence before copies are compared: longer than any delay of network, disk or dequeue range."""
+LOOK = 0.05
 
 
 class World:
@@ -56,19 +56,20 @@ class World:
         self.consumers += [Poller(around, poller) for poller in plan.pollers]
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
-        first = next(m for m in self.machines if m.name == plan.first)
+        self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         self.operator = Operator(
-            self.clock, self.network, plan.random("operator"), self.machines, first
-        )  # fmt: skip
-        self.faults = Saboteur(
-            self.clock, plan.random, plan.faults, self.machines, self.whole, self, self.operator.demote
+            self.clock, self.network, plan.random("operator"), plan.operator, self.machines
         )
+        self.copies = Copies(self.clock, self.machines, lambda: None)
         self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
         self.checkers = Checkers(self.clock, plan, self.machines, self.journal, self.publishers)
         for machine in self.machines:
-            machine.on_started, machine.on_killed = self.checkers.started, self.checkers.killed
+            machine.on_started, machine.on_killed = self._started, self._killed
             machine.on_ticked = self.checkers.tick
+            machine.on_paused, machine.on_resumed = self.checkers.paused, self.checkers.resumed
+        self.faults = Saboteur(self)
         self.declared = False
+        self.settle = _settle(plan)
 
     def run(self) -> None:
         self._start()
@@ -76,16 +77,34 @@ class World:
         self._quiet()
         self._drain()
 
-    def whole(self) -> tuple[Machine, Machine] | None:
-        """(primary, backup) if one is active, the other ready, linked and in its record."""
-        for primary, backup in (self.machines, self.machines[::-1]):
-            if primary.role() != "active" or backup.role() != "ready":
-                continue
-            members = primary.status()["members"]
-            others = [m for m in members if not m["self"]] if isinstance(members, list) else []
-            if any(member["in_sync"] and member["connected"] for member in others):
-                return primary, backup
-        return None
+    # -- how the cluster stands
+
+    def whole(self) -> tuple[Machine, list[Machine]] | None:
+        """(primary, backups) if every node runs, one is active, the others ready, linked and in its
+        record."""
+        pair = self._ready()
+        return pair if pair is not None and len(pair[1]) == len(self.machines) - 1 else None
+
+    def pair(self) -> tuple[Machine, Machine] | None:
+        """(primary, a backup) if one is active and at least one other ready, linked and in its record."""
+        pair = self._ready()
+        return (pair[0], pair[1][0]) if pair is not None and pair[1] else None
+
+    def the_pair(self) -> tuple[Machine, Machine]:
+        """For a fault that needs it: it was there a moment ago."""
+        pair = self.pair()
+        if pair is None:
+            raise RuntimeError("there is no pair")
+        return pair
+
+    def _ready(self) -> tuple[Machine, list[Machine]] | None:
+        active = [m for m in self.machines if m.role() == "active" and not m.paused]
+        ready = [m for m in self.machines if m.role() == "ready" and not m.paused]
+        if len(active) != 1 or not ready:
+            return None
+        members: Any = active[0].status()["members"]
+        there = {m["name"] for m in members if not m["self"] and m["in_sync"] and m["connected"]}
+        return active[0], [m for m in ready if m.name in there]
 
     # -- the phases
 
@@ -105,16 +124,17 @@ class World:
         self.declared = True
 
     def _work(self) -> None:
-        actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
-        for actor in actors:
+        for actor in self.actors:
             actor.start()
         self.grant()
-        cuts = [ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in actors]
+        cuts = [
+            ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in self.actors
+        ]
         self.faults.start()
         self._until(
             WORK_LIMIT,
             lambda: self.faults.done and self.whole() is not None,
-            "the pair to be whole after each fault",
+            "the nodes to be whole after each fault",
         )
         for one in cuts:
             one.stop()
@@ -122,18 +142,15 @@ class World:
     def grant(self) -> None:
         """Let the publishers send some more, so that there is traffic at each fault."""
         for name, publisher in self.publishers.items():
-            publisher.grant(self._grants[name].choice((5, 40, 100)))
+            publisher.grant(self._grants[name].choice(self.plan.grants))
 
     def progress(self) -> float:
         """Part of the last grant that is published, of the publisher that is furthest behind."""
-        return (
-            min(
-                (p.published - p.granted_from) / (p.limit - p.granted_from) if p.connections else 0.0
-                for p in self.publishers.values()
-            )
-            if self.publishers
-            else 1.0
-        )
+        shares = [
+            (p.published - p.granted_from) / (p.limit - p.granted_from) if p.connections else 0.0
+            for p in self.publishers.values()
+        ]
+        return min(shares, default=1.0)
 
     def _quiet(self) -> None:
         asking: list[Actor] = [*self.publishers.values(), *self.churners]
@@ -147,13 +164,13 @@ class World:
         self._compare()
 
     def _compare(self) -> None:
-        self.clock.run(self.clock.now + SETTLE)
-        self._until(QUIET_LIMIT, lambda: self.whole() is not None, "one primary and one ready backup")
-        self.clock.run(self.clock.now + SETTLE)
-        pair = self.whole()
-        if pair is None:
-            raise Violation(27, f"the pair does not stay whole: {self._statuses()}")
-        self.checkers.quiet_point(pair[0], [pair[1]])
+        self.clock.run(self.clock.now + self.settle)
+        self._until(QUIET_LIMIT, lambda: self.whole() is not None, "one primary and ready backups")
+        self.clock.run(self.clock.now + self.settle)
+        whole = self.whole()
+        if whole is None:
+            raise Violation(27, f"the nodes do not stay whole: {self._statuses()}")
+        self.checkers.quiet_point(*whole)
 
     def _drain(self) -> None:
         queues = [plan.name for plan in self.topology.queues]
@@ -171,9 +188,9 @@ class World:
             if self.clock.now > limit:
                 raise Violation(27, f"the queues do not drain: {self._statuses()}")
             heard = self.journal.delivered
-            self.clock.run(self.clock.now + SETTLE)
+            self.clock.run(self.clock.now + self.settle)
         self._compare()
-        self.checkers.end(self.operator.cold_starts + self.faults.memory_lost)
+        self.checkers.end(self.copies.memory_lost)
 
     # -- helpers
 
@@ -189,11 +206,27 @@ class World:
         parts = []
         for machine in self.machines:
             status = machine.status()
-            parts.append(f"{machine.name} is {status['status']} ({status.get('reason', '')})")
+            parts.append(f"{machine.name} is {status['status']} ({status.get('reason', machine.refused)})")
         return "; ".join(parts)
+
+    def _started(self, machine: Machine) -> None:
+        self.copies.started(machine)
+        self.checkers.started(machine)
+
+    def _killed(self, machine: Machine) -> None:
+        self.copies.killed(machine)
+        self.checkers.killed(machine)
 
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:
         self.checkers.output(machine, connection, data)
+
+
+def _settle(plan: Plan) -> float:
+    """Seconds of silence before copies are compared: longer than any delay of network, disk or dequeue
+    range."""
+    network = plan.network
+    slowest = 0.45 if network.slow else 4 * (network.latency + network.spread)
+    return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time for m in plan.machines)
 
 
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:

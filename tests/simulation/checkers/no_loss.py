@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.simulation.journal import Journal, Violation
 
 
-def check_no_loss_1(journal: Journal, cold_starts: list[float]) -> None:
+def check_no_loss_1(journal: Journal, memory_lost: list[float]) -> None:
     """After the drain: each confirmed message was ended by a consumer, or by a purge or delete asked for.
 
-    What is not persistent on a durable queue may be gone after a cold start.
+    What is not persistent on a durable queue, and was sent before the last copy in memory died, may be gone.
     """
     for message in journal.confirmed:
         for queue in sorted(message.expected):
@@ -16,6 +16,6 @@ def check_no_loss_1(journal: Journal, cold_starts: list[float]) -> None:
                 continue
             lasting = message.persistent and journal.topology.durable(queue)
             confirmed = message.confirmed_at or 0.0
-            if not lasting and any(start > confirmed for start in cold_starts):
+            if not lasting and any(lost > message.last_sent for lost in memory_lost):
                 continue
             raise Violation(1, f"{message.key}, confirmed at {confirmed:.6f}, is lost from {queue}")

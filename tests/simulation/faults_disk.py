@@ -1,0 +1,110 @@
+"""Faults of disks: slow, failing, full, rotten, and machines that end in the middle of a write."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_nodes import draw_death
+from tests.simulation.machine import Machine
+from tests.simulation.virtual_disk import VirtualDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Saboteur
+
+LOOK, LOOKS = 0.1, 10
+"""Seconds between two looks whether a node has met the fault of its disk, and how many."""
+
+
+def slow_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    machine = rng.choice(s.world.machines)
+    machine.slow_time = rng.choice((0.05, 0.3))
+    machine.slow_until = s.clock.now + 1.0
+    s.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
+
+
+def fail_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Writes or syncs fail, or the disk is full: the node must stop. Later it starts on a disk that works."""
+    machine = rng.choice(s.world.the_pair())
+    if s.world.copies.last(machine) and not s.world.topology.all_durable:
+        return
+    kind = rng.choice(("sync", "write", "room"))
+    machine.may_stop = machine.doomed = True
+    if kind == "room":
+        machine.disk.room = rng.choice((0, 10, 300))
+        s.clock.note(f"the disk of {machine.name} has room for {machine.disk.room} bytes more")
+    else:
+        machine.disk.failing[kind] = errno.EIO
+        s.clock.note(f"the disk of {machine.name} fails: {kind}")
+    s.world.grant()
+    s.later(LOOK, partial(_heal, s, plan, machine, LOOKS))
+
+
+def _heal(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> None:
+    if machine.node is not None and looks:
+        s.later(LOOK, partial(_heal, s, plan, machine, looks - 1))
+        return
+    machine.disk.failing.clear()
+    machine.disk.room = None
+    s.clock.note(f"the disk of {machine.name} works again")
+    s.later(plan.length, partial(_healed, s, machine))
+
+
+def _healed(s: Saboteur, machine: Machine) -> None:
+    """Who met the fault at the last moment has ended by now, if it is not asleep."""
+    if machine.paused:
+        s.later(LOOK, partial(_healed, s, machine))
+        return
+    s.later(LOOK, partial(_off, s, machine))
+
+
+def _off(s: Saboteur, machine: Machine) -> None:
+    machine.may_stop = machine.doomed = False
+    s.restart(machine)
+
+
+def crash_in_write(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """The machine ends at one of its next operations on files, which may be done in part."""
+    machine = rng.choice(s.world.the_pair())
+    if s.world.copies.last(machine) and not s.world.topology.all_durable:
+        return
+    machine.doomed = True
+    machine.disk.crash_at = machine.disk.operations + rng.randint(0, 30)
+    machine.disk.crash_random = Random(rng.random())
+    s.world.grant()
+    s.later(LOOK, partial(_after_crash, s, plan, machine, LOOKS))
+
+
+def _after_crash(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> None:
+    if machine.node is not None and looks:
+        s.later(LOOK, partial(_after_crash, s, plan, machine, looks - 1))
+        return
+    machine.disk.crash_at = None
+    machine.doomed = False
+    s.later(plan.length, partial(s.restart, machine))
+
+
+def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """A byte is not what was written. The node must say so and not start, or come to no harm; if it does not
+    start, it gets an empty disk."""
+    primary, _ = s.world.the_pair()
+    machine = rng.choice([m for m in s.world.machines if m is not primary])
+    if not s.kill(machine, draw_death(rng)):
+        return
+    files = {path: data for path, data in machine.disk.contents().items() if data}
+    path = rng.choice(sorted(files))
+    offset = rng.randrange(len(files[path]))
+    machine.disk.damage(path, offset, 1 << rng.randrange(8))
+    s.clock.note(f"byte {offset} of {path} rots")
+    s.later(plan.length, partial(_start_rotten, s, plan, machine))
+
+
+def _start_rotten(s: Saboteur, plan: FaultPlan, machine: Machine) -> None:
+    if machine.node is None and not machine.start():
+        s.counts["starts refused for a rotten disk"] += 1
+        machine.disk = VirtualDisk()
+        s.clock.note(f"{machine.name} gets an empty disk")
+        machine.start()

@@ -1,0 +1,111 @@
+"""Faults of whole nodes: killed, stopped, demoted, with a wall clock that jumps."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.machine import Death, Machine
+from tests.simulation.network import break_stream
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Saboteur
+
+Pair = tuple[Machine, Machine]
+
+
+def kill_primary(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    primary, _ = s.world.the_pair()
+    s.kill_and_restart(primary, draw_death(rng), plan.length)
+
+
+def kill_backup(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    s.kill_and_restart(_a_backup(s, rng), draw_death(rng), plan.length)
+
+
+def kill_backup_twice(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    backup = _a_backup(s, rng)
+    if not s.kill(backup, draw_death(rng)):
+        return
+    soon = rng.random() * rng.choice((0.02, 0.3))
+
+    def again() -> None:
+        s.restart(backup)
+        s.later(soon, partial(s.kill_and_restart, backup, draw_death(rng), draw_length(rng)))
+
+    s.later(plan.length, again)
+
+
+def kill_all(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    primary, _ = s.world.the_pair()
+    backups = [m for m in s.world.machines if m is not primary]
+    for backup in backups:
+        s.later(rng.choice((0.0, 0.3)) * rng.random(), partial(s.kill, backup, draw_death(rng)))
+    s.later(0.31, partial(_when_alone, s, plan, rng, primary, rng.choice((0.01, 0.5, 5.0))))
+
+
+def _when_alone(s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine, waits: float) -> None:
+    """Once the exclusion of the backups is recorded, or earlier: some traffic, and the primary goes too."""
+    if s.world.copies.others(primary) and waits > 0:
+        s.later(0.02, partial(_when_alone, s, plan, rng, primary, waits - 0.02))
+        return
+    s.world.grant()
+    s.later(rng.random() * rng.choice((0.05, 0.5)), partial(_kill_alone, s, plan, rng, primary))
+
+
+def _kill_alone(s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine) -> None:
+    s.clock.note("FAULT: and now the primary")
+    s.kill(primary, draw_death(rng))
+    for machine in s.world.machines:
+        s.later(plan.length if machine is primary else draw_length(rng), partial(s.restart, machine))
+
+
+def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """A backup or the primary, for some milliseconds or for longer than any timeout."""
+    pair = s.world.the_pair()
+    machine = rng.choice(pair)
+    machine.pause()
+    s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
+
+
+def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    primary, _ = s.world.the_pair()
+    s.pending += 1
+
+    def done() -> None:
+        s.pending -= 1
+
+    s.world.operator.demote(primary, done)
+
+
+def cut_link(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """The connections between two nodes break; both live."""
+    primary, backup = s.world.the_pair()
+    for one in (primary, backup):
+        for dial in list(one.dials.values()):
+            if {one.name, dial.end.peer.host} == {primary.name, backup.name}:
+                break_stream(dial.end, clean=rng.random() < 0.5)
+
+
+def step_clock(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    machine = rng.choice(s.world.machines)
+    step = rng.choice((-86_400_000, -3_000, -50, 50, 3_000, 86_400_000))
+    machine.wall_error += step
+    s.clock.note(f"the wall clock of {machine.name} is put on by {step} ms")
+
+
+def draw_death(rng: Random) -> Death:
+    return rng.choice((Death.KILLED, Death.CRASHED, Death.CRASHED, Death.POWER))
+
+
+def draw_length(rng: Random) -> float:
+    """Seconds that a killed node is down."""
+    return rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random())
+
+
+def _a_backup(s: Saboteur, rng: Random) -> Machine:
+    """One that is up: the ready one, or with many nodes perhaps another, which lags."""
+    primary, backup = s.world.the_pair()
+    return rng.choice([backup, *(m for m in s.world.machines if m is not primary and m.node is not None)])
