@@ -23,8 +23,9 @@ from ha.core.effects import (
     StopServing,
 )  # fmt: skip
 from ha.core.errors import Broken, LinkError
-from ha.core.hello import hello_answer, join_request, peer_answer, serving_peer
-from ha.core.in_sync_record import Incarnation, InSyncRecord, record_from_json
+from ha.core.hello import join_request, serving_peer
+from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.introductions import Introductions
 from ha.core.lease import FOR_EVER
 from ha.core.lineage import Lineage
 from ha.core.link import Ack, Method, parse_ack, parse_json, to_json
@@ -79,6 +80,7 @@ class HaBroker:
         self.promotion = Promotion(
             self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
         )
+        self._introductions = Introductions(self._c, self._lineage, self.neighbours)
         self._have: dict[int, list[bytes]] = {}
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
         self._next_poll = 0.0
@@ -207,9 +209,7 @@ class HaBroker:
         return self.primary.lease.until if self.primary is not None else FOR_EVER
 
     def heed_lease(self, now: float) -> None:
-        """Withhold what confirms or delivers from the moment on at which the proof is too old, until it is
-        new.
-        """
+        """Withhold what confirms or delivers, as long as the proof is too old."""
         if self.primary is not None and self.primary.heed_lease(now):
             self.proof.seek_at = now
 
@@ -219,11 +219,9 @@ class HaBroker:
 
     def dethroned(self, held: InSyncRecord | None, now: float) -> None:
         """The authority has another record than this node's."""
-        if held is None:
-            reason = "the authority has lost the record"
-        else:
-            owner = held.names.get(held.owner.node_id, held.owner.node_id[:8])
-            reason = f"the authority has epoch {held.epoch} of {owner}, this node serves in {self._epoch}"
+        reason = "the authority has lost the record"
+        if held is not None:
+            reason = f"the authority has epoch {held.epoch} of {held.owner_name}"
         if self.primary is None:
             self.promotion.give_up(reason)
         else:
@@ -235,12 +233,7 @@ class HaBroker:
         self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float
     ) -> None:
         """The authority's answer to a ReadRegister or SwapRegister."""
-        try:
-            held = record_from_json(document) if document is not None else None
-        except LinkError as error:
-            self._c.log(f"the authority's answer cannot be read: {error}")
-            outcome, held = Outcome.UNKNOWN, None
-        self.keeper.answered(request_id, outcome, held, now)
+        self.keeper.answered(request_id, outcome, document, now)
         self._settle(now)
 
     # -- peers
@@ -248,7 +241,7 @@ class HaBroker:
     def dial_open(self, peer: int, address: str, now: float) -> None:
         """A dial is logged in and may speak."""
         self.neighbours.opened(peer, address)
-        self._say_hello(peer)
+        self._introductions.ask(peer, self._stand())
 
     def dial_failed(self, address: str, now: float, refusal: str = "", *, nobody: bool = False) -> None:
         """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
@@ -294,7 +287,7 @@ class HaBroker:
         elif method == Method.HELLO:
             question = parse_json(payload)
             self._hello(peer, question, now, None)
-            answer = {**self._my_hello(), "asked": question.get("ask")}
+            answer = {**self._stand(), "asked": question.get("ask")}
             self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
         elif method == Method.HELLO_OK:
             self._hello(peer, parse_json(payload), now, self.neighbours.address_of(peer))
@@ -319,41 +312,13 @@ class HaBroker:
 
     # -- who is who
 
-    def _my_hello(self) -> dict[str, Any]:
-        return hello_answer(
-            self._c, self.cluster_id, self.epoch, self._lineage.seen, self._position(),
-            promoting=self.promotion.active,
-        )  # fmt: skip
-
-    def _say_hello(self, peer: int) -> None:
-        self._c.do(
-            SendMethod(peer, Method.HELLO, to_json({**self._my_hello(), "ask": self.neighbours.question}))
-        )
-
     def _hello(self, peer: int, document: dict[str, Any], now: float, address: str | None) -> None:
         """A peer says how it stands. `address`: it is the answer of one that we dialed."""
-        answer = peer_answer(document)
-        if answer.node_id == self._c.me.node_id:
-            if address is not None:
-                self.neighbours.met_self(peer, address)
-                self._c.do(ClosePeer(peer, 200, "this is myself"))
-            self._settle(now)
-            return
-        member = self._c.membership.member(answer.node_id)
-        member.name, member.incarnation = answer.name, answer.incarnation
-        member.status, member.epoch = answer.status, answer.epoch
-        if address is not None:
-            member.address, member.connected = address, True
-            self.neighbours.answered(address, answer.node_id, document.get("asked"), now)
-        self.neighbours.heard(answer)
-        if not self._lineage.foreign(answer):
+        answer = self._introductions.heard(peer, document, address, now)
+        if answer is not None:
             self._meet(answer, now)
-            if address is not None:
-                self.neighbours.of_ours(address)
-                if answer.serving:
-                    self._consider(peer, answer, now)
-        elif address is not None and (sentence := self.neighbours.estranged(address, answer.cluster_id)):
-            self._c.log(sentence)
+            if address is not None and answer.serving:
+                self._consider(peer, answer, now)
         self._settle(now)
 
     def _meet(self, answer: PeerAnswer, now: float) -> None:
@@ -432,7 +397,11 @@ class HaBroker:
 
     def ask_all(self) -> None:
         for peer in self.neighbours.dialed:
-            self._say_hello(peer)
+            self._introductions.ask(peer, self._stand())
+
+    def _stand(self) -> dict[str, Any]:
+        """How this node stands, for a hello."""
+        return self._introductions.document(self.epoch, self._position(), promoting=self.promotion.active)
 
     def serve(self, attempt: Attempt, now: float) -> None:
         """The record that names this node is committed and durable: the first id of the epoch may be
@@ -441,8 +410,7 @@ class HaBroker:
         record, old = self._c.record, attempt.old
         if record is None or record.owner != self._c.me.who:
             raise Broken("to serve without the record that names this node")
-        self._epoch = record.epoch
-        previous = old.names.get(old.owner.node_id, "") if old is not None else ""
+        self._epoch, previous = record.epoch, old.owner_name if old is not None else ""
         self._c.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
         self._c.do(StartServing(record.epoch))
         self._c.membership.become(Status.RECOVERING)

@@ -44,6 +44,10 @@ class InSyncRecord:
         return RecordVersion(self.epoch, self.revision)
 
     @property
+    def owner_name(self) -> str:
+        return self.names.get(self.owner.node_id, self.owner.node_id[:8])
+
+    @property
     def node_ids(self) -> frozenset[str]:
         """Owner and backups, whatever their incarnation."""
         return frozenset({self.owner.node_id, *(i.node_id for i in self.in_sync)})

@@ -78,7 +78,7 @@ class ManualAuthority:
 
     def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
         """This very process is named in the record."""
-        owner = newest.names.get(newest.owner.node_id, newest.owner.node_id[:8])
+        owner = newest.owner_name
         end = e.link_end
         if end is not None and end.epoch != newest.epoch:
             end = None  # what became of an older primary says nothing of this one

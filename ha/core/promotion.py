@@ -116,7 +116,8 @@ class Promotion:
             case Step.COMMITTING:
                 return "being promoted; the authority has not said yet whether the record is this node's"
             case Step.WAITING:
-                return f"being promoted; waits until the lease of {self._old_owner(attempt)} has run out"
+                owner = attempt.old.owner_name if attempt.old is not None else "nobody"
+                return f"being promoted; waits until the lease of {owner} has run out"
 
     def evidence(self, attempt: Attempt | None = None) -> Evidence:
         """What a promotion would be judged by; without an attempt, by what peers said last."""
@@ -239,8 +240,7 @@ class Promotion:
             self._refuse(attempt, "the authority has lost the record")
             return
         self._lineage.adopt(held)
-        owner = held.names.get(held.owner.node_id, held.owner.node_id[:8])
-        self._refuse(attempt, f"the record has changed meanwhile: {owner} owns epoch {held.epoch}")
+        self._refuse(attempt, f"the record has changed meanwhile: epoch {held.epoch} is {held.owner_name}'s")
 
     # -- waiting
 
@@ -272,10 +272,6 @@ class Promotion:
         end = backup.link_end if backup is not None else None
         ended = end is not None and (end.primary_id, end.epoch) == (owner, old.epoch)
         return entry.refused_at >= (end.closed_at if end is not None and ended else attempt.committed_at)
-
-    def _old_owner(self, attempt: Attempt) -> str:
-        old = attempt.old
-        return old.names.get(old.owner.node_id, old.owner.node_id[:8]) if old is not None else "nobody"
 
     # -- the end of an attempt
 

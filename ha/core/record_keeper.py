@@ -13,11 +13,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ha.core.authority import Authority
 from ha.core.effects import SaveRecord
-from ha.core.errors import Broken
-from ha.core.in_sync_record import InSyncRecord, RecordVersion
+from ha.core.errors import Broken, LinkError
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
 from ha.core.role import Context
 
 RETRY = 0.2
@@ -96,8 +97,17 @@ class RecordKeeper:
         self._c.do(effect)
         return True
 
-    def answered(self, request_id: int, outcome: Outcome, held: InSyncRecord | None, now: float) -> None:
-        """The authority's answer. One to a request that nobody waits for any more is nothing."""
+    def answered(
+        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float
+    ) -> None:
+        """The authority's answer. One to a request that nobody waits for any more is nothing, one that
+        cannot be read is none.
+        """
+        try:
+            held = record_from_json(document) if document is not None else None
+        except LinkError as error:
+            self._c.log(f"the authority's answer cannot be read: {error}")
+            outcome, held = Outcome.UNKNOWN, None
         read = self._reads.pop(request_id, None)
         if read is not None:
             asked_at, then = read

@@ -1,0 +1,63 @@
+"""Introductions: hellos going out, and what they bring in: who is where, and how it stands.
+
+Owner: HaBroker, which draws the conclusions. Makes calls on Neighbours and Lineage, not the other way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.values import Position
+from ha.core.authority import PeerAnswer
+from ha.core.effects import ClosePeer, SendMethod
+from ha.core.hello import hello_answer, peer_answer
+from ha.core.lineage import Lineage
+from ha.core.link import Method, to_json
+from ha.core.neighbours import Neighbours
+from ha.core.role import Context
+
+
+class Introductions:
+    """See the module."""
+
+    def __init__(self, context: Context, lineage: Lineage, neighbours: Neighbours) -> None:
+        self._c = context
+        self._lineage = lineage
+        self._neighbours = neighbours
+
+    def document(self, epoch: int, position: Position, *, promoting: bool) -> dict[str, Any]:
+        """How this node stands, as it tells others."""
+        lineage = self._lineage
+        return hello_answer(self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting)
+
+    def ask(self, peer: int, document: dict[str, Any]) -> None:
+        """Say how this node stands, and ask the same."""
+        question = {**document, "ask": self._neighbours.question}
+        self._c.do(SendMethod(peer, Method.HELLO, to_json(question)))
+
+    def heard(
+        self, peer: int, document: dict[str, Any], address: str | None, now: float
+    ) -> PeerAnswer | None:
+        """What a peer says of itself, written down; None if nothing is to be concluded from it, since it is
+        this node itself or of another cluster. `address`: it is the answer of one that this node dialed.
+        """
+        answer = peer_answer(document)
+        if answer.node_id == self._c.me.node_id:
+            if address is not None:
+                self._neighbours.met_self(peer, address)
+                self._c.do(ClosePeer(peer, 200, "this is myself"))
+            return None
+        member = self._c.membership.member(answer.node_id)
+        member.name, member.incarnation = answer.name, answer.incarnation
+        member.status, member.epoch = answer.status, answer.epoch
+        if address is not None:
+            member.address, member.connected = address, True
+            self._neighbours.answered(address, answer.node_id, document.get("asked"), now)
+        self._neighbours.heard(answer)
+        if not self._lineage.foreign(answer):
+            if address is not None:
+                self._neighbours.of_ours(address)
+            return answer
+        if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
+            self._c.log(sentence)
+        return None
