@@ -21,6 +21,7 @@ from broker.store.sync import ManualSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
+from tests.ha.register import Register
 from tests.simulation.virtual_disk import VirtualDisk
 
 STEP = 0.005
@@ -97,6 +98,8 @@ class Pair:
         self.settings = settings
         self.wires: list[Wire] = []
         self.frame_max = 131072
+        self.register = Register()
+        """Asked only with `authority="register"`."""
         self.cut: set[frozenset[str]] = set()
         """Pairs of names between which bytes vanish and nothing connects."""
         self.held: dict[tuple[str, str], int] = {}
@@ -203,8 +206,10 @@ class Pair:
             node.take_dirty()
             for dial in node.wants_dials():
                 self._dial(host, dial.dial_id, dial.port)
+            self.register.ask(host, node.wants_authority(), self.now)
             if host.syncing:
                 host.sync.run()
+        self.register.run(self.now)
         for wire in list(self.wires):
             self._move(wire)
 

@@ -1,0 +1,78 @@
+"""The authority of tests: one JSON document behind compare-and-set, on the other side of a bad network.
+
+Owner: `Pair`, which hands it each node's requests and moves it along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.node import Node
+
+if TYPE_CHECKING:
+    from tests.ha.pair import Host
+
+PATIENCE = 0.5
+"""Seconds until a driver says `unknown` of a request that was not answered."""
+
+
+@dataclass(slots=True)
+class _Trip:
+    """A request on its way there, then its answer on the way back."""
+
+    host: Host
+    node: Node
+    request: AuthorityRequest
+    at: float
+    answer: tuple[AuthorityOutcome, dict[str, Any] | None] | None = None
+
+
+@dataclass(slots=True)
+class Register:
+    """`held`: the document, None at first. The rest is what the network does, by names of hosts."""
+
+    held: dict[str, Any] | None = None
+    delay: float = 0.0
+    """Seconds each way."""
+    cut: set[str] = field(default_factory=set)
+    """No request of these arrives."""
+    mute: set[str] = field(default_factory=set)
+    """Theirs arrive and are carried out, but no answer comes back."""
+    swaps: list[str] = field(default_factory=list)
+    """Who has replaced the document, in order."""
+    _trips: list[_Trip] = field(default_factory=list)
+
+    def ask(self, host: Host, requests: list[AuthorityRequest], now: float) -> None:
+        for request in requests:
+            self._trips.append(_Trip(host, host.running, request, now + self.delay))
+
+    def run(self, now: float) -> None:
+        for trip in [t for t in self._trips if t.at <= now]:
+            if trip.answer is None:
+                self._arrive(trip, now)
+            elif not trip.host.frozen:
+                self._trips.remove(trip)
+                if trip.host.node is trip.node:
+                    trip.node.authority_answered(trip.request.request_id, *trip.answer, now)
+
+    def _arrive(self, trip: _Trip, now: float) -> None:
+        name = trip.host.name
+        trip.at = now + self.delay
+        if name not in self.cut:
+            trip.answer = self._carry_out(name, trip.request)
+        if name in self.cut or name in self.mute:
+            trip.at, trip.answer = now + PATIENCE, ("unknown", None)
+
+    def _carry_out(
+        self, name: str, request: AuthorityRequest
+    ) -> tuple[AuthorityOutcome, dict[str, Any] | None]:
+        if request.kind == "read":
+            return "done", self.held
+        held = (self.held["epoch"], self.held["revision"]) if self.held is not None else None
+        if request.expected != held:
+            return "conflict", self.held
+        self.held = request.record
+        self.swaps.append(name)
+        return "done", None
