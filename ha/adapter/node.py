@@ -36,6 +36,7 @@ from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
 from ha.adapter.status_view import query_of, status_of
+from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
 from ha.core.in_sync_record import InSyncRecord
@@ -308,13 +309,12 @@ class Node:
         """When `timers`, then `end_tick`, want to be called next."""
         if not self._running:
             return None
-        times = [
+        return earliest(
             self._core_deadline,
             self.broker.next_deadline(),
             self.dials.next_deadline(),
             self._grace_until,
-        ]
-        return min((t for t in times if t is not None), default=None)
+        )
 
     # -- management
 

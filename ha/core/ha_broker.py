@@ -14,6 +14,7 @@ from broker.model.values import FOREVER, ORIGIN, Position
 from ha.core.authority import Authority, PeerAnswer
 from ha.core.backup import Backup
 from ha.core.connection_observer import Decision, decide
+from ha.core.deadlines import earliest
 from ha.core.effects import (
     Answer,
     ClosePeer,
@@ -182,14 +183,13 @@ class HaBroker:
 
     def next_deadline(self) -> float | None:
         role = self.primary if self.primary is not None else self.backup
-        times = [
+        return earliest(
             self._next_poll if self.neighbours.dialed else None,
             self.proof.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),
             role.next_deadline() if role is not None else None,
-        ]
-        return min((t for t in times if t is not None), default=None)
+        )
 
     def _settle(self, now: float) -> None:
         """Whatever waited for answers: a promotion, a round of hellos."""

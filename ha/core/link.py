@@ -10,7 +10,6 @@ import enum
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from broker.model.values import Position
@@ -112,8 +111,7 @@ def parse_queue(body: bytes) -> tuple[bytes, bytes]:
     return body[:16], body[16:]
 
 
-@dataclass(slots=True, frozen=True)
-class Ack:
+class Ack(NamedTuple):
     """What a backup tells its primary, at most once a tick. All of it cumulative."""
 
     applied: Position

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from broker.model.values import FOREVER, Position
+from ha.core.deadlines import earliest
 from ha.core.effects import ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken
 from ha.core.feeder import Feeder
@@ -372,12 +373,11 @@ class Primary:
         """Always soon: the heartbeat. At once while a joiner's window is open."""
         if self._hungry:
             return self._ticked_at
-        times = [self._verdict_at(b) for b in self.backups.values()]
-        if self.backups or self._leaving:
-            times.append(self._next_beat)
-        if not self.lease.withheld:
-            times.append(self.lease.until)
-        return min(times, default=None)
+        return earliest(
+            None if self.lease.withheld else self.lease.until,
+            self._next_beat if self.backups or self._leaving else None,
+            *[self._verdict_at(backup) for backup in self.backups.values()],
+        )
 
     def _verdict_at(self, backup: RemoteBackup) -> float:
         """When `timers` would give it up, if it says nothing more."""
