@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.simulation.checkers.acked import Acked22
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.cold_start import ColdStarts12
 from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
@@ -61,6 +62,7 @@ class Checkers:
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines)
         self.acked = Acked22(journal, self.records, self.troubles, plan.timing)
+        self.cold_starts = ColdStarts12(clock, plan, machines) if plan.authority == "manual" else None
         self.definitions = Definitions6(journal)
         self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records)
@@ -80,9 +82,12 @@ class Checkers:
         self.divergent.started(machine)
 
     def killed(self, machine: Machine) -> None:
+        self.troubles.resumed(machine, self.clock.now)
         self.troubles.happened(self.clock.now)
         self.frozen.killed(machine)
         self.records.died(machine)
+        if self.cold_starts is not None:
+            self.cold_starts.killed(machine)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
@@ -96,12 +101,12 @@ class Checkers:
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
-        self.troubles.happened(self.clock.now)
+        self.troubles.paused(machine, self.clock.now)
         self.frozen.paused(machine, self.clock.now)
 
     def resumed(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
-        self.troubles.happened(self.clock.now)
+        self.troubles.resumed(machine, self.clock.now)
         self.frozen.resumed(machine, self.clock.now)
 
     def forced(self, machine: Machine) -> None:
@@ -127,6 +132,8 @@ class Checkers:
         self.counts["definitions looked for after a promotion"] = self.definitions.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported
+        if self.cold_starts is not None:
+            self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["acked messages that came back"] = self.acked.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked

@@ -65,6 +65,23 @@ class Troubles:
         self.cut = -1e9
         """When packets were last kept from anywhere."""
         self.times: list[float] = []
+        self._frozen_at: dict[str, float] = {}
+        self._freezes: list[tuple[float, float]] = []
+
+    def paused(self, machine: Machine, now: float) -> None:
+        self._frozen_at[machine.name] = now
+        self.happened(now)
+
+    def resumed(self, machine: Machine, now: float) -> None:
+        """Or killed in its sleep."""
+        since = self._frozen_at.pop(machine.name, None)
+        if since is not None:
+            self._freezes.append((since, now))
+            self.happened(now)
+
+    def frozen(self, start: float, end: float) -> float:
+        """For how many seconds of that time nodes were frozen."""
+        return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self._freezes)
 
     def happened(self, now: float) -> None:
         """A life began or ended, a process froze or went on, a promotion came."""
@@ -107,6 +124,7 @@ class Held26:
         limit = self.timing.ack_timeout * (1 + self.troubles.between(since, now)) + self.SLACK
         if self.promoted_at >= message.last_sent - self.timing.backup_timeout:
             limit += self.timing.backup_timeout
+        limit += self.troubles.frozen(since, now)
         self.checked += 1
         self.longest = max(self.longest, waited)
         if waited > limit:

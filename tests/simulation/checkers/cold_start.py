@@ -1,0 +1,101 @@
+"""The outcome of a cold start does not depend on the order in which the nodes start (12).
+
+When the last process of a run has ended, its disks are copied. The copies are started in worlds of their own,
+in two orders, and each running node is asked in turn to become primary, until one does: what the two then
+serve must be the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from tests.simulation.clock import Clock
+from tests.simulation.inspection import definitions, replicated
+from tests.simulation.journal import Violation
+from tests.simulation.machine import Machine
+from tests.simulation.network import Network
+from tests.simulation.plan import Plan
+from tests.simulation.virtual_disk import VirtualDisk
+
+ROUNDS = 4
+"""Times that each node is asked, when all have started."""
+
+
+class ColdStarts12:
+    """Told of deaths; `clock` is the run's own."""
+
+    def __init__(self, clock: Clock, plan: Plan, machines: Sequence[Machine]) -> None:
+        self.clock = clock
+        self.plan = plan
+        self.machines = machines
+        self.tried = 0
+
+    def killed(self, machine: Machine) -> None:
+        """It is about to end. What its disk keeps is decided by then: look in a moment."""
+        if all(other is machine or other.node is None for other in self.machines):
+            self.clock.after(0.0, self._try)
+
+    def _try(self) -> None:
+        if any(machine.node is not None for machine in self.machines):
+            return
+        self.tried += 1
+        order = list(self.machines)
+        one, other = (Replay(self.plan, some).outcome() for some in (order, order[::-1]))
+        if one == other:
+            return
+        names = [found[0] if found is not None else "nobody" for found in (one, other)]
+        if one is None or other is None or one[1:] != other[1:]:
+            raise Violation(
+                12, f"a cold start of {', '.join(m.name for m in order)} makes {names[0]} primary, and in "
+                f"the other order {names[1]}, with other contents",
+            )  # fmt: skip
+
+
+class Replay:
+    """The disks of machines that are down, started in the order given."""
+
+    def __init__(self, plan: Plan, order: Sequence[Machine]) -> None:
+        self.clock = Clock(keep=1)
+        network = Network(self.clock, plan.network, plan.random)
+        self.machines = []
+        for machine in order:
+            planned = next(p for p in plan.machines if p.name == machine.name)
+            again = Machine(
+                self.clock, network, plan.random(f"replay/{machine.name}"), planned, machine.address,
+                machine.settings, lambda machine, connection, data: None,
+            )  # fmt: skip
+            again.disk = _copy(machine.disk)
+            self.machines.append(again)
+        self.primary: Machine | None = None
+
+    def outcome(self) -> tuple[str, list[str], dict[tuple[str, str], Any]] | None:
+        """Who was promoted, and what it then serves; None if nobody was."""
+        for started, machine in enumerate(self.machines, 1):
+            machine.start()
+            self._ask(self.machines[:started])
+        for _ in range(ROUNDS):
+            self._ask(self.machines)
+        if self.primary is None:
+            return None
+        return self.primary.name, definitions(self.primary), replicated(self.primary)
+
+    def _ask(self, machines: Sequence[Machine]) -> None:
+        self.clock.run(self.clock.now + 0.3)
+        for machine in machines:
+            if self.primary is None and machine.node is not None:
+                replies: list[dict[str, Any]] = []
+                machine.node.manage("promote", {}, replies.append, self.clock.now)
+                machine.tick_soon()
+                self.clock.run(self.clock.now + 0.6)
+                if replies and replies[0]["ok"]:
+                    self.primary = machine
+
+
+def _copy(disk: VirtualDisk) -> VirtualDisk:
+    """As it is, in working order."""
+    again = copy.deepcopy(disk)
+    again.failing.clear()
+    again.room = again.crash_at = None
+    return again
