@@ -57,7 +57,7 @@ class Client:
         self._send(data, now)
 
     def consume(self, queue: str, window: int, now: float) -> None:
-        self._method(1, "basic.qos", now, prefetch_size=0, prefetch_count=window, **{"global": False})
+        self._method(1, "basic.qos", now, prefetch_size=0, prefetch_count=window)
         self._method(1, "basic.consume", now, queue=queue, consumer_tag="c", arguments={})
 
     def ack(self, tag: int, now: float) -> None:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from broker.model.replication_id_set import ReplicationIdSet
-from ha.core.effects import ClosePeer, Effect, SaveRecord, SendMethod, SendStream, StartServing, StopServing
+from ha.core.effects import (
+    ClosePeer,
+    Effect,
+    Resume,
+    SaveRecord,
+    SendMethod,
+    SendStream,
+    StartServing,
+    StopServing,
+    SwapRegister,
+    Withhold,
+)  # fmt: skip
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.link import Frame, Method
 
@@ -23,6 +34,13 @@ def describe(effect: Effect) -> str | None:
             return f"serve in epoch {epoch_text(epoch)}"
         case StopServing():
             return "stop serving"
+        case SwapRegister(expected=expected, record=record):
+            what = f"{epoch_text(expected.epoch)}.{expected.revision}" if expected is not None else "nothing"
+            return f"ask the register to replace {what} by {record_line(record)}"
+        case Withhold():
+            return "withhold"
+        case Resume():
+            return "go on"
         case ClosePeer(text=text):
             return None if text == "this is myself" else f"close: {readable(text)}"
         case _:

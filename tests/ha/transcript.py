@@ -12,11 +12,13 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     crash NODE...                the process: what was written is not lost
     power NODE...                all of them in one instant; peers see silence
     freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
-    promote NODE [force]         demote NODE              an operator; what was answered
+    promote NODE [force|fenced]  demote NODE              an operator; what was answered
   between them
     silence A B | heal           no byte passes           reset A B     connections break, and both see it
     hold A B [BYTES]             what A says to B stays on its way, after so many bytes; until `heal`
     snapshots NODE BYTES         how much of a snapshot goes out in a tick
+    register show|empty | slow SECONDS     the authority, with authority=register
+    register cut|mute|heal NODE  it does not hear NODE; hears it, and its answer is lost; all is well again
   the queues, of whoever serves, and then everywhere
     declare|delete|purge NODE QUEUE          publish NODE QUEUE LETTERS [transient]
     consume NODE QUEUE COUNT                 settle NODE QUEUE LETTERS    the same, these, out of order
@@ -39,7 +41,8 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from broker.model.values import ORIGIN, Position
-from ha.core.effects import Effect
+from ha.core.effects import Effect, SwapRegister
+from ha.core.in_sync_record import record_from_json
 from ha.core.membership import Status
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
@@ -144,7 +147,7 @@ class Interpreter:
         self._host(name).syncing = what == "go"
 
     def do_promote(self, name: str, force: str = "") -> None:
-        self._ask(name, "promote", force_lossy=force == "force")
+        self._ask(name, "promote", force_lossy=force == "force", fenced=force == "fenced")
 
     def do_demote(self, name: str) -> None:
         self._ask(name, "demote")
@@ -173,6 +176,22 @@ class Interpreter:
 
     def do_snapshots(self, name: str, chunk: str) -> None:
         self.pair.snapshots(self._host(name), int(chunk))
+
+    def do_register(self, what: str, of: str = "") -> None:
+        register = self.pair.register
+        match what:
+            case "show":
+                record = record_from_json(register.held) if register.held is not None else None
+                self.out.append(f"the register holds {record_line(record) if record else 'nothing'}")
+            case "empty":
+                register.held = None
+            case "slow":
+                register.delay = float(of)
+            case "cut" | "mute":
+                {"cut": register.cut, "mute": register.mute}[what].add(of)
+            case _:
+                register.cut.discard(of)
+                register.mute.discard(of)
 
     # -- the queues
 
@@ -317,9 +336,12 @@ class Interpreter:
         runner, membership = host.running._effects, host.running.core.membership
         carry_out, become = runner._one, membership.become
         self._new[host.name] = [membership.status.value]
+        asked: list[str | None] = [None]  # the register is asked for the same again and again: told once
 
         def seen(effect: Effect, now: float) -> None:
             line = describe(effect)
+            if isinstance(effect, SwapRegister):
+                line, asked[0] = None if line == asked[0] else line, line
             if line is not None:
                 self.out.append(f"{host.name}: {line}")
             carry_out(effect, now)
