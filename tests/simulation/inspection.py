@@ -110,13 +110,13 @@ class RecordFile:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._path = f"/{machine.name}/insync.json"
+        self.path = f"/{machine.name}/insync.json"
         self._inode: Inode | None = None
         self.record: RecordOnDisk | None = None
 
     def changed(self) -> bool:
         """Read it; is another one there than at the last call?"""
-        inode = self._machine.disk._kept.get(self._path)
+        inode = self._machine.disk._kept.get(self.path)
         if inode is self._inode:
             return False
         self._inode = inode

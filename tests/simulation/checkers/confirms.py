@@ -113,12 +113,14 @@ class Record4:
         self.records = records
         self.confirms = confirms
         self.checked = 0
+        self._done = (0, 0)
         records.on_change.append(self.changed)
 
     def changed(self, machine: Machine) -> None:
         record = self.records.truth()
-        if record is None or record != self.records.of(machine):
+        if record is None or record.version <= self._done:
             return
+        self._done = record.version
         copies = [
             life.machine for life in (self.records.lives[who] for who in sorted(record.in_sync))
             if life.died is None and life.machine.node is not None

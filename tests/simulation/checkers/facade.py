@@ -41,6 +41,10 @@ DEQUEUES = 30
 """Messages of a queue that the dequeues of 16 are tried on."""
 
 
+OFTEN = 4
+"""A closer look at each so many ticks, also when nothing seems to have changed."""
+
+
 class Checkers:
     """See the module. `counts` says what was looked into, for the report."""
 
@@ -71,6 +75,9 @@ class Checkers:
         self.frozen = Frozen28(plan)
         self.confirms.on_confirm.append(lambda m, message: self.held.confirm(m, message, clock.now))
         self.records.on_promotion.append(self._promoted)
+        self._ticks = 0
+        self._seen: dict[str, object] = {}
+        """What of each machine last made a closer look worth while."""
         self._reader = OutputReader(self._served)
         self._random = plan.random("checkers")
         self._primaries: set[str] = set()
@@ -93,10 +100,21 @@ class Checkers:
         self._reader.output(machine, connection, data)
 
     def tick(self, machine: Machine) -> None:
-        self.records.look(machine)
-        self.backwards.tick(machine)
-        self.divergent.tick(machine)
-        self.temporaries.tick(machine)
+        core = machine.running.core
+        backup = core.backup
+        now = (
+            machine.life, core.status, backup is not None and backup.linked,
+            machine.running.vhost.generation, self.records.file(machine),
+        )  # fmt: skip
+        self._ticks += 1
+        if now != self._seen.get(machine.name):
+            self._seen[machine.name] = now
+            self.records.look(machine)
+            self.backwards.tick(machine)
+            self.divergent.tick(machine)
+            self.temporaries.tick(machine)
+        elif self._ticks % OFTEN == 0:
+            self.backwards.tick(machine)
         self.troubles.look(self.clock.now)
 
     def paused(self, machine: Machine) -> None:

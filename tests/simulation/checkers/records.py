@@ -91,6 +91,10 @@ class Records:
         for listener in self.on_change:
             listener(machine)
 
+    def file(self, machine: Machine) -> object:
+        """Another object when the record on its disk is another."""
+        return machine.disk._kept.get(self._files[machine.name].path)
+
     def who(self, machine: Machine) -> Who:
         """Of its last life."""
         return self._who[machine.name]
