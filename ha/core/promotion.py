@@ -165,7 +165,8 @@ class Promotion:
         attempt = self.attempt
         if attempt is None or attempt.step is not Step.ASKING:
             return
-        if outcome is Outcome.UNKNOWN or (is_behind(held, self._c.record) and now < attempt.answer_by):
+        behind = is_behind(held, self._c.record) and now + RETRY < attempt.answer_by
+        if outcome is Outcome.UNKNOWN or behind:
             attempt.read_at = now + RETRY
         else:
             attempt.reading, attempt.has_read, attempt.held = False, True, held

@@ -29,7 +29,7 @@ class _Trip:
     answer: tuple[AuthorityOutcome, dict[str, Any] | None] | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Register:
     """`held`: the document, None at first. The rest is what the network does, by names of hosts."""
 

@@ -1,0 +1,474 @@
+"""The `register` authority: commits that are slow, lost or of unknown outcome, and who wins when two ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ha.adapter.settings import HaSettings
+from ha.core.in_sync_record import RecordVersion
+from ha.core.link import Ack, Method
+from tests.ha.pair import Host, Pair
+
+
+def registered(count: int = 2, **settings: Any) -> Pair:
+    """A pair that is up: the first serves, the others are in sync."""
+    pair = Pair(count, authority="register", **settings)
+    pair.up()
+    pair.declare(pair[0], "q")
+    pair.run(0.2)
+    return pair
+
+
+def in_sync(pair: Pair) -> set[str]:
+    """Names of those that the register has in sync."""
+    held = pair.register.held
+    assert held is not None
+    return {held["names"][node_id] for node_id, _ in held["in_sync"]}
+
+
+def owner(pair: Pair) -> str:
+    held = pair.register.held
+    assert held is not None
+    return str(held["names"][held["owner"][0]])
+
+
+def serving(pair: Pair) -> list[str]:
+    return [h.name for h in pair.hosts if h.node is not None and h.running.vhost.serving]
+
+
+def manage(pair: Pair, host: Host, command: str, **args: Any) -> list[dict[str, Any]]:
+    """Ask, and do not wait: the answer comes into the list."""
+    answers: list[dict[str, Any]] = []
+    host.running.manage(command, args, answers.append, pair.now)
+    return answers
+
+
+def told(host: Host, words: str) -> bool:
+    return any(words in line for line in host.log)
+
+
+def test_an_authority_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"ha\.authority is 'oracle'"):
+        HaSettings(authority="oracle")
+
+
+def test_manual_asks_no_authority() -> None:
+    pair = Pair()
+    pair.start()
+    asked: list[object] = []
+    pair.register.ask = lambda host, requests, now: asked.extend(requests)  # type: ignore[method-assign]
+    pair.run(0.3)
+    assert pair.ask(pair[0], "promote")["ok"]
+    pair.run(3.0)
+    assert not asked
+
+
+def test_what_is_served_by_is_what_the_register_holds() -> None:
+    pair = registered(3)
+    a, b, c = pair.hosts
+    assert (owner(pair), in_sync(pair)) == ("a", {"b", "c"})
+    assert {h.running.core.record == a.running.core.record for h in pair.hosts} == {True}
+    position = pair.publish(a, "q", "xyz")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: c.status == "ready" and b.status == "active")
+    assert (owner(pair), in_sync(pair)) == ("b", {"c"})
+    assert pair.contents(b, "q") == pair.contents(c, "q") == "xyz"
+
+
+# -- inclusion
+
+
+def test_a_joiner_counts_from_the_asking_on_and_is_ready_only_after_the_commit() -> None:
+    pair = Pair(authority="register")
+    pair.start()
+    pair.run(0.3)
+    a, b = pair.hosts
+    assert pair.ask(a, "promote")["ok"]
+    pair.register.delay = 0.4
+    pair.declare(a, "q")
+    pair.until(lambda: phase(a, b) == "including")
+    assert b.status == "catch-up" and not in_sync(pair)
+    b.syncing = False
+    position = pair.publish(a, "q", "x")
+    pair.run(0.3)
+    assert not pair.confirmed(a, position), "from now on the record may name it"
+    b.syncing = True
+    pair.until(lambda: in_sync(pair) == {"b"})
+    assert b.status == "catch-up", "the answer is on its way"
+    pair.until(lambda: b.status == "ready")
+
+
+def phase(primary: Host, backup: Host) -> str:
+    role = primary.running.core.primary
+    assert role is not None
+    state = role.member_states().get(backup.running.me.node_id)
+    return str(state["phase"]) if state is not None else "gone"
+
+
+def muted_inclusion() -> Pair:
+    """The register has included b; a does not know whether it has."""
+    pair = Pair(authority="register")
+    pair.start()
+    pair.run(0.3)
+    a, b = pair.hosts
+    assert pair.ask(a, "promote")["ok"]
+    pair.declare(a, "q")
+    pair.register.mute = {"a"}
+    pair.until(lambda: in_sync(pair) == {"b"})
+    assert phase(a, b) == "including" and b.status == "catch-up"
+    return pair
+
+
+def test_a_swap_that_had_landed_is_found_done_when_it_is_asked_again() -> None:
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    pair.run(1.0)
+    assert phase(a, b) == "including" and pair.register.swaps == ["a", "a"]
+    pair.register.mute.clear()
+    pair.until(lambda: b.status == "ready")
+    assert pair.register.swaps == ["a", "a"], "the same change once, however often it was asked for"
+    assert a.status == "active"
+
+
+def test_a_link_lost_while_the_inclusion_is_in_doubt_holds_confirms() -> None:
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    position = pair.publish(a, "q", "x")
+    pair.run(2.5)
+    assert not pair.confirmed(a, position), "the register names b, and a cannot know that it does not"
+    pair.register.mute.clear()
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == set()
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and serving(pair) == ["a"]
+
+
+def test_the_heir_of_an_inclusion_in_doubt_holds_what_was_confirmed() -> None:
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    answer = pair.ask(b, "promote")
+    assert answer["ok"] and pair.contents(b, "q") == "x", answer
+
+
+# -- exclusion
+
+
+def test_nothing_is_confirmed_alone_before_the_register_has_the_exclusion() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.register.cut = {"a"}
+    pair.kill(b)
+    position = pair.publish(a, "q", "x")
+    pair.run(2.4)
+    assert not pair.confirmed(a, position) and in_sync(pair) == {"b"}
+    assert "exclusion of b is committed" in a.running.status()["reason"]
+    pair.run(5.0)
+    assert not pair.confirmed(a, position)
+    pair.register.cut.clear()
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == set() and a.status == "active"
+
+
+def test_an_exclusion_whose_answer_is_lost_releases_nothing_until_it_is_known() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    b.frozen = True
+    pair.register.mute = {"a"}
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: in_sync(pair) == set())
+    pair.run(0.3)
+    assert not pair.confirmed(a, position)
+    pair.register.mute.clear()
+    pair.until(lambda: pair.confirmed(a, position))
+
+
+def test_the_notice_and_the_close_come_after_the_commit() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    b.syncing = False
+    pair.register.delay = 0.5
+    pair.publish(a, "q", "x")
+    pair.until(lambda: phase(a, b) == "gone")
+    pair.publish(a, "q", "y")
+    pair.run(0.4)
+    assert b.running.core.backup is not None and b.running.core.backup.linked
+    assert "y" not in pair.contents(b, "q"), "no more batches"
+    pair.until(lambda: in_sync(pair) == set())
+    assert not told(b, "excluded")
+    pair.until(lambda: told(b, "excluded by a"))
+    b.syncing = True
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "xy"
+
+
+@pytest.mark.parametrize("again", ["the same life", "a new life"])
+def test_who_comes_back_while_its_exclusion_is_in_flight_waits_for_it(again: str) -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.register.mute = {"a"}
+    if again == "a new life":
+        pair.kill(b)
+        pair.start(b)
+    else:
+        pair.separate(a, b, reset=True)
+        pair.run(0.05)
+        pair.heal()
+    pair.until(lambda: phase(a, b) == "asked")
+    position = pair.publish(a, "q", "x")
+    pair.run(0.8)
+    assert phase(a, b) == "asked" and b.status != "catch-up"
+    assert not pair.confirmed(a, position)
+    pair.register.mute.clear()
+    pair.until(lambda: phase(a, b) == "in-sync")
+    assert pair.confirmed(a, position) and in_sync(pair) == {"b"}
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_three_nodes_lose_two_and_each_is_excluded_by_a_commit_of_its_own() -> None:
+    pair = registered(3)
+    a, b, c = pair.hosts
+    pair.register.delay = 0.1
+    before = len(pair.register.swaps)
+    pair.kill(b)
+    pair.kill(c)
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: in_sync(pair) in ({"b"}, {"c"}))
+    assert not pair.confirmed(a, position)
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == set() and len(pair.register.swaps) == before + 2
+
+
+# -- conflict
+
+
+def usurp(pair: Pair, name: str) -> None:
+    """Somebody else's record, which this pair has not heard of by itself."""
+    held = dict(pair.register.held or {})
+    held["epoch"], held["revision"], held["owner"] = held["epoch"] + (1 << 20), 1, [name * 32, 7]
+    held["in_sync"], held["names"] = [], {name * 32: name}
+    pair.register.held = held
+
+
+def test_a_primary_whose_register_has_another_owner_stops_at_once() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    usurp(pair, "z")
+    pair.until(lambda: a.status == "joining", 1.1)
+    assert not a.running.vhost.serving and told(a, "stops serving: the authority has epoch")
+    assert not pair.ask(a, "promote")["ok"] and not pair.ask(b, "promote")["ok"]
+
+
+def test_a_conflict_when_it_excludes_confirms_nothing() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    quiet(pair, a)
+    position = pair.publish(a, "q", "x")
+    b.frozen = True
+    usurp(pair, "z")
+    pair.until(lambda: a.status == "joining", 3.0)
+    assert not pair.confirmed(a, position)
+
+
+def quiet(pair: Pair, host: Host) -> None:
+    """Reads of that node do not arrive; swaps do."""
+    ask = pair.register.ask
+    pair.register.ask = lambda h, requests, now: ask(  # type: ignore[method-assign]
+        h, [r for r in requests if h is not host or r.kind == "swap"], now
+    )
+
+
+def test_a_register_that_has_forgotten_everything_ends_the_service() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.register.held = None
+    pair.until(lambda: a.status == "joining", 1.1)
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "lost a record" in answer["reason"]
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+
+
+# -- promotion
+
+
+def test_two_that_promote_at_once_are_decided_by_the_register() -> None:
+    for delay in (0.0, 0.05, 0.3):
+        for swap in (False, True):
+            pair = registered(3)
+            a, b, c = pair.hosts
+            pair.kill(a)
+            pair.register.delay = delay
+            hosts = (c, b) if swap else (b, c)
+            answers = [manage(pair, host, "promote") for host in hosts]
+            pair.until(lambda answers=answers: all(answers))
+            oks = [answer[0]["ok"] for answer in answers]
+            assert oks.count(True) == 1, answers
+            assert serving(pair) == [hosts[oks.index(True)].name] == [owner(pair)]
+            pair.until(lambda pair=pair: {h.status for h in pair.hosts[1:]} == {"active", "ready"})
+
+
+def test_two_empty_nodes_promoted_at_once_make_one_cluster() -> None:
+    pair = Pair(authority="register")
+    pair.start()
+    pair.run(0.5)
+    answers = [manage(pair, host, "promote") for host in pair.hosts]
+    pair.until(lambda: all(answers))
+    assert [a[0]["ok"] for a in answers].count(True) == 1, answers
+    pair.until(lambda: {h.status for h in pair.hosts} == {"active", "ready"})
+    assert pair[0].running.core.cluster_id == pair[1].running.core.cluster_id
+
+
+def test_a_promotion_that_cannot_ask_the_register_is_refused() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.kill(a)
+    pair.register.cut = {"b"}
+    answer = pair.ask(b, "promote", limit=2.5)
+    assert not answer["ok"] and "authority does not answer" in answer["reason"]
+    pair.register.cut.clear()
+    assert pair.ask(b, "promote")["ok"]
+
+
+def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.kill(a)
+    pair.register.delay = 0.1
+    answers = manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.keeper.busy)
+    pair.register.mute = {"b"}
+    pair.until(lambda: bool(answers), 3.0)
+    assert not answers[0]["ok"] and "has not said yet" in answers[0]["reason"], answers
+    assert serving(pair) == [] and owner(pair) == "b"
+    again = pair.ask(b, "promote")
+    assert not again["ok"] and "being promoted" in again["reason"], again
+    pair.register.mute.clear()
+    pair.until(lambda: b.status == "active")
+    assert pair.register.swaps.count("b") == 1
+
+
+def test_a_running_member_needs_no_more_than_the_register() -> None:
+    """Silence of the old primary is enough: it can confirm nothing once the lease has run out."""
+    pair = registered()
+    a, b = pair.hosts
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.separate(a, b)
+    pair.register.cut = {"a"}
+    pair.run(0.5)
+    answer = pair.ask(b, "promote")
+    assert answer["ok"], answer
+    assert pair.contents(b, "q") == "x"
+    assert a.running.broker.withheld, "it serves no more, although it has not heard of anybody"
+    pair.heal()
+    pair.until(lambda: a.status == "ready")
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_who_is_not_in_the_register_is_refused_whatever_it_believes() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    pair.until(lambda: in_sync(pair) == set())
+    pair.kill(a)
+    assert b.status == "ready", "it has not heard of its exclusion"
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"], answer
+
+
+def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.kill(b)
+    pair.register.delay = 0.5
+    pair.until(lambda: a.running.core.keeper.busy)
+    assert pair.ask(a, "demote")["ok"]
+    pair.until(lambda: in_sync(pair) == set())
+    pair.run(1.0)
+    assert a.status == "joining" and not serving(pair)
+    pair.register.delay = 0.0
+    answer = pair.ask(a, "promote")
+    assert answer["ok"] and "last primary" in answer["reason"], answer
+
+
+def test_a_promotion_is_given_up_when_the_operator_demotes() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.kill(a)
+    pair.register.delay = 0.5
+    answers = manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.keeper.busy)
+    assert pair.ask(b, "demote")["ok"]
+    assert not answers[0]["ok"] and "demoted" in answers[0]["reason"]
+    pair.run(2.0)
+    assert serving(pair) == [] and owner(pair) == "b"
+    pair.register.delay = 0.0
+    assert pair.ask(b, "promote")["ok"]
+
+
+def test_after_a_restart_what_was_in_flight_is_read_again() -> None:
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    everything = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, everything))
+    pair.kill(a)
+    pair.start(a)
+    pair.register.mute.clear()
+    pair.run(0.5)
+    answer = pair.ask(a, "promote")
+    assert not answer["ok"] and "promote b" in answer["reason"], answer
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "x"
+
+
+def test_a_cold_start_goes_by_the_register() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    pair.until(lambda: in_sync(pair) == set())
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    pair.kill(b)
+    pair.heal()
+    pair.start(b)
+    pair.run(0.3)
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "does not name this node" in answer["reason"], answer
+    pair.start(a)
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "q") == "x"
+
+
+def test_an_answer_that_cannot_be_read_is_none() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    held = pair.register.held
+    pair.register.held = {"epoch": 1, "revision": 1}
+    pair.until(lambda: told(a, "cannot be read"), 1.1)
+    pair.register.held = held
+    pair.run(1.0)
+    assert a.status == "active" and b.status == "ready"
+
+
+def test_a_backup_of_a_later_epoch_makes_its_primary_stop() -> None:
+    pair = registered()
+    core = pair[0].running.core
+    assert core.primary is not None and core.record is not None
+    peer = next(p for p in pair[0].running.hooks.peers if core.primary.backup_at(p) is not None)
+    later = RecordVersion(core.epoch + 1, 1)
+    position = core._position()
+    core.method(peer, Method.ACK, Ack(position, position, 0.0, 0, later, True).encode(), pair.now)
+    assert pair[0].status == "joining" and told(pair[0], "stops serving") is False
+    pair.run(0.01)
+    assert told(pair[0], "stops serving: a backup knows of epoch")
