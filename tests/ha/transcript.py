@@ -28,7 +28,8 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     quarantine NODE                          what it exported, and was never served
     ledger NODE KIND                         what it noted since the last time
   clients of one node, in confirm mode
-    client X NODE | send X QUEUE LETTERS [transient] | subscribe X QUEUE WINDOW | ack X TAG | call X METHOD
+    client X NODE | send X QUEUE LETTERS [transient] | subscribe X QUEUE WINDOW | ack X TAG
+    call X METHOD [QUEUE [FLAG...]]          any other method, for instance queue.declare
   time
     run SECONDS | step [TICKS]               until NODE STATUS | until confirmed NODE
 """
@@ -302,9 +303,13 @@ class Interpreter:
     def do_ack(self, name: str, tag: str) -> None:
         self.clients[name].ack(int(tag), self.pair.now)
 
-    def do_call(self, name: str, method: str, queue: str = "") -> None:
-        more = {"durable": True, "arguments": {}} if method == "queue.declare" else {}
-        self.clients[name].call(method, self.pair.now, **({"queue": queue} if queue else {}), **more)
+    def do_call(self, name: str, method: str, queue: str = "", *flags: str) -> None:
+        more: dict[str, Any] = {"queue": queue} if queue else {}
+        if method == "queue.declare":
+            level = {"x-replicate": "all"} if "x-replicate" in flags else {}
+            more |= {"durable": True, "arguments": level}
+            more |= {flag: True for flag in flags if flag != "x-replicate"}
+        self.clients[name].call(method, self.pair.now, **more)
 
     # -- time
 
