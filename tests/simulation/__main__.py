@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from tests.simulation import coverage, plan_file
@@ -147,17 +146,11 @@ def _failed(options: argparse.Namespace, tally: Tally, outcome: Outcome, screen:
     if len(tally.failures) > SHOWN:
         screen.say(f"seed {outcome.seed} failed: {outcome.failure}")
         return
-    told = report(
-        outcome, shrink=not options.no_shrink, mutant=options.mutant, told=partial(_shrinking, screen)
-    )
+    told = report(outcome, shrink=not options.no_shrink, mutant=options.mutant, told=screen.aside)
     paths = told.write(options.out)
     screen.say(told.text(paths[0]))
     _draw(options, told, first=len(tally.failures) == 1)
     screen.say(f"written: {', '.join(map(str, paths))}\n")
-
-
-def _shrinking(screen: Meter, line: str) -> None:
-    screen.say(f"shrinking: {line}")
 
 
 def _draw(options: argparse.Namespace, told: Report, *, first: bool) -> None:

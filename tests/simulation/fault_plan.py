@@ -90,7 +90,7 @@ def draw_faults(rng: Random, *, nodes: int, all_durable: bool) -> tuple[FaultPla
     if Fault.CUT_LINK in kinds:
         # A link that is cut while both ends live, and a promotion in haste: nobody but a register can judge.
         kinds.pop(Fault.ASK_PROMOTION, None)
-    chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.randint(1, 5))
+    chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 2, 3, 4)))
     if all_durable and rng.random() < 0.3:
         chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)
     return tuple(

@@ -20,7 +20,9 @@ STATUS_COLOURS = {
     "recovering": "#86efac",
     "active": "#22c55e",
     "standalone": "#22c55e",
+    "stopped": "#1e293b",
 }
+STOPPED = "stopped"
 LEFT, TOP, MARGIN = 84, 96, 40
 NARROW, BROAD = 150, 330
 """Between two lanes; the broad ones are where nodes speak with nodes, or clients with nodes."""
@@ -97,16 +99,26 @@ class _Bands:
     def __init__(self, canvas: Canvas, nodes: list[str]) -> None:
         self._canvas = canvas
         self._since: dict[str, tuple[str, float]] = {}
+        self._paused: dict[str, str] = {}
+        """What a stopped process was."""
         self._nodes = nodes
 
     def see(self, event: Event) -> None:
         if event.source not in self._nodes:
             return
         if event.kind == "status":
+            self._begin(event.source, event.text)
+        elif event.kind == "fault" and event.text.startswith("is stopped"):
+            self._paused[event.source] = self._since.get(event.source, ("", 0.0))[0]
+            self._begin(event.source, STOPPED)
+        elif event.kind == "fault" and event.text.startswith(("is ", "crashes")):
             self._close(event.source)
-            self._since[event.source] = event.text, self._canvas.y + GAP
-        elif event.kind == "fault":
-            self._close(event.source)
+        elif event.text.startswith("goes on"):
+            self._begin(event.source, self._paused.pop(event.source, ""))
+
+    def _begin(self, node: str, status: str) -> None:
+        self._close(node)
+        self._since[node] = status, self._canvas.y + GAP
 
     def end(self) -> None:
         for node in list(self._since):
@@ -235,7 +247,7 @@ def _title(story: Story) -> str:
 
 def _legend() -> str:
     out, x = [], float(LEFT - 6)
-    for status in ("joining", "catch-up", "ready", "recovering", "active"):
+    for status in ("joining", "catch-up", "ready", "recovering", "active", STOPPED):
         out.append(
             f'<rect x="{x:.0f}" y="14" width="12" height="12" rx="3" fill="{STATUS_COLOURS[status]}"/>'
         )

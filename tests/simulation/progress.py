@@ -11,8 +11,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-EVERY = 20.0
-"""Seconds between two lines."""
+EVERY, SHORTLY = 20.0, 5.0
+"""Seconds between two lines: on the whole, and while a failure shrinks."""
 
 
 class Meter(Protocol):
@@ -21,6 +21,9 @@ class Meter(Protocol):
 
     def say(self, text: str) -> None:
         """A line that stays."""
+
+    def aside(self, text: str) -> None:
+        """How a failure shrinks: shown for a while, or now and then."""
 
 
 class Bar:
@@ -33,7 +36,11 @@ class Bar:
     def done(self, runs: int, failures: int) -> None:
         self._progress.update(self._task, completed=runs, failures=failures)
 
+    def aside(self, text: str) -> None:
+        self._progress.update(self._task, description=f"shrinking: {text}")
+
     def say(self, text: str) -> None:
+        self._progress.update(self._task, description="seeds")
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -42,7 +49,7 @@ class Lines:
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._started = self._last = time.monotonic()
+        self._started = self._last = self._aside = time.monotonic()
 
     def done(self, runs: int, failures: int) -> None:
         now = time.monotonic()
@@ -50,6 +57,11 @@ class Lines:
             self._last = now
             rate = runs / (now - self._started)
             self.say(f"{runs:,} of {self._total:,} seeds, {failures} failures, {rate:.1f} seeds/s")
+
+    def aside(self, text: str) -> None:
+        if time.monotonic() - self._aside >= SHORTLY:
+            self._aside = time.monotonic()
+            self.say(f"shrinking: {text}")
 
     def say(self, text: str) -> None:
         print(text, flush=True)

@@ -20,6 +20,8 @@ from tests.simulation.shrink import MOST_RUNS, MOST_SECONDS, Shrinker, size_of
 from tests.simulation.story import Story, tell, transcript
 
 ROOT = Path(__file__).parents[2]
+SHORT = 50
+"""Characters of a sentence that is but a title: the one after it says more."""
 TRACEBACK = 12
 """Lines of it, for a failure that no checker named."""
 
@@ -112,12 +114,15 @@ def report(
 
 
 def in_words(invariant: int) -> str:
-    """The promise that a number stands for: the bold words of its line in docs/GUARANTEES.md."""
+    """The promise that a number stands for: the first sentence of its line in docs/GUARANTEES.md."""
     text = (ROOT / "docs" / "GUARANTEES.md").read_text()
-    found = re.search(rf"^{invariant}\. \*\*(.+?)\*\*([^*]*)", text, re.MULTILINE)
+    found = re.search(rf"^{invariant}\. (.+?)(?=\n\d+\. |\n\n)", text, re.MULTILINE | re.DOTALL)
     if found is None:
         return ""
-    return " ".join((found[1] if found[1].endswith(".") else found[1] + found[2]).split()).split(". ")[0]
+    words = " ".join(found[1].replace("**", "").split())
+    first, *rest = re.split(r"(?<=\.) (?=[A-Z*])", words)
+    more = bool(rest) and len(first) < SHORT and not rest[0].startswith("*")
+    return f"{first} {rest[0]}" if more else first
 
 
 def commit() -> str:

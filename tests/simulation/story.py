@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,11 +17,22 @@ from unittest import mock
 
 from broker.model.values import Position
 from ha.adapter.effect_runner import EffectRunner
-from ha.core.effects import Effect, SaveRecord, StartServing, StopServing
-from tests.ha.telling import describe, readable
+from ha.adapter.node import Node
+from ha.core.effects import (
+    Effect,
+    ReadRegister,
+    Resume,
+    SaveRecord,
+    StartServing,
+    StopServing,
+    SwapRegister,
+    Withhold,
+)  # fmt: skip
+from ha.core.in_sync_record import record_from_json
+from tests.ha.telling import describe, epoch_text, readable, record_line
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine, OutputTap
-from tests.simulation.overheard import Ear, Event
+from tests.simulation.overheard import REGISTER, Ear, Event
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 
@@ -32,8 +43,7 @@ MOST_ROWS = 140
 CONNECTIONS, REFUSALS = "connections", "refusals of the same kind"
 UNCOUNTED = frozenset({CONNECTIONS, "hellos"})
 """Groups of which a fold says nothing."""
-TOLD = SaveRecord | StartServing | StopServing
-"""Effects that are told; what is sent is overheard."""
+READS = "reads of the register"
 
 _NOTE = re.compile(r"\s*([\d.]+)  (\S.*)", re.DOTALL)
 _KEY = re.compile(r"\b[\w-]+:\d+\b")
@@ -89,7 +99,8 @@ class Story:
         folded: Counter[str] = Counter()
         for n, event in enumerate(self.events):
             if n in again:
-                folded[REFUSALS] += event.text.startswith("refused")
+                if event.text.startswith("refused"):
+                    folded[REFUSALS] += 1
             elif event.kind != "say" or n in milestones or _matters(event, keys, queues, involved):
                 if folded:
                     rows.append(Fold(folded))
@@ -103,12 +114,12 @@ class Story:
 
     def _said_again(self) -> set[int]:
         """Indexes of questions that were answered as the one before, with their answers; and of sentences
-        that a node logs just before it answers the same."""
+        that a node logs when it says the same to whom it concerns."""
         found: set[int] = set()
         asked: dict[str, int] = {}
         answered: dict[str, str] = {}
         for n, event in enumerate(self.events):
-            if event.kind == "log" and event.text.startswith("promotion refused: "):
+            if event.kind == "log" and event.text.startswith(("promotion refused: ", "connection ")):
                 found.add(n)
             elif event.kind == "say" and event.target in self.nodes and event.text == "promote":
                 asked[event.stream] = n
@@ -151,9 +162,7 @@ class Story:
         shown = {name for row in rows if isinstance(row, Event) for name in (row.source, row.target) if name}
         consumers = {consumer.name for consumer in self.plan.consumers}
         right = sorted(name for name in shown if name in consumers or name.startswith("drain-"))
-        left = sorted(
-            shown - {*right, *self.nodes}, key=lambda name: (name in ("operator", "register"), name)
-        )
+        left = sorted(shown - {*right, *self.nodes}, key=lambda name: (name in ("operator", REGISTER), name))
         return [*left, *(node for node in self.nodes if node in shown), *right]
 
 
@@ -187,7 +196,7 @@ def tell(plan: Plan) -> Story:
     world.network.tap = ear.hear
     for machine in world.machines:
         machine.tap = last.before(machine.tap)
-    with _effects_told(world, heard):
+    with _inside_told(world, heard):
         try:
             world.run()
         except Violation as violation:
@@ -223,22 +232,55 @@ class LastWords:
 
 
 @contextmanager
-def _effects_told(world: World, heard: Any) -> Iterator[None]:
-    original = EffectRunner._one
+def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]:
+    """What no wire carries: what a core decides for itself, and what it asks the register."""
+    reads: set[tuple[str, int]] = set()
+    carry_out, take_answer = EffectRunner._one, Node.authority_answered
 
     def one(self: EffectRunner, effect: Effect, now: float) -> None:
-        if isinstance(effect, TOLD):
-            heard(Event(round(world.clock.now, 6), "does", self._node.me.name, describe(effect) or ""))
-        original(self, effect, now)
+        event = _of_effect(effect, self._node.me.name)
+        if event is not None:
+            event.at = round(world.clock.now, 6)
+            heard(event)
+        if isinstance(effect, ReadRegister):
+            reads.add((self._node.me.name, effect.request_id))
+        carry_out(self, effect, now)
 
-    with mock.patch.object(EffectRunner, "_one", one):
+    def answered(self: Node, request_id: int, outcome: Any, record: Any, now: float) -> None:
+        group = READS if (self.me.name, request_id) in reads and outcome == "done" else ""
+        held = record_line(record_from_json(record)) if record is not None else "nothing"
+        text = "no answer" if outcome == "unknown" else f"{outcome}: {held}"
+        heard(Event(round(world.clock.now, 6), "say", REGISTER, text, self.me.name, group=group))
+        take_answer(self, request_id, outcome, record, now)
+
+    with (
+        mock.patch.object(EffectRunner, "_one", one),
+        mock.patch.object(Node, "authority_answered", answered),
+    ):
         yield
+
+
+def _of_effect(effect: Effect, node: str) -> Event | None:
+    """What is told of it; what is sent to peers is overheard."""
+    match effect:
+        case SaveRecord() | StartServing() | StopServing():
+            return Event(0.0, "does", node, describe(effect) or "")
+        case Withhold():
+            return Event(0.0, "does", node, "withhold all that confirms or delivers")
+        case Resume():
+            return Event(0.0, "does", node, "resume")
+        case ReadRegister():
+            return Event(0.0, "say", node, "read", REGISTER, group=READS)
+        case SwapRegister(expected=expected, record=record):
+            old = f"{epoch_text(expected.epoch)}.{expected.revision}" if expected is not None else "nothing"
+            return Event(0.0, "say", node, f"swap {old} for {record_line(record)}", REGISTER)
+    return None
 
 
 def _from_note(line: str, nodes: list[str]) -> Event | None:
     """What the trace adds to what was overheard: faults, lives of nodes, sentences that nodes log."""
     found = _NOTE.fullmatch(line)
-    if found is None or line[10:16] == " " * 6:
+    if found is None:
         return None  # a detail for --verbose: the wire has it too
     at, text = float(found[1]), found[2]
     who, colon, sentence = text.partition(": ")
@@ -246,10 +288,15 @@ def _from_note(line: str, nodes: list[str]) -> Event | None:
         return Event(at, "fault", "", sentence)
     if colon and who in nodes:
         return Event(at, "log", who, readable(sentence))
-    if text.split(" ", 1)[0] in nodes:
-        node, _, what = text.partition(" ")
-        return Event(at, "fault" if "killed" in what else "life", node, what)
-    return None
+    who, _, what = text.partition(" ")
+    if who in nodes:
+        return Event(
+            at, "life" if what.startswith(("starts", "goes on", "is spared")) else "fault", who, what
+        )
+    if text.startswith(("the disk of ", "the wall clock of ", "byte ")):
+        node = next((word for word in re.findall(r"\w+", text) if word in nodes), "")
+        return Event(at, "fault", node, text)
+    return Event(at, "fault", who, what) if what == "stops reading" else None
 
 
 def _matters(event: Event, keys: frozenset[str], queues: frozenset[str], involved: set[str]) -> bool:

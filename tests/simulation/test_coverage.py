@@ -14,6 +14,7 @@ from ha.core.link import Frame
 from ha.core.membership import Membership, Status
 from ha.core.remote_backup import Phase, RemoteBackup
 from tests.simulation import coverage, watching
+from tests.simulation.fault_plan import Fault
 from tests.simulation.plan import draw_plan
 from tests.simulation.sentences import UNKNOWN, arguments_of, returns_of
 from tests.simulation.world import World
@@ -79,7 +80,7 @@ def test_all_that_is_built_was_reached() -> None:
         (watching.PHASE, "guarded -> catching"),
         (watching.FRAMES_HEARD[Frame.QUIESCE]),
         (watching.GIVEN_UP, "it has linked again"),
-        (coverage.FAULT, "cut the link"),
+        (coverage.FAULT, Fault.CUT_LINK.value),
     ],
 )
 def test_a_built_thing_that_no_seed_reached_is_named(entry: watching.Entry) -> None:

@@ -19,13 +19,15 @@ from broker.model.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
-from ha.core import ha_broker, hello, manual, primary
+from ha.core import ha_broker, hello, manual, primary, promotion, register
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.ha_broker import HaBroker
 from ha.core.hello import JoinRequest
 from ha.core.link import Frame, Method, StreamDecoder
 from ha.core.membership import Membership
 from ha.core.primary import Primary
+from ha.core.promotion import Promotion
+from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
 from tests.simulation.sentences import HOLE, arguments_of, returns_of
 
@@ -47,13 +49,20 @@ STEPPED_DOWN = "stopped serving"
 NOT_PROMOTED = "not promoted: "
 LOSS = "loss of a backup"
 EXCLUDED, UNCOUNTED = "excluded from the record", "gone before it was in sync"
+STEP = "promotion waits in step"
+REGISTER = "answer of the register"
 OPERATION = "operation of a client"
 """Publishes and acks by runs, as they come in; the rest one by one."""
 
-REFUSALS = arguments_of([manual], frozenset({"_no"}), 0) + arguments_of(
-    [ha_broker], frozenset({"Answer"}), 2, where=(1, False)
+REFUSALS = (
+    arguments_of([manual, register], frozenset({"_no"}), 0)
+    + arguments_of([promotion], frozenset({"_refuse"}), 1)
+    + arguments_of([ha_broker], frozenset({"give_up"}), 0)
+    + arguments_of([ha_broker], frozenset({"Answer"}), 2, where=(1, False))
+    + arguments_of([promotion], frozenset({"_answer"}), 2, where=(1, False))
+    + returns_of(promotion, "waits_for")
 ).without(f"{NOT_PROMOTED}{HOLE}")
-GRANTS = arguments_of([manual], frozenset({"Verdict"}), 2)
+GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
 STEPS_DOWN = arguments_of([ha_broker], frozenset({"_step_down"}), 0)
@@ -102,11 +111,32 @@ def phase_step(before: Phase | None, after: Phase) -> Entry:
     return PHASE, f"{before.value} -> {after.value}" if before else f"begins as {after.value}"
 
 
+def register_answer(read: bool, outcome: Outcome) -> Entry:
+    return REGISTER, f"{'read' if read else 'swap'}: {outcome.value}"
+
+
 def _count(theme: str, what: str, many: int = 1) -> None:
     _Current.ledger[theme, what] += many
 
 
 # -- the wrappers: each takes the original and gives what stands in its place
+
+
+def _answered(original: Callable[..., None]) -> Callable[..., None]:
+    def answered(self: RecordKeeper, request_id: int, outcome: Outcome, *rest: Any) -> None:
+        _Current.ledger[register_answer(request_id in self._reads, outcome)] += 1
+        original(self, request_id, outcome, *rest)
+
+    return answered
+
+
+def _settle(original: Callable[..., None]) -> Callable[..., None]:
+    def settle(self: Promotion, now: float) -> None:
+        original(self, now)
+        if self.attempt is not None:
+            _count(STEP, self.attempt.step.value)
+
+    return settle
 
 
 def _become(original: Callable[..., None]) -> Callable[..., None]:
@@ -260,6 +290,8 @@ _WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (RemoteBackup, "phase", _phase),
     (HaBroker, "take_effects", _take_effects),
     (HaBroker, "_step_down", _step_down),
+    (RecordKeeper, "answered", _answered),
+    (Promotion, "settle", _settle),
     (Inbox, "take", _take_inbox),
     (StreamDecoder, "feed", _feed),
     (EffectRunner, "manage_ok", _manage_ok),
