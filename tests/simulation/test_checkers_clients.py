@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
-import pytest
-
+from tests.simulation.checked import violates
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.clock import Clock
-from tests.simulation.journal import Journal, Message, Settled, Subscription, Violation
+from tests.simulation.journal import Journal, Message, Settled, Subscription
 from tests.simulation.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 
 
@@ -47,10 +44,6 @@ class Story:
     def deliver(self, subscription: Subscription, message: Message, redelivered: bool = False) -> None:
         self.tick()
         self.journal.deliver(subscription, message.body, redelivered)
-
-
-def violates(number: int) -> AbstractContextManager[object]:
-    return pytest.raises(Violation, match=f"^invariant {number}: ")
 
 
 def test_1_a_confirmed_message_that_nobody_ended_is_lost() -> None:

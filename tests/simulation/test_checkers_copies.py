@@ -1,0 +1,173 @@
+"""The checkers of confirms, records and copies, each shown what it must object to, and what it must not."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker.model.queue_replica import ReplicaContents
+from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
+from tests.simulation.inspection import entries, vhost_of
+from tests.simulation.machine import Machine
+
+
+def forget(machine: Machine, queue: str, key: str) -> None:
+    """The replica loses one message."""
+    replica = vhost_of(machine).queues[queue].replica
+    for sequence, envelope, raw in replica.entries():
+        if b"<%b>" % key.encode() in raw:
+            replica.dequeue(envelope.epoch, [(sequence, sequence)])
+
+
+def test_2_every_backup_in_the_record_must_have_what_is_confirmed() -> None:
+    pair = Pair()
+    message = pair.in_queue("q1")[-1]
+    pair.checkers.confirms._check(pair.a, [message])
+    forget(pair.b, "q1", message.key)
+    with violates(2):
+        pair.checkers.confirms._check(pair.a, [message])
+
+
+def test_2_a_persistent_message_must_be_on_every_disk_and_others_need_not() -> None:
+    pair = Pair()
+    for path, inode in pair.b.disk._kept.items():
+        if "/store/" in path:
+            inode.synced = bytearray()
+    transient_queue = next(m for m in pair.in_queue("q2") if "q1" not in m.certain)
+    pair.checkers.confirms._check(pair.a, [transient_queue])
+    with violates(2):
+        pair.checkers.confirms._check(pair.a, [pair.in_queue("q1")[-1]])
+
+
+def test_5_what_a_multiple_confirm_covers_besides_its_own_tag() -> None:
+    pair = Pair()
+    first, last = pair.in_queue("q1")[-2:]
+    pair.checkers.confirms._check(pair.a, [first, last])
+    forget(pair.b, "q1", first.key)
+    with violates(5):
+        pair.checkers.confirms._check(pair.a, [first, last])
+
+
+def test_3_nothing_sent_after_a_recorded_backup_died_is_confirmed() -> None:
+    pair = Pair()
+    message = pair.in_queue("q1")[-1]
+    pair.run(0.1)
+    pair.b.kill()
+    pair.checkers.confirms._check(pair.a, [message])
+    pair.run(0.001)
+    message.last_sent = pair.clock.now
+    with violates(3):
+        pair.checkers.confirms._check(pair.a, [message])
+
+
+def test_3_an_exclusion_on_disk_sets_confirms_free() -> None:
+    pair = Pair()
+    pair.b.kill()
+    pair.run(5)
+    record = pair.checkers.records.of(pair.a)
+    assert record is not None and not record.in_sync
+    message = pair.in_queue("q1")[-1]
+    message.last_sent = pair.clock.now
+    pair.checkers.confirms._check(pair.a, [message])
+
+
+def test_4_who_is_in_the_record_has_everything() -> None:
+    pair = Pair()
+    record = pair.checkers.record
+    record._done = (0, 0)
+    record.changed(pair.a)
+    forget(pair.b, "q1", pair.in_queue("q1")[0].key)
+    record._done = (0, 0)
+    with violates(4):
+        record.changed(pair.a)
+
+
+def test_13_messages_and_definitions_are_the_same_on_both() -> None:
+    pair = Pair()
+    check_copies_13and14(pair.a, pair.b)
+    forget(pair.b, "q2", pair.in_queue("q2")[0].key)
+    with violates(13):
+        check_copies_13and14(pair.a, pair.b)
+
+
+def test_13_a_binding_more_is_a_difference() -> None:
+    pair = Pair()
+    vhost_of(pair.b).exchanges["amq.fanout"].bindings.clear()
+    with violates(13):
+        check_copies_13and14(pair.a, pair.b)
+
+
+def test_14_of_a_backup_that_was_primary() -> None:
+    pair = Pair()
+    forget(pair.b, "q1", pair.in_queue("q1")[0].key)
+    pair.checkers._primaries.add("B")
+    with violates(14):
+        pair.checkers.quiet_point(pair.a, [pair.b])
+
+
+def test_16_dequeues_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = entries(vhost_of(Pair().a).queues["q1"])
+    assert len(held) > 5
+    check_dequeues_16(held, Random(1))
+
+    def only_what_is_there(self: Any, epoch: int, ranges: Any) -> None:
+        found = self._epochs.get(epoch)
+        for low, high in ranges if found is not None else ():
+            found.remove(low, high)
+
+    monkeypatch.setattr(ReplicaContents, "dequeue", only_what_is_there)
+    with violates(16):
+        check_dequeues_16(held, Random(1))
+
+
+def test_15_what_the_new_primary_never_had_is_exported_before_it_is_dropped() -> None:
+    pair = Pair()
+    divergent = pair.checkers.divergent
+    queue = vhost_of(pair.b).queues["q1"].uuid
+    epoch = pair.a.running.core.epoch
+    held = {(queue, epoch - 1, 1)}
+    divergent._before["B"] = (pair.b.life, held)
+    divergent._promoted["A"].queues.add(queue)
+    divergent._promoted["A"].last[queue, epoch - 1] = 1
+    divergent._rejoined(pair.b)  # its history had that one
+    divergent._before["B"] = (pair.b.life, held)
+    divergent._promoted["A"].last.clear()
+    with violates(15):
+        divergent._rejoined(pair.b)
+
+
+def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None:
+    pair = Pair()
+    divergent = pair.checkers.divergent
+    vhost = vhost_of(pair.b)
+    queue = vhost.queues["q1"]
+    epoch = pair.a.running.core.epoch
+    lost = queue.replica.entries()[:1]
+    pair.b.running._quarantine.export(queue.uuid, "q1", lost)
+    sequence = lost[0][0]
+    promoted = divergent._promoted["A"]
+    promoted.epoch, promoted.held = epoch + 1, set()
+    promoted.last.clear()
+    queue.replica.dequeue(epoch, [(sequence, sequence)])
+    divergent._before["B"] = (pair.b.life, {(queue.uuid, epoch, sequence)})
+    promoted.queues.add(queue.uuid)
+    divergent._rejoined(pair.b)
+    assert divergent.exported == 1
+    with violates(15):
+        divergent.promoted(pair.checkers.records.promotions[-1])
+
+
+def test_15_what_the_primary_held_is_not_exported() -> None:
+    pair = Pair()
+    divergent = pair.checkers.divergent
+    queue = vhost_of(pair.b).queues["q1"]
+    some = queue.replica.entries()[:1]
+    mine = {(queue.uuid, some[0][1].epoch, some[0][0])}
+    divergent._before["B"] = (pair.b.life, set(mine))
+    divergent._promoted["A"].held = set(mine)
+    pair.b.running._quarantine.export(queue.uuid, "q1", some)
+    with violates(15):
+        divergent._rejoined(pair.b)

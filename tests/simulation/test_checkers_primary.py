@@ -1,0 +1,271 @@
+"""The checkers of promotions and of who serves, each shown what it must object to, and what it must not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ha.core.manual import ManualAuthority
+from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
+from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.one_primary import Backwards10, Serving8and9
+from tests.simulation.checkers.outputs import Confirm, OutputReader
+from tests.simulation.checkers.promotions import Promotions11and19
+from tests.simulation.checkers.records import Promotion
+from tests.simulation.inspection import RecordOnDisk, identity
+from tests.simulation.journal import Known, Message, Temporary
+from tests.simulation.machine import Machine
+from tests.simulation.wire import method, publish
+
+ACK = [Confirm(1, False)]
+
+
+def test_outputs_are_cut_into_confirms_and_other_service_at_any_byte() -> None:
+    told: list[list[Confirm]] = []
+    reader = OutputReader(lambda machine, connection, confirms: told.append(confirms))
+    data = method(1, "basic.ack", tag=7, multiple=True) + method(1, "channel.close-ok")
+    data += publish(1, "", "q", b"x" * 50, persistent=True, frame_max=4096)
+    data += method(1, "queue.declare-ok", queue="q")
+    for at in range(len(data)):
+        told.clear()
+        reader.output(stand_in("A"), "p1#1", data[:at])
+        reader.output(stand_in("A"), "p1#1", data[at:])
+        assert [confirm for some in told for confirm in some] == [Confirm(7, True)]
+        assert any(not some for some in told) or len(told) == 1
+    told.clear()
+    reader.output(stand_in("A"), "link-B#2", data)
+    assert not told
+
+
+def test_8_two_serve_in_one_epoch_or_after_a_later_one() -> None:
+    a, b = stand_in("A", epoch=1), stand_in("B", epoch=2, role="ready")
+    serving = Serving8and9([a, b], alone=False)
+    serving.served(a, "c", ACK)
+    serving.served(b, "c", ACK)
+    serving.served(b, "c", ACK)
+    with violates(8):
+        serving.served(a, "c", ACK)
+    with violates(8):
+        serving.served(stand_in("C", epoch=2), "c", ACK)
+
+
+def test_8_alone_is_alone() -> None:
+    a, b = stand_in("A"), stand_in("B", role="recovering")
+    Serving8and9([a, b], alone=False).served(a, "c", ACK)
+    with violates(8):
+        Serving8and9([a, b], alone=True).served(a, "c", ACK)
+
+
+def test_9_an_epoch_is_of_one_life_and_none_goes_back() -> None:
+    serving = Serving8and9([], alone=False)
+    serving.served(stand_in("A", epoch=5), "c", ACK)
+    with violates(9):
+        serving.served(stand_in("A", epoch=5, life=2), "c", ACK)
+    with violates(9):
+        serving.served(stand_in("B", epoch=4), "c", ACK)
+
+
+def test_10_a_primary_that_knows_of_a_higher_epoch() -> None:
+    backwards, a = Backwards10(), stand_in("A", epoch=5)
+    backwards.tick(a)
+    a.running.core.membership.members["b"] = SimpleNamespace(epoch=6)  # type: ignore[assignment]
+    with violates(10):
+        backwards.tick(a)
+
+
+def test_10_neither_epoch_nor_position_goes_back_within_a_life() -> None:
+    backwards = Backwards10()
+    b: Any = stand_in("B", epoch=5, role="ready")
+    b.running.replica.position = (5, 10)
+    backwards.tick(b)
+    b.running.replica.position = (5, 9)
+    with violates(10):
+        backwards.tick(b)
+    b.life = 2
+    backwards.tick(b)
+    b.running.core.epoch = 4
+    with violates(10):
+        backwards.tick(b)
+
+
+class Judged:
+    """Promotions of a pair of machines, by records made up."""
+
+    def __init__(self) -> None:
+        self.pair = Pair(count=1)
+        self.records = self.pair.checkers.records
+        self.checker = Promotions11and19(self.pair.world.machines, self.records)
+        self.a, self.b = identity(self.pair.a), identity(self.pair.b)
+
+    def promote(self, machine: Machine, before: RecordOnDisk | None, own: RecordOnDisk | None = None) -> str:
+        who = self.records.who(machine)
+        record = RecordOnDisk(10**9, 1, who, frozenset())
+        self.checker.promoted(Promotion(machine, who, record, before, own, self.pair.clock.now))
+        return self.checker.how[-1]
+
+
+def test_11_an_heir_and_the_owner_itself_may() -> None:
+    judged = Judged()
+    record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    assert judged.promote(judged.pair.b, record) == "heir"
+    assert judged.promote(judged.pair.a, record) == "owner"
+    assert judged.promote(judged.pair.a, None) == "bootstrap"
+
+
+def test_11_who_is_not_in_the_record_may_not_while_its_owner_lives() -> None:
+    judged = Judged()
+    with violates(11):
+        judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset()))
+    judged.pair.b.kill()
+    judged.pair.b.start()
+    with violates(11):
+        judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset({judged.b})))
+    judged.checker.forced.add("B")
+    assert judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset())) == "forced"
+
+
+def test_11_a_cold_start_waits_for_all_and_takes_the_longest() -> None:
+    judged = Judged()
+    pair = judged.pair
+    record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    pair.a.kill()
+    pair.b.kill()
+    pair.b.start()
+    with violates(11):
+        judged.promote(pair.b, record)  # A is down
+    pair.a.start()
+    assert judged.promote(pair.b, record) == "cold"
+    for path, inode in pair.b.disk._kept.items():
+        if "/store/" in path:
+            inode.synced = bytearray()
+    with violates(11):
+        judged.promote(pair.b, record)  # A has more
+    assert judged.promote(pair.a, record) == "cold"
+
+
+def test_19_a_copy_marked_incomplete() -> None:
+    judged = Judged()
+    record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    marked = RecordOnDisk(7, 1, judged.a, frozenset(), incomplete=True)
+    with violates(19):
+        judged.promote(judged.pair.b, record, marked)
+
+
+def test_12_the_order_of_a_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    cold = pair.checkers.cold_starts
+    assert cold is not None
+    pair.b.kill()
+    pair.run(5)
+    pair.publisher.grant(10)
+    pair.run(1)
+    pair.a.kill()
+    cold._try()
+    judge = ManualAuthority._cold
+
+    def hasty(self: Any, evidence: Any, newest: Any) -> Any:
+        verdict = judge(self, evidence, newest)
+        return type(verdict)(True, "whoever comes first", "cold")
+
+    monkeypatch.setattr(ManualAuthority, "_cold", hasty)
+    with violates(12):
+        cold._try()
+
+
+def test_6_what_a_client_was_told_is_so_after_a_failover() -> None:
+    pair = Pair(count=1)
+    promotion = pair.checkers.records.promotions[-1]
+    checker, known = pair.checkers.definitions, pair.journal.definitions
+    checker.promoted(promotion, cold=False)
+    known["queue", "q9"] = None
+    checker.promoted(promotion, cold=False)
+    known["queue", "q9"] = Known(True, False, 1.0)
+    checker.promoted(promotion, cold=True)
+    with violates(6):
+        checker.promoted(promotion, cold=False)
+    known.pop(("queue", "q9"))
+    known["binding", "amq.fanout", "q1", ""] = Known(False, True, 1.0)
+    with violates(6):
+        checker.promoted(promotion, cold=True)
+
+
+def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
+    pair = Pair(count=1)
+    checker = pair.checkers.temporaries
+    for machine in pair.world.machines:
+        queue = machine.running.vhost.queues["q2"]
+        queue.auto_delete = True
+        machine.running.vhost.generation += 1
+        checker.tick(machine)
+    pair.b.running.vhost.queues.pop("q2")
+    pair.b.running.vhost.generation += 1
+    with violates(18):
+        checker.tick(pair.b)
+    gone = pair.a.running.vhost.queues.pop("q2")
+    del pair.a.running.vhost.queues_by_uuid[gone.uuid]
+    pair.a.running.vhost.generation += 1
+    checker.tick(pair.a)
+    assert checker.ended == 1
+    pair.a.running.vhost.queues["q2"] = gone
+    pair.a.running.vhost.generation += 1
+    with violates(18):
+        checker.tick(pair.a)
+
+
+def test_18_a_temporary_queue_does_end() -> None:
+    pair = Pair(count=1)
+    checker, grace = pair.checkers.temporaries, pair.world.plan.timing.reconnect_grace
+    now = pair.clock.now
+    temporary = pair.journal.temporaries["q2"] = Temporary(now)
+    checker.quiet(pair.a, now + 100, -1.0)
+    temporary.over_at = now
+    checker.last_promotion = now + 50
+    checker.quiet(pair.a, now + 50 + grace, -1.0)
+    with violates(18):
+        checker.quiet(pair.a, now + 51 + grace, -1.0)
+    checker.last_promotion = now - 1
+    with violates(18):
+        checker.quiet(pair.a, now + 1, -1.0)
+
+
+def test_25_a_node_whose_disk_has_failed_serves_no_more() -> None:
+    disk = SimpleNamespace(failures=0)
+    machine = stand_in("A", disk=disk)
+    Failed25().served(machine, "c", ACK)
+    disk.failures = 1
+    with violates(25):
+        Failed25().served(machine, "c", ACK)
+
+
+def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
+    machine = stand_in("A", network=SimpleNamespace(troubled=False))
+    troubles = Troubles([machine])
+    plan = quiet_plan()
+    checker = Held26(plan, troubles)
+    message = Message("p:1", b"", "p", 1, "", "q1", True, last_sent=100.0)
+    limit = plan.timing.ack_timeout + checker.SLACK
+    checker.confirm(machine, message, 100 + limit - 0.1)
+    with violates(26):
+        checker.confirm(machine, message, 100 + limit + 0.1)
+    troubles.happened(101.0)
+    checker.confirm(machine, message, 100 + limit + 0.1)
+    blocking = Held26(quiet_plan(on_backup_loss="block"), troubles)
+    blocking.confirm(machine, message, 1000.0)
+
+
+def test_28_a_primary_frozen_past_its_lease_waits_for_an_answer() -> None:
+    plan = quiet_plan()
+    frozen, machine = Frozen28(plan), stand_in("A")
+    lease, there_and_back = plan.timing.lease, 2 * plan.network.latency
+    frozen.paused(machine, 10.0)
+    frozen.resumed(machine, 10.0 + lease / 2)
+    frozen.served(machine, 10.0 + lease / 2)
+    frozen.paused(machine, 20.0)
+    awake = 20.1 + lease
+    frozen.resumed(machine, awake)
+    with violates(28):
+        frozen.served(machine, awake)
+    frozen.served(machine, awake + there_and_back)
+    frozen.served(machine, awake)
