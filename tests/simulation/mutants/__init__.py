@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import confirms, copies, disks, epochs, promotion, queues, record
+from tests.simulation.mutants import confirms, copies, disks, epochs, lease, promotion, queues, record
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *confirms.MUTANTS, *record.MUTANTS, *promotion.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS,
+    *confirms.MUTANTS, *record.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS,
     *queues.MUTANTS, *disks.MUTANTS,
 )  # fmt: skip
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model import history
+from broker.model import applying, history
+from broker.model import vhost as vhost_module
+from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
-from broker.model.records import Bind
+from broker.model.records import Bind, QueueDeclare
 from broker.model.replication_id_set import Range
 from broker.model.values import Scope
+from broker.model.vhost import VirtualHost
+from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost
+from ha.adapter.replica_vhost import ReplicaVhost
 from ha.core.broker_replicator import BrokerReplicator
+from ha.core.id_setter import IdSetter
 from ha.core.link import parse_batch
 from ha.core.replicating_subscription import ReplicatingSubscription
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -75,6 +81,42 @@ def _forget_tombstones(dequeue: Any) -> Any:
     return broken
 
 
+def _forget_what_goes(export: Any) -> Any:
+    return lambda self, queue, ids: 0
+
+
+def _one_epoch_for_all_ids(set_ids: Any) -> Any:
+    def broken(self: HaHooks, queue: Queue) -> None:
+        queue.ids = IdSetter(1, queue.last_seen.get(1, 0) + 1)  # type: ignore[assignment]
+
+    return broken
+
+
+def _of_that_epoch(envelope: Any) -> Any:
+    return lambda epoch, *args, **kwargs: envelope(1, *args, **kwargs)
+
+
+def _keep_the_contents(drop: Any) -> Any:
+    """Under the name of the follower's queue that goes."""
+
+    def broken(self: VirtualHost, queue: Queue) -> None:
+        if not self.serving:
+            vars(self).setdefault("kept", {})[queue.name] = queue.replica
+        drop(self, queue)
+
+    return broken
+
+
+def _find_the_contents(declare: Any) -> Any:
+    def broken(vhost: VirtualHost, record: QueueDeclare) -> None:
+        declare(vhost, record)
+        kept = vars(vhost).get("kept", {}).pop(record.name, None)
+        if kept is not None:
+            vhost.queues[record.name].replica = kept
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "acknowledge a batch and drop it",
@@ -123,5 +165,27 @@ MUTANTS = (
         "A dequeue overtakes its message's snapshot piece, and the message resurrects on the backup (Qpid).",
         (16,),
         (Patch(ReplicaContents, "dequeue", _forget_tombstones),),
+    ),
+    Mutant(
+        "forget what is dropped",
+        "A rejoining node drops messages that its new primary never had, and exports them nowhere.",
+        (15,),
+        (Patch(ReplicaVhost, "_export", _forget_what_goes),),
+    ),
+    Mutant(
+        "number messages without an epoch",
+        "A new primary gives ids again that a rejoining broker holds for other messages (Qpid).",
+        (15,),
+        (Patch(HaHooks, "set_ids", _one_epoch_for_all_ids), Patch(vhost_module, "Envelope", _of_that_epoch)),
+    ),
+    Mutant(
+        "know a queue by its name",
+        "A queue deleted and declared anew while the backup was away keeps the old queue's messages there.",
+        (13,),
+        (
+            Patch(ReplicaContents, "clear", never),
+            Patch(VirtualHost, "_drop_queue", _keep_the_contents),
+            Patch(applying, "_declare_queue", _find_the_contents),
+        ),
     ),
 )

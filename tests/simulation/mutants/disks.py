@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.model.records import Dequeue
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
+from ha.adapter import recovery
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -27,6 +29,20 @@ def _but_the_last_batch(segment: Any) -> Any:
     return broken
 
 
+def _but_dequeues(decode: Any) -> Any:
+    return lambda payload: [record for record in decode(payload) if not isinstance(record, Dequeue)]
+
+
+def _go_on(sync: Any) -> Any:
+    def broken(self: SegmentLog) -> None:
+        try:
+            sync(self)
+        except OSError:
+            pass
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "call written what is not synced",
@@ -39,5 +55,17 @@ MUTANTS = (
         "Recovery takes the last whole batch of a segment for a torn one.",
         (4,),
         (Patch(SegmentLog, "_segment", _but_the_last_batch),),
+    ),
+    Mutant(
+        "recover what was dequeued",
+        "Recovery replays the messages of the log, and not what has left the queues since.",
+        (22,),
+        (Patch(recovery, "decode_records", _but_dequeues),),
+    ),
+    Mutant(
+        "go on after a failed sync",
+        "A sync that failed is tried again and succeeds, and the pages that it lost stay lost (fsyncgate).",
+        (25,),
+        (Patch(SegmentLog, "sync", _go_on),),
     ),
 )

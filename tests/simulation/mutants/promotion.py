@@ -34,6 +34,16 @@ def _as_if_this_had_all(cold: Any) -> Any:
     return broken
 
 
+def _whatever_its_life(judge: Any) -> Any:
+    """A node is in the record if any life of it is."""
+
+    def broken(self: ManualAuthority, e: Any) -> Any:
+        recorded = [who.number for who in e.newest.in_sync if who.node_id == e.me.node_id] if e.newest else []
+        return judge(self, replace(e, me=replace(e.me, incarnation=recorded[0])) if recorded else e)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "cold start without asking the others",
@@ -58,5 +68,11 @@ MUTANTS = (
         "After both nodes were down, the one that is asked first serves, whatever the other still has.",
         (11,),
         (Patch(ManualAuthority, "_cold", _as_if_this_had_all),),
+    ),
+    Mutant(
+        "promote another life of the node",
+        "A node that was started again passes for the process that the record names (Artemis).",
+        (11,),
+        (Patch(ManualAuthority, "_judge", _whatever_its_life),),
     ),
 )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from broker.model import vhost as vhost_module
 from broker.model.definitions import Definitions
 from broker.model.exchange import DirectMatcher
+from broker.model.history import History
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Entry, Envelope, QueueDeclare
+from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
+from broker.model.vhost import VirtualHost
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -55,30 +58,53 @@ def _at_the_end(requeue: Any) -> Any:
     return broken
 
 
-def _for_the_next_of_that_name() -> tuple[Any, Any]:
-    left: dict[tuple[int, str], list[Entry]] = {}
+def _leave_the_messages(end: Any) -> Any:
+    """For the next queue of that name."""
 
-    def leaving(end: Any) -> Any:
-        def broken(self: Definitions, queue: Queue) -> Any:
-            left[id(self), queue.name] = list(queue.ready)
-            return end(self, queue)
+    def broken(self: Definitions, queue: Queue) -> Any:
+        vars(self).setdefault("left", {})[queue.name] = list(queue.ready)
+        return end(self, queue)
 
-        return broken
+    return broken
 
-    def finding(make: Any) -> Any:
-        def broken(self: Any, declared: QueueDeclare, owner: object) -> Queue:
-            queue: Queue = make(self, declared, owner)
-            for _, old, raw in left.pop((id(self), queue.name), ()) if self.serving else ():
-                route = PublishRoute(old.exchange, old.routing_key, (queue,), False, self.generation)
-                self.publish(
-                    route, [raw], persistent=old.persistent, channel=old.channel,
-                    largest_frame=old.largest_frame,
-                )  # fmt: skip
-            return queue
 
-        return broken
+def _find_the_messages(make: Any) -> Any:
+    def broken(self: VirtualHost, declared: QueueDeclare, owner: object) -> Queue:
+        queue: Queue = make(self, declared, owner)
+        left = vars(self).get("left", {}).pop(queue.name, ()) if self.serving else ()
+        for _, old, raw in left:
+            route = PublishRoute(old.exchange, old.routing_key, (queue,), False, self.generation)
+            self.publish(
+                route, [raw], persistent=old.persistent, channel=old.channel, largest_frame=old.largest_frame
+            )
+        return queue
 
-    return leaving, finding
+    return broken
+
+
+def _keep_the_young(flush: Any) -> Any:
+    """Only what must precede another record is gathered; time alone never does it."""
+
+    def broken(self: History, now: float, wall_ms: int, *, force: bool = False) -> Any:
+        gathered, self._gathered = self._gathered, {}
+        batch = flush(self, now, wall_ms)
+        self._gathered = gathered
+        return batch
+
+    return broken
+
+
+def _end_unused(apply: Any) -> Any:
+    """As the primary would, were it its own client that had left."""
+
+    def broken(vhost: Any, record: Any) -> None:
+        apply(vhost, record)
+        queue = vhost.queues_by_uuid.get(record.queue) if isinstance(record, ConsumerSeen) else None
+        if queue is not None and queue.auto_delete:
+            queue.end()
+            vhost._drop_queue(queue)
+
+    return broken
 
 
 def _without_history(purge: Any) -> Any:
@@ -88,9 +114,6 @@ def _without_history(purge: Any) -> Any:
         return count
 
     return broken
-
-
-_LEAVING, _FOUND = _for_the_next_of_that_name()
 
 
 MUTANTS = (
@@ -134,12 +157,33 @@ MUTANTS = (
         "find the deleted queue's messages again",
         "A queue is declared again under the name of a deleted one, and what was left in that is in it.",
         (17,),
-        (Patch(Definitions, "_end_queue", _LEAVING), Patch(Definitions, "_make_queue", _FOUND)),
+        (
+            Patch(Definitions, "_end_queue", _leave_the_messages),
+            Patch(Definitions, "_make_queue", _find_the_messages),
+        ),
     ),
     Mutant(
         "purge on the primary alone",
         "A purge empties the primary's queue and makes no history.",
         (17,),
         (Patch(Queue, "purge", _without_history),),
+    ),
+    Mutant(
+        "never flush dequeues",
+        "A batched dequeue waits for ever for others to make a range with.",
+        (22,),
+        (Patch(History, "flush", _keep_the_young),),
+    ),
+    Mutant(
+        "end an unused queue on the backup",
+        "A backup judges for itself that an auto-delete queue has lost its last consumer.",
+        (18,),
+        (Patch(vhost_module, "apply_record", _end_unused),),
+    ),
+    Mutant(
+        "keep the queues of clients that are gone",
+        "After a failover nobody ends an exclusive or auto-delete queue whose client does not come back.",
+        (18,),
+        (Patch(VirtualHost, "end_orphans", lambda original: lambda self: 0),),
     ),
 )

@@ -8,8 +8,10 @@ from broker.model.values import FOREVER
 from ha.adapter.effect_runner import EffectRunner
 from ha.core.effects import Effect, SaveRecord
 from ha.core.feeder import Feeder
+from ha.core.primary import Primary
 from ha.core.queue_guard import QueueGuard
 from ha.core.record_keeper import Commit, RecordKeeper
+from ha.core.remote_backup import Phase, RemoteBackup
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 LATE = 0.02
@@ -51,6 +53,19 @@ def _save_and_be_silent(record: Any) -> Any:
     return lambda self, backups, committed: None
 
 
+def _include_at_once(advance: Any) -> Any:
+    def broken(self: Primary, backup: RemoteBackup, now: float) -> None:
+        advance(self, backup, now)
+        if backup.phase is Phase.GUARDED and not self._keeper.busy:
+            self._include(backup, now)
+
+    return broken
+
+
+def _never_overdue(silent_since: Any) -> Any:
+    return lambda self: self.last_ack + 1e6
+
+
 MUTANTS = (
     Mutant(
         "release without recording",
@@ -75,5 +90,17 @@ MUTANTS = (
         "The inclusion is recorded, and the record is not sent to whom it includes.",
         (27,),
         (Patch(Feeder, "record", _save_and_be_silent),),
+    ),
+    Mutant(
+        "include before the copy is whole",
+        "The record names a joiner before it has acknowledged its guard and its snapshots.",
+        (4,),
+        (Patch(Primary, "_advance", _include_at_once),),
+    ),
+    Mutant(
+        "never evict",
+        "A backup that is silent, or whose disk stands still, holds all confirms for ever.",
+        (26,),
+        (Patch(RemoteBackup, "silent_since", _never_overdue),),
     ),
 )
