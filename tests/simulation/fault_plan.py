@@ -82,22 +82,33 @@ class FaultPlan:
     length: float
 
 
-def draw_faults(rng: Random, *, nodes: int, all_durable: bool) -> tuple[FaultPlan, ...]:
-    """One to five faults, of kinds that were drawn first: so that rare ones meet."""
-    kinds = {kind: weight for kind, weight in MANUAL.items() if rng.random() < 0.5}
+REGISTER = MANUAL | {
+    Fault.STOP_PROCESS: 4,
+    Fault.PARTITION: 6,
+    Fault.SLOW_REGISTER: 2,
+    Fault.LOSE_ANSWERS: 2,
+}
+"""With an arbiter also partitions, and several failures at once."""
+
+
+def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[FaultPlan, ...]:
+    """One to four faults, of kinds that were drawn first: so that rare ones meet."""
+    weights = REGISTER if authority == "register" else MANUAL
+    kinds = {kind: weight for kind, weight in weights.items() if rng.random() < 0.5}
     if rng.random() < 0.8 or not kinds:
-        kinds[Fault.KILL_PRIMARY] = MANUAL[Fault.KILL_PRIMARY]
-    if Fault.CUT_LINK in kinds:
+        kinds[Fault.KILL_PRIMARY] = weights[Fault.KILL_PRIMARY]
+    if Fault.CUT_LINK in kinds and authority == "manual":
         # A link that is cut while both ends live, and a promotion in haste: nobody but a register can judge.
         kinds.pop(Fault.ASK_PROMOTION, None)
     chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 2, 3, 4)))
     if all_durable and rng.random() < 0.3:
         chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)
+    overlap = rng.choice((0.0, 0.5, 0.9)) if authority == "register" else 0.0
     return tuple(
         FaultPlan(
             f"f{n + 1}",
             kind,
-            NEEDS.get(kind, When.PAIR),
+            When.ANY if kind not in NEEDS and rng.random() < overlap else NEEDS.get(kind, When.PAIR),
             share=rng.choice((0.0, 0.2, 0.5, 0.9, 1.0)),
             pause=rng.choice((0.0, 0.001, 0.02)) * rng.random(),
             length=rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random()),

@@ -18,6 +18,7 @@ from tests.simulation.clock import Clock
 from tests.simulation.fault_plan import Fault, FaultPlan, When
 from tests.simulation.faults_clients import ask_promotion, stall_reader
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
+from tests.simulation.faults_network import lose_answers, partition, slow_register
 from tests.simulation.faults_nodes import (
     cut_link,
     kill_all,
@@ -28,9 +29,10 @@ from tests.simulation.faults_nodes import (
     stop_process,
     switch_over,
 )
+from tests.simulation.machine import Death, Machine
+from tests.simulation.operator import SERVING
 
 if TYPE_CHECKING:
-    from tests.simulation.machine import Death, Machine
     from tests.simulation.world import World
 
 TRAFFIC_LIMIT = 2.0
@@ -55,6 +57,9 @@ ACTS: dict[Fault, Act] = {
     Fault.STEP_CLOCK: step_clock,
     Fault.STALL_READER: stall_reader,
     Fault.ASK_PROMOTION: ask_promotion,
+    Fault.PARTITION: partition,
+    Fault.SLOW_REGISTER: slow_register,
+    Fault.LOSE_ANSWERS: lose_answers,
 }
 
 
@@ -92,7 +97,8 @@ class Saboteur:
     def _may(self, plan: FaultPlan) -> bool:
         if plan.when is When.ANY:
             return True
-        if self.pending and (plan.when is When.WHOLE or len(self.world.machines) == 2):
+        alone = plan.when is When.WHOLE or (len(self.world.machines) == 2 and not self.world.arbitrated)
+        if self.pending and alone:
             return False
         return (self.world.whole() if plan.when is When.WHOLE else self.world.pair()) is not None
 
@@ -123,6 +129,26 @@ class Saboteur:
             action()
 
         self.clock.after(delay, act)
+
+    def targets(self, rng: Random) -> tuple[Machine, Machine] | None:
+        """(primary, backup); where there are no such two, any two that run; or None: nothing to hit."""
+        pair = self.world.pair()
+        if pair is not None:
+            return pair
+        running = [m for m in self.world.machines if m.node is not None]
+        serving = [m for m in running if m.role() in SERVING]
+        if len(running) < 2:
+            return None
+        first = rng.choice(serving or running)
+        return first, rng.choice([m for m in running if m is not first])
+
+    def fence(self, machine: Machine) -> bool:
+        """For a controller: the machine that it believes to be the primary is certainly down."""
+        rng = self.world.plan.random(f"fence/{machine.name}/{machine.life}")
+        if machine.node is not None and not self.kill(machine, rng.choice((Death.POWER, Death.KILLED))):
+            return False
+        self.later(0.5 + rng.random(), partial(self.restart, machine))
+        return True
 
     def kill(self, machine: Machine, death: Death) -> bool:
         """False if it is down already, or spared."""

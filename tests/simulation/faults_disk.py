@@ -28,8 +28,8 @@ def slow_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 def fail_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Writes or syncs fail, or the disk is full: the node must stop. Later it starts on a disk that works."""
-    machine = rng.choice(s.world.the_pair())
-    if s.world.copies.last(machine) and not s.world.topology.all_durable:
+    machine = _victim(s, rng)
+    if machine is None:
         return
     kind = rng.choice(("sync", "write", "room"))
     machine.may_stop = machine.doomed = True
@@ -68,8 +68,8 @@ def _off(s: Saboteur, machine: Machine) -> None:
 
 def crash_in_write(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The machine ends at one of its next operations on files, which may be done in part."""
-    machine = rng.choice(s.world.the_pair())
-    if s.world.copies.last(machine) and not s.world.topology.all_durable:
+    machine = _victim(s, rng)
+    if machine is None:
         return
     machine.doomed = True
     machine.disk.crash_at = machine.disk.operations + rng.randint(0, 30)
@@ -87,11 +87,23 @@ def _after_crash(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> 
     s.later(plan.length, partial(s.restart, machine))
 
 
+def _victim(s: Saboteur, rng: Random) -> Machine | None:
+    """Primary or backup, unless it is one that has to be spared."""
+    machine = rng.choice(s.targets(rng) or (None,))
+    if machine is None or machine.doomed:
+        return None
+    if s.world.copies.last(machine) and not s.world.topology.all_durable:
+        return None
+    return machine
+
+
 def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """A byte is not what was written. The node must say so and not start, or come to no harm; if it does not
     start, it gets an empty disk."""
-    primary, _ = s.world.the_pair()
-    machine = rng.choice([m for m in s.world.machines if m is not primary])
+    pair = s.world.pair()
+    if pair is None:
+        return
+    machine = rng.choice([m for m in s.world.machines if m is not pair[0]])
     if not s.kill(machine, draw_death(rng)):
         return
     files = {path: data for path, data in machine.disk.contents().items() if data}

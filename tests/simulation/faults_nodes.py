@@ -17,17 +17,20 @@ Pair = tuple[Machine, Machine]
 
 
 def kill_primary(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    primary, _ = s.world.the_pair()
-    s.kill_and_restart(primary, draw_death(rng), plan.length)
+    pair = s.targets(rng)
+    if pair is not None:
+        s.kill_and_restart(pair[0], draw_death(rng), plan.length)
 
 
 def kill_backup(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    s.kill_and_restart(_a_backup(s, rng), draw_death(rng), plan.length)
+    backup = _a_backup(s, rng)
+    if backup is not None:
+        s.kill_and_restart(backup, draw_death(rng), plan.length)
 
 
 def kill_backup_twice(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     backup = _a_backup(s, rng)
-    if not s.kill(backup, draw_death(rng)):
+    if backup is None or not s.kill(backup, draw_death(rng)):
         return
     soon = rng.random() * rng.choice((0.02, 0.3))
 
@@ -39,7 +42,10 @@ def kill_backup_twice(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def kill_all(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    primary, _ = s.world.the_pair()
+    pair = s.world.pair()
+    if pair is None:
+        return
+    primary = pair[0]
     backups = [m for m in s.world.machines if m is not primary]
     for backup in backups:
         s.later(rng.choice((0.0, 0.3)) * rng.random(), partial(s.kill, backup, draw_death(rng)))
@@ -64,28 +70,32 @@ def _kill_alone(s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine) -> 
 
 def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """A backup or the primary, for some milliseconds or for longer than any timeout."""
-    pair = s.world.the_pair()
+    pair = s.targets(rng)
+    if pair is None:
+        return
     machine = rng.choice(pair)
-    machine.pause()
+    machine.pause(in_tick=rng.random() < 0.5)
     s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
 
 
 def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    primary, _ = s.world.the_pair()
+    pair = s.targets(rng)
+    if pair is None:
+        return
     s.pending += 1
 
     def done() -> None:
         s.pending -= 1
 
-    s.world.operator.demote(primary, done)
+    s.world.operator.demote(pair[0], done)
 
 
 def cut_link(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The connections between two nodes break; both live."""
-    primary, backup = s.world.the_pair()
-    for one in (primary, backup):
+    pair = s.targets(rng) or ()
+    for one in pair:
         for dial in list(one.dials.values()):
-            if {one.name, dial.end.peer.host} == {primary.name, backup.name}:
+            if {one.name, dial.end.peer.host} == {m.name for m in pair}:
                 break_stream(dial.end, clean=rng.random() < 0.5)
 
 
@@ -105,7 +115,10 @@ def draw_length(rng: Random) -> float:
     return rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random())
 
 
-def _a_backup(s: Saboteur, rng: Random) -> Machine:
+def _a_backup(s: Saboteur, rng: Random) -> Machine | None:
     """One that is up: the ready one, or with many nodes perhaps another, which lags."""
-    primary, backup = s.world.the_pair()
-    return rng.choice([backup, *(m for m in s.world.machines if m is not primary and m.node is not None)])
+    pair = s.targets(rng)
+    if pair is None:
+        return None
+    others = [m for m in s.world.machines if m is not pair[0] and m.node is not None]
+    return rng.choice([pair[1], *others])

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Any
 
 from broker.engine import BrokerSettings
 from broker.store.errors import StoreError
@@ -18,6 +19,7 @@ from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
+from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
@@ -32,6 +34,8 @@ TICK = 0.00005
 DIAL_LIMIT = 2.0
 """Seconds after which the shell gives a dial up."""
 
+AskAuthority = Callable[[str, AuthorityRequest, Callable[[AuthorityOutcome, Any], None]], None]
+"""Called with the host, its request and what to do with the answer, which comes once."""
 OutputTap = Callable[["Machine", str, bytes], None]
 """Called with the machine, the client's connection name and the bytes, as they are handed to the network."""
 
@@ -68,6 +72,8 @@ class Machine:
         self.disk = VirtualDisk()
         self.node: Node | None = None
         self.refused = ""
+        self.ask_authority: AskAuthority | None = None
+        """How the register is reached, if there is one."""
         self.on_started: Callable[[Machine], None] = _ignore
         self.on_killed: Callable[[Machine], None] = _ignore
         self.on_paused: Callable[[Machine], None] = _ignore
@@ -91,6 +97,8 @@ class Machine:
         self.paused = False
         self._ends: dict[int, End] = {}
         """All connections of this life, as the kernel knows them."""
+        self._stop_at_output = self._in_tick = False
+        """It is to be stopped in its next tick; it was, and has that tick's output still to hand on."""
         self._backlog: list[Callable[[], None]] = []
         self._sync = ManualSync()
         self._store: SegmentStore | None = None
@@ -166,7 +174,7 @@ class Machine:
         self.clock.note(f"{self.name} is {death.value} ({told})")
         self.on_killed(self)
         self.node = None
-        self.paused = False
+        self.paused = self._stop_at_output = self._in_tick = False
         self._backlog.clear()
         self.network.unlisten(self.address)
         for end in self._ends.values():
@@ -188,10 +196,17 @@ class Machine:
         else:
             self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
 
-    def pause(self) -> None:
-        """SIGSTOP."""
+    def pause(self, *, in_tick: bool = False) -> None:
+        """SIGSTOP, between two ticks or, in the next one, before its output is handed to the kernel."""
         if self.node is None or self.paused:
             return
+        if in_tick:
+            self._stop_at_output = True
+            self.tick_soon()
+        else:
+            self._freeze()
+
+    def _freeze(self) -> None:
         self.clock.note(f"{self.name} is stopped (SIGSTOP)")
         self.paused = True
         if self._tick is not None:
@@ -200,12 +215,18 @@ class Machine:
         self.on_paused(self)
 
     def resume(self) -> None:
-        """SIGCONT: hears all that waits for it, or a part of it first, then its timers."""
+        """SIGCONT: ends the tick that it was in, hears what waits for it, or a part, then its timers."""
+        self._stop_at_output = False
         if self.node is None or not self.paused:
             return
         self.clock.note(f"{self.name} goes on (SIGCONT)")
         self.paused = False
         self.on_resumed(self)
+        if self._in_tick:
+            self._in_tick = False
+            self._put_out(self.running)
+            if self.node is None:
+                return
         heard, self._backlog = self._backlog, []
         first = self.rng.choice((0, len(heard), self.rng.randint(0, len(heard))))
         for action in heard[:first]:
@@ -252,6 +273,15 @@ class Machine:
         except Crash:
             self.kill(Death.CRASHED)
             return
+        if self._stop_at_output:
+            self._stop_at_output, self._in_tick = False, True
+            self._freeze()
+            return
+        self._put_out(node)
+
+    def _put_out(self, node: Node) -> None:
+        """The output of a tick, and what the node wants next."""
+        node.before_output(self.clock.now)
         for conn in node.take_dirty():
             socket = self.inbound.get(id(conn))
             if socket is not None:
@@ -260,6 +290,8 @@ class Machine:
             dial.flush()
         for wanted in node.wants_dials():
             self._dial(wanted)
+        for request in node.wants_authority():
+            self._ask(request)
         self.on_ticked(self)
         if node.stopped is not None:
             self._stopped(node.stopped)
@@ -306,6 +338,21 @@ class Machine:
         )
         if self.network.troubled:
             self.clock.after(DIAL_LIMIT, lambda: failed("timed out"))
+
+    def _ask(self, request: AuthorityRequest) -> None:
+        if self.ask_authority is None:
+            raise RuntimeError(f"{self.name} asks an authority that is not there")
+        life = self.life
+
+        def answered(outcome: AuthorityOutcome, record: dict[str, Any] | None) -> None:
+            if self.life == life:
+                self.hear(
+                    lambda: self.running.authority_answered(
+                        request.request_id, outcome, record, self.clock.now
+                    )
+                )
+
+        self.ask_authority(self.name, request, answered)
 
     def _drive_sync(self) -> None:
         if not self._syncing and self._sync.wanted:

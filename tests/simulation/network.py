@@ -375,5 +375,9 @@ def break_stream(end: End, clean: bool = False) -> None:
     """The network cuts a connection: both ends see it broken, each loses what was under way to it."""
     near, far = end, end.peer
     if near.open and far.open:
+        for one in (near, far):
+            if one.network.blocked(one.peer.host, one.host):
+                one.inbound.clear()  # nobody sends it again
+                one.waiting = 0
         near._ending(clean)
         far._ending(clean)

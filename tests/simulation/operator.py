@@ -58,20 +58,56 @@ class Question(SessionOwner):
         self.answer(None)
 
 
-class Operator:
-    """`promotions` counts successes."""
+class Management:
+    """Who asks for promotions and demotions. `promotions` counts successes."""
+
+    def __init__(self, clock: Clock, network: Network, name: str) -> None:
+        self.clock = clock
+        self.network = network
+        self.name = name
+        self.promotions = 0
+        self.refusals: list[str] = []
+
+    def ask(self, machine: Machine) -> None:
+        """For a promotion, unforced."""
+        self.clock.note(f"{self.name}: promote {machine.name}")
+        Question(
+            self.clock, self.network, machine, "promote", partial(self.answered, machine), asker=self.name
+        )
+
+    def demote(self, machine: Machine, done: Callable[[], None]) -> None:
+        """Take the primary's role away; another is to get it."""
+
+        def answered(reply: Reply | None) -> None:
+            says = "nothing" if reply is None else str(reply.get("reason"))
+            self.clock.note(f"{self.name}: {machine.name} answers: {says}")
+            done()
+
+        Question(self.clock, self.network, machine, "demote", answered, asker=self.name)
+
+    def answered(self, machine: Machine, reply: Reply | None) -> None:
+        """The answer to a promotion."""
+        why = "no answer" if reply is None else str(reply.get("reason"))
+        if reply is not None and reply.get("ok"):
+            if "already" not in why:
+                self.promotions += 1
+            self.clock.note(f"{self.name}: {machine.name} is promoted: {why}")
+        else:
+            self.refusals.append(why)
+            self.clock.note(f"{self.name}: {machine.name} refuses: {why}")
+
+
+class Operator(Management):
+    """See the module."""
 
     def __init__(
         self, clock: Clock, network: Network, rng: Random, plan: OperatorPlan, machines: list[Machine]
     ) -> None:
-        self.clock = clock
-        self.network = network
+        super().__init__(clock, network, "operator")
         self.plan = plan
         self.machines = machines
         self.rng = rng
         self.candidate = next(m for m in machines if m.name == plan.first)
-        self.promotions = 0
-        self.refusals: list[str] = []
         self._asking = 0
         self._refused = 0
         clock.after(plan.every, self._look)
@@ -107,30 +143,10 @@ class Operator:
         return asked
 
     def ask(self, machine: Machine) -> None:
-        """For a promotion, unforced."""
         self._asking += 1
-        self.clock.note(f"operator: promote {machine.name}")
-        Question(self.clock, self.network, machine, "promote", partial(self._answered, machine))
+        super().ask(machine)
 
-    def demote(self, machine: Machine, done: Callable[[], None]) -> None:
-        """Take the primary's role away; `_look` then gives it to another."""
-
-        def answered(reply: Reply | None) -> None:
-            says = "nothing" if reply is None else str(reply.get("reason"))
-            self.clock.note(f"operator: {machine.name} answers: {says}")
-            done()
-
-        Question(self.clock, self.network, machine, "demote", answered)
-
-    def _answered(self, machine: Machine, reply: Reply | None) -> None:
+    def answered(self, machine: Machine, reply: Reply | None) -> None:
         self._asking -= 1
-        if reply is not None and reply.get("ok"):
-            if "already" not in str(reply.get("reason")):
-                self.promotions += 1
-            self._refused = 0
-            self.clock.note(f"operator: {machine.name} is promoted: {reply.get('reason')}")
-            return
-        self._refused += 1
-        why = "no answer" if reply is None else str(reply.get("reason"))
-        self.refusals.append(why)
-        self.clock.note(f"operator: {machine.name} refuses: {why}")
+        self._refused = 0 if reply is not None and reply.get("ok") else self._refused + 1
+        super().answered(machine, reply)

@@ -67,6 +67,27 @@ class TimingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterPlan:
+    """`takes`: seconds that a request takes there, about. `patience`: after so many without an answer, a
+    node's driver reports that the outcome is unknown."""
+
+    takes: float = 0.0005
+    patience: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPlan:
+    """A resource manager: asks each node about `every` so many seconds, waits `patience` for an answer, and
+    acts when nobody has served for `silence`. `fences`: ends the old primary's machine first."""
+
+    name: str
+    every: float
+    patience: float
+    silence: float
+    fences: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PublisherPlan:
     """`cut_every`: seconds between two breaks of its connection, about; 0 for never. So in every actor."""
 
@@ -143,6 +164,9 @@ class Plan:
     network: NetworkPlan
     machines: tuple[MachinePlan, ...]
     operator: OperatorPlan
+    register: RegisterPlan
+    controllers: tuple[ControllerPlan, ...]
+    """Of the `register` authority; under `manual` it is the operator who promotes."""
     grants: tuple[int, ...]
     """How many messages a publisher may send at a fault: one of these."""
     topology: Topology
@@ -178,13 +202,15 @@ def draw_plan(seed: int) -> Plan:
     consumers = consumers[: MOST_CLIENTS - len(publishers) - len(churners) - len(pollers) - len(temporaries)]
     apart = cut_every * (len(publishers) + len(consumers) + len(churners) + len(pollers) + len(temporaries))
     network = _network(rng)
+    timing = _timing(rng, slow=network.slow > 0)
+    authority = rng.choice(("manual", "register"))
     return Plan(
         seed=seed,
         nodes=nodes,
-        authority="manual",
+        authority=authority,
         on_backup_loss=rng.choice(("continue", "continue", "block")),
         min_backups=rng.choice((0, 0, 0, 1)),
-        timing=_timing(rng, slow=network.slow > 0),
+        timing=timing,
         network=network,
         machines=tuple(_machine(rng, name) for name in names),
         operator=OperatorPlan(
@@ -193,6 +219,8 @@ def draw_plan(seed: int) -> Plan:
             both=rng.random() < 0.15,
             twice=rng.random() < 0.1,
         ),
+        register=RegisterPlan(rng.choice((0.0003, 0.003, 0.03)), rng.choice((0.3, 1.0))),
+        controllers=_controllers(rng, timing) if authority == "register" else (),
         grants=rng.choice(((3, 8, 20), (5, 10, 40), (1, 5, 60))),
         topology=topology,
         publishers=tuple(replace(p, cut_every=apart) for p in publishers),
@@ -200,7 +228,7 @@ def draw_plan(seed: int) -> Plan:
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
-        faults=draw_faults(Random(f"{seed}/faults"), nodes=nodes, all_durable=topology.all_durable),
+        faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
     )
 
 
@@ -225,6 +253,22 @@ def _timing(rng: Random, *, slow: bool) -> TimingPlan:
         backup_timeout=rng.choice((1.0, 2.5)) * ack_timeout,
         dequeue_lag=rng.choice((0.0, 0.01, 0.01, 0.1)),
         reconnect_grace=rng.choice((1.0, 10.0)),
+    )
+
+
+def _controllers(rng: Random, timing: TimingPlan) -> tuple[ControllerPlan, ...]:
+    """One, or two that know nothing of each other. Only one alone may fence: what it says is then true of
+    the record that it acts on."""
+    count = rng.choice((1, 1, 2))
+    return tuple(
+        ControllerPlan(
+            f"controller{n + 1}",
+            every=rng.choice((0.1, 0.3)),
+            patience=rng.choice((0.3, 1.0)),
+            silence=0.5 + rng.choice((0.0, 0.3, 1.0)) * timing.ack_timeout,
+            fences=count == 1 and rng.random() < 0.4,
+        )
+        for n in range(count)
     )
 
 

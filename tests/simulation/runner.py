@@ -74,8 +74,8 @@ def _counts(world: World) -> Counter[str]:
     counts["operations of clients"] = world.journal.operations
     counts["messages confirmed"] = len(world.journal.confirmed)
     counts["deliveries"] = world.journal.delivered
-    counts["promotions"] = world.operator.promotions
-    counts["promotions refused"] = len(world.operator.refusals)
+    counts["promotions"] = world.promotions
+    counts["promotions refused"] = len(world.refusals)
     counts["losses of memory"] = len(world.copies.memory_lost)
     counts.update(world.faults.counts)
     return counts

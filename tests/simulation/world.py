@@ -17,14 +17,16 @@ from tests.simulation.checkers import SERVING, Checkers
 from tests.simulation.churner import Churner
 from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
+from tests.simulation.controller import Controller
 from tests.simulation.copies import Copies
 from tests.simulation.faults import ClientCuts, Saboteur
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Address, Network
-from tests.simulation.operator import Operator
-from tests.simulation.plan import Plan
+from tests.simulation.operator import Management, Operator
+from tests.simulation.plan import ControllerPlan, Plan
 from tests.simulation.poller import Poller
+from tests.simulation.register import Register
 from tests.simulation.temporary import TemporaryUser
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
@@ -57,13 +59,24 @@ class World:
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
-        self.operator = Operator(
-            self.clock, self.network, plan.random("operator"), plan.operator, self.machines
-        )
-        self.copies = Copies(self.clock, self.machines, lambda: None)
+        self.arbitrated = plan.authority == "register"
+        self.register = Register(self.clock, self.network, plan.register, plan.random)
+        self.operator: Management
+        self.controllers: list[Controller] = []
+        if self.arbitrated:
+            self.operator = Management(self.clock, self.network, "operator")
+            self.controllers = [self._controller(controller) for controller in plan.controllers]
+        else:
+            rng = plan.random("operator")
+            self.operator = Operator(self.clock, self.network, rng, plan.operator, self.machines)
+        self.copies = Copies(self.clock, self.machines, lambda: self.register.record)
         self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
-        self.checkers = Checkers(self.clock, plan, self.machines, self.journal, self.publishers)
+        self.checkers = Checkers(
+            self.clock, plan, self.machines, self.journal, self.publishers,
+            self.register if self.arbitrated else None,
+        )  # fmt: skip
         for machine in self.machines:
+            machine.ask_authority = self.register.ask if self.arbitrated else None
             machine.on_started, machine.on_killed = self._started, self._killed
             machine.on_ticked = self.checkers.tick
             machine.on_paused, machine.on_resumed = self.checkers.paused, self.checkers.resumed
@@ -79,6 +92,17 @@ class World:
 
     # -- how the cluster stands
 
+    @property
+    def promotions(self) -> int:
+        return sum(asker.promotions for asker in (self.operator, *self.controllers))
+
+    @property
+    def refusals(self) -> list[str]:
+        return [why for asker in (self.operator, *self.controllers) for why in asker.refusals]
+
+    def client_hosts(self) -> list[str]:
+        return [actor.name for actor in self.actors]
+
     def whole(self) -> tuple[Machine, list[Machine]] | None:
         """(primary, backups) if every node runs, one is active, the others ready, linked and in its
         record."""
@@ -89,13 +113,6 @@ class World:
         """(primary, a backup) if one is active and at least one other ready, linked and in its record."""
         pair = self._ready()
         return (pair[0], pair[1][0]) if pair is not None and pair[1] else None
-
-    def the_pair(self) -> tuple[Machine, Machine]:
-        """For a fault that needs it: it was there a moment ago."""
-        pair = self.pair()
-        if pair is None:
-            raise RuntimeError("there is no pair")
-        return pair
 
     def _ready(self) -> tuple[Machine, list[Machine]] | None:
         active = [m for m in self.machines if m.role() == "active" and not m.paused]
@@ -138,6 +155,8 @@ class World:
         )
         for one in cuts:
             one.stop()
+        for controller in self.controllers:
+            controller.calm = True
 
     def grant(self) -> None:
         """Let the publishers send some more, so that there is traffic at each fault."""
@@ -208,6 +227,10 @@ class World:
             status = machine.status()
             parts.append(f"{machine.name} is {status['status']} ({status.get('reason', machine.refused)})")
         return "; ".join(parts)
+
+    def _controller(self, plan: ControllerPlan) -> Controller:
+        rng = self.plan.random(plan.name)
+        return Controller(self.clock, self.network, rng, plan, self.machines, lambda m: self.faults.fence(m))
 
     def _started(self, machine: Machine) -> None:
         self.copies.started(machine)
