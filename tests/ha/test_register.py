@@ -393,6 +393,7 @@ def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
     pair.until(lambda: in_sync(pair) == set())
     pair.run(1.0)
     assert a.status == "joining" and not serving(pair)
+    assert not told(a, "is excluded from the record")
     pair.register.delay = 0.0
     answer = pair.ask(a, "promote")
     assert answer["ok"] and "last primary" in answer["reason"], answer
