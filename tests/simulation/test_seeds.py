@@ -27,8 +27,8 @@ def test_two_thousand_seeds() -> None:
     # The seeds must have been worth it: what never happens proves nothing.
     assert tally.median_operations >= 200
     assert tally.median_failovers >= 1
-    assert tally.counts["messages confirmed"] > 100 * COUNT
-    assert tally.counts["confirms looked into"] > 100 * COUNT
+    assert tally.counts["messages confirmed"] > 50 * COUNT
+    assert tally.counts["confirms looked into"] > 50 * COUNT
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
