@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ha.core.manual import ManualAuthority
+from tests.simulation import checkers
 from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
 from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
-from tests.simulation.checkers.one_primary import Backwards10, Serving8and9
+from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion
@@ -104,6 +108,30 @@ class Judged:
         record = RecordOnDisk(10**9, 1, who, frozenset())
         self.checker.promoted(Promotion(machine, who, record, before, own, self.pair.clock.now))
         return self.checker.how[-1]
+
+
+def test_27_one_serves_and_all_others_are_ready() -> None:
+    pair = Pair(count=1)
+    machines = pair.world.machines
+    check_whole_27(pair.a, [pair.b], machines)
+    with violates(27):
+        check_whole_27(pair.b, [pair.a], machines)
+    with violates(27):
+        check_whole_27(pair.a, [], machines)
+    pair.b.kill()
+    with violates(27):
+        check_whole_27(pair.a, [pair.b], machines)
+
+
+def test_every_invariant_has_a_checker_with_its_number_or_waits_for_one_with_the_reason() -> None:
+    names = [
+        name for module in pkgutil.iter_modules(checkers.__path__, f"{checkers.__name__}.")
+        for name in vars(importlib.import_module(module.name))
+    ]  # fmt: skip
+    checked = {int(n) for name in names if not name.isupper() for n in re.findall(r"[0-9]+", name)}
+    pending = {int(what) for what in checkers.PENDING if what.isdigit()}
+    assert not checked & pending
+    assert checked | pending == set(range(1, 31))
 
 
 def test_11_an_heir_and_the_owner_itself_may() -> None:

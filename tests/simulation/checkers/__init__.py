@@ -5,5 +5,6 @@
 
 from tests.simulation.checkers.facade import Checkers
 from tests.simulation.checkers.facts import SERVING
+from tests.simulation.checkers.pending import PENDING
 
-__all__ = ["SERVING", "Checkers"]
+__all__ = ["PENDING", "SERVING", "Checkers"]

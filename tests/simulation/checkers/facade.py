@@ -26,7 +26,7 @@ from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
-from tests.simulation.checkers.one_primary import Backwards10, Serving8and9
+from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
@@ -64,7 +64,7 @@ class Checkers:
         self.record = Record4(journal, self.records, self.confirms)
         self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
-        self.troubles = Troubles(machines)
+        self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan.timing)
         self.cold_starts = ColdStarts12(clock, plan, machines) if plan.authority == "manual" else None
         self.definitions = Definitions6(journal)
@@ -131,6 +131,7 @@ class Checkers:
         self.promotions.forced.add(machine.name)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
+        check_whole_27(primary, backups, self.machines)
         for backup in backups:
             was_primary = backup.name in self._primaries
             check_copies_13and14(primary, backup, was_primary=was_primary)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.outputs import Confirm
+from tests.simulation.checkers.records import Register
 from tests.simulation.journal import Message, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Plan
@@ -59,14 +60,15 @@ class Frozen28:
 class Troubles:
     """When something last happened that may hold up confirms, or acks: for the checkers that judge delays."""
 
-    def __init__(self, machines: Sequence[Machine]) -> None:
+    def __init__(self, machines: Sequence[Machine], register: Register | None = None) -> None:
         self.network = machines[0].network
+        self.register = register
         self.last = -1e9
         self.cut = -1e9
-        """When packets were last kept from anywhere."""
+        """When packets were last kept from anywhere, or the register was slow or deaf."""
         self.times: list[float] = []
         self._frozen_at: dict[str, float] = {}
-        self._freezes: list[tuple[float, float]] = []
+        self._freezes: list[tuple[str, float, float]] = []
 
     def paused(self, machine: Machine, now: float) -> None:
         self._frozen_at[machine.name] = now
@@ -76,12 +78,15 @@ class Troubles:
         """Or killed in its sleep."""
         since = self._frozen_at.pop(machine.name, None)
         if since is not None:
-            self._freezes.append((since, now))
+            self._freezes.append((machine.name, since, now))
             self.happened(now)
 
-    def frozen(self, start: float, end: float) -> float:
-        """For how many seconds of that time nodes were frozen."""
-        return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self._freezes)
+    def frozen(self, machine: Machine, start: float, end: float) -> float:
+        """For how many seconds of that time it was."""
+        return sum(
+            max(0.0, min(end, until) - max(start, since))
+            for name, since, until in self._freezes if name == machine.name
+        )  # fmt: skip
 
     def happened(self, now: float) -> None:
         """A life began or ended, a process froze or went on, a promotion came."""
@@ -89,7 +94,10 @@ class Troubles:
         self.times.append(now)
 
     def look(self, now: float) -> None:
-        if getattr(self.network, "troubled", False):
+        register = self.register
+        if self.network.troubled or (
+            register is not None and now < max(register.slow_until, register.lossy_until)
+        ):
             self.cut = self.last = now
 
     def between(self, start: float, end: float) -> int:
@@ -124,7 +132,7 @@ class Held26:
         limit = self.timing.ack_timeout * (1 + self.troubles.between(since, now)) + self.SLACK
         if self.promoted_at >= message.last_sent - self.timing.backup_timeout:
             limit += self.timing.backup_timeout
-        limit += self.troubles.frozen(since, now)
+        limit += self.troubles.frozen(machine, since, now)
         self.checked += 1
         self.longest = max(self.longest, waited)
         if waited > limit:

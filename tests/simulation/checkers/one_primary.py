@@ -48,6 +48,19 @@ class Serving8and9:
                     raise Violation(8, f"{machine.name} serves while {rival.name} is {rival.role()}")
 
 
+def check_whole_27(primary: Machine, backups: Sequence[Machine], machines: Sequence[Machine]) -> None:
+    """27: at a quiet point one node serves, every other one is ready, and no confirm waits for a ghost: the
+    guards of the primary are the backups that there are."""
+    for machine in machines:
+        role = machine.role()
+        if role != ("active" if machine is primary else "ready"):
+            raise Violation(27, f"{machine.name} is {role} beside the primary {primary.name}")
+    serving = primary.running.core.primary
+    guarded = sorted(b.name for b in serving.backups.values()) if serving is not None else []
+    if guarded != sorted(backup.name for backup in backups):
+        raise Violation(27, f"{primary.name} waits for {guarded}, and has {[b.name for b in backups]}")
+
+
 class Backwards10:
     """10: neither the epoch that a node knows of nor the position of its copy goes back within a life, save
     by a join, which makes the copy anew; and none serves at the end of a tick in which it knew of a higher

@@ -17,6 +17,9 @@ from tests.simulation.machine import Machine
 class Register(Protocol):
     """What of the register the checkers read, from outside the network."""
 
+    slow_until: float
+    lossy_until: float
+
     @property
     def history(self) -> Sequence[tuple[float, dict[str, Any]]]:
         """Each record that it ever held with the instant of its swap, oldest first."""
