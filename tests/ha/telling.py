@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.model.replication_id_set import ReplicationIdSet
 from ha.core.effects import (
     ClosePeer,
@@ -85,9 +87,11 @@ def readable(text: str) -> str:
     words = []
     for word in text.split(" "):
         digits = word.strip("(),:;")
-        words.append(
-            word.replace(digits, epoch_text(int(digits)))
-            if digits.isdigit() and int(digits) > 0xFFFF
-            else word
-        )
+        epoch = digits.isdigit() and 0xFFFF < int(digits) < 1 << 64
+        words.append(word.replace(digits, epoch_text(int(digits))) if epoch else word)
     return " ".join(words)
+
+
+def verdict(answer: dict[str, Any]) -> str:
+    """What an operator was told."""
+    return f"{'ok' if answer['ok'] else 'refused'}: {readable(answer['reason'])}"

@@ -13,6 +13,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     power NODE...                all of them in one instant; peers see silence
     freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
     promote NODE [force|fenced]  demote NODE              an operator; what was answered
+    operators NODE...            as many operators, who promote one each in the same instant
   between them
     silence A B | heal           no byte passes           reset A B     connections break, and both see it
     hold A B [BYTES]             what A says to B stays on its way, after so many bytes; until `heal`
@@ -47,7 +48,7 @@ from ha.core.in_sync_record import record_from_json
 from ha.core.membership import Status
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
-from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line
+from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line, verdict
 
 LIMIT = 30.0
 """Seconds of the clock that an `until` waits."""
@@ -153,13 +154,24 @@ class Interpreter:
     def do_demote(self, name: str) -> None:
         self._ask(name, "demote")
 
+    def do_operators(self, *names: str) -> None:
+        asked = {name: self._asked(name, "promote") for name in names}
+        while not all(asked.values()):
+            self._tick()
+        for name, answers in asked.items():
+            self.out.append(f"{name}: {verdict(answers[0])}")
+
     def _ask(self, name: str, command: str, **args: Any) -> None:
-        answers: list[dict[str, Any]] = []
-        self._host(name).running.manage(command, args, answers.append, self.pair.now)
+        answers = self._asked(name, command, **args)
         while not answers:
             self._tick()
         self._moved()
-        self.out.append(f"{'ok' if answers[0]['ok'] else 'refused'}: {readable(answers[0]['reason'])}")
+        self.out.append(verdict(answers[0]))
+
+    def _asked(self, name: str, command: str, **args: Any) -> list[dict[str, Any]]:
+        answers: list[dict[str, Any]] = []
+        self._host(name).running.manage(command, args, answers.append, self.pair.now)
+        return answers
 
     # -- between them
 
