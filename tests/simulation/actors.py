@@ -107,7 +107,7 @@ class Actor(SessionOwner):
 
     def ready(self, session: Session) -> None:
         self.connections += 1
-        self.line = Line(session.address[1])
+        self.line = Line(session.address[1], self.clock.now)
         self.clock.note(f"{self.name} connected to port {session.address[1]}")
         self.begin(session)
 

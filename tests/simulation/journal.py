@@ -66,9 +66,10 @@ class Voiding:
 
 @dataclass(slots=True)
 class Line:
-    """One connection of a client: with which node, and when the client lost it."""
+    """One connection of a client: with which node, since when, and when the client lost it."""
 
     port: int
+    opened_at: float = 0.0
     lost_at: float | None = None
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from tests.simulation.checked import violates
+from contextlib import nullcontext
+
+import pytest
+
+from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers.acked import Acked22
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.clock import Clock
-from tests.simulation.journal import Journal, Message, Settled, Subscription
+from tests.simulation.journal import Delivery, Journal, Line, Message, Settled, Subscription
 from tests.simulation.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 
 
@@ -166,3 +171,38 @@ def test_17_what_a_delete_ended_stays_ended() -> None:
     story.deliver(before, message)
     with violates(17):
         story.deliver(story.subscribe("s1"), message, redelivered=True)
+
+
+def test_22_an_ack_that_was_heard_ends_the_message() -> None:
+    pair = Pair(count=1)
+    records, journal, a = pair.checkers.records, pair.journal, pair.a
+    checker = Acked22(journal, records, pair.checkers.troubles, pair.world.plan)
+    queue, message = "q1", pair.in_queue("q1")[0] if pair.in_queue("q1") else pair.journal.confirmed[0]
+    line = Line(a.address[1], pair.clock.now)
+    pair.run(0.1)
+    journal.settle(queue, message, Settled.ACKED, line)
+    again = Delivery(Subscription("c", queue, 0.0), message, True, pair.clock.now + checker.way + 0.1)
+    line.lost_at = pair.clock.now
+    checker.delivery(again)  # the ack may have been lost with the connection
+    line.lost_at = None
+    with violates(22):
+        checker.delivery(again)
+    message.sends.append(2)
+    checker.delivery(again)  # this may be the other one
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_22_a_promotion_excuses_what_was_acked_just_before(late: bool) -> None:
+    pair = Pair(count=1)
+    records, journal, a = pair.checkers.records, pair.journal, pair.a
+    checker = Acked22(journal, records, pair.checkers.troubles, pair.world.plan)
+    message, line = journal.confirmed[0], Line(a.address[1], pair.clock.now)
+    pair.run(0.1)
+    journal.settle("q1", message, Settled.ACKED, line)
+    pair.run(checker.way + 0.1 + (checker.bound if late else 0.0))
+    a.kill()
+    pair.run(10)
+    assert len(records.promotions) == 2
+    again = Delivery(Subscription("c", "q1", 0.0), message, True, pair.clock.now)
+    with violates(22) if late else nullcontext():
+        checker.delivery(again)

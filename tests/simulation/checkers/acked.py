@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from tests.simulation.checkers.faults import Troubles
 from tests.simulation.checkers.records import Records
-from tests.simulation.journal import STRAGGLE, Delivery, Journal, Violation
-from tests.simulation.plan import TimingPlan
+from tests.simulation.journal import STRAGGLE, Delivery, Ending, Journal, Violation
+from tests.simulation.plan import Plan
 
 
 class Acked22:
     """22: a message whose ack the primary has surely heard is not delivered again, unless a promotion came
     so soon after that the promoted node need not have had the dequeue yet.
 
-    Surely heard: its connection lasted longer than any packet is on its way. Left out are messages that were
-    sent twice, and times at which packets were kept from anywhere or nodes were frozen.
+    Surely heard: for longer than any packet is on its way, its connection lasted, its node lived, and no
+    other was promoted. Left out are messages that were sent twice, and times at which packets were kept from
+    anywhere or nodes were frozen.
     """
 
-    def __init__(self, journal: Journal, records: Records, troubles: Troubles, timing: TimingPlan) -> None:
+    def __init__(self, journal: Journal, records: Records, troubles: Troubles, plan: Plan) -> None:
         self.journal = journal
         self.records = records
         self.troubles = troubles
-        self.bound = timing.dequeue_lag + timing.ack_timeout + timing.backup_timeout + STRAGGLE
+        self.way = STRAGGLE if plan.network.slow else STRAGGLE / 10
+        timing = plan.timing
+        self.bound = timing.dequeue_lag + timing.ack_timeout + timing.backup_timeout + self.way
         self.checked = 0
         self.frozen = -1e9
         """When a process was last frozen or went on."""
@@ -29,19 +32,13 @@ class Acked22:
     def delivery(self, delivery: Delivery) -> None:
         message, queue = delivery.message, delivery.subscription.queue
         ending = self.journal.settled.get((queue, message.key))
-        if ending is None or ending.line is None or len(message.sends) > 1:
-            return
-        heard = ending.at + STRAGGLE
-        lost_at = ending.line.lost_at
-        if delivery.at <= heard or (lost_at is not None and lost_at <= heard):
-            return
-        if ending.at <= max(self.troubles.cut, self.frozen) + STRAGGLE:
+        if ending is None or len(message.sends) > 1 or not self._heard(ending, delivery.at):
             return
         self.checked += 1
         end = self._end_of_the_one_who_heard(ending.at)
         if end is None:
             raise Violation(
-                22, f"{message.key} comes back from {queue}, and the primary that heard its ack serves"
+                22, f"{message.key} comes back from {queue}, and the primary that heard its ack serves on"
             )
         if end > ending.at + self.bound:
             raise Violation(
@@ -49,11 +46,26 @@ class Acked22:
                 f"the failover, longer than {self.bound:g} s",
             )  # fmt: skip
 
+    def _heard(self, ending: Ending, now: float) -> bool:
+        line, heard = ending.line, ending.at + self.way
+        if line is None or now <= heard or (line.lost_at is not None and line.lost_at <= heard):
+            return False
+        if ending.at <= max(self.troubles.cut, self.frozen) + self.way:
+            return False
+        if any(line.opened_at <= promotion.at <= heard for promotion in self.records.promotions):
+            return False
+        return not any(
+            life.died is not None and line.opened_at <= life.died <= heard
+            for life in self.records.lives.values()
+            if life.machine.address[1] == line.port
+        )
+
     def _end_of_the_one_who_heard(self, acked_at: float) -> float | None:
+        """When it died, or another was promoted; None if neither."""
         for promotion in self.records.promotions:
             if promotion.at > acked_at:
                 before = promotion.before
                 life = self.records.lives.get(before.owner) if before is not None else None
                 died = life.died if life is not None else None
-                return promotion.at if died is None or died < acked_at else min(died, promotion.at)
+                return promotion.at if died is None else min(died, promotion.at)
         return None

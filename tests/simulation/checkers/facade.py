@@ -65,7 +65,7 @@ class Checkers:
         self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
-        self.acked = Acked22(journal, self.records, self.troubles, plan.timing)
+        self.acked = Acked22(journal, self.records, self.troubles, plan)
         self.cold_starts = ColdStarts12(clock, plan, machines) if plan.authority == "manual" else None
         self.definitions = Definitions6(journal)
         self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
