@@ -252,7 +252,7 @@ class HaBroker:
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """A connection is gone, whichever side it was opened from."""
-        node_id = self.neighbours.lost(peer, now)
+        node_id = self.neighbours.lost(peer)
         self._have.pop(peer, None)
         if node_id is not None:
             self._c.membership.member(node_id).connected = False

@@ -44,13 +44,15 @@ class Neighbours:
             entry.refused_at = now
         entry.trouble = f"refuses this node ({refusal})" if refusal else ""
 
-    def lost(self, peer: int, now: float) -> str | None:
-        """A connection is gone: the id of the node that was at its other end, if this node had dialed it."""
+    def lost(self, peer: int) -> str | None:
+        """A connection is gone: the id of the node that was at its other end, if this node had dialed it.
+        Whether it can be reached again, the next dial tells.
+        """
         address = self._dialed.pop(peer, None)
         if address is None:
             return None
         entry = self.book[address]
-        entry.peer, entry.failed_at = None, now
+        entry.peer = None
         return entry.node_id
 
     def address_of(self, peer: int) -> str | None:

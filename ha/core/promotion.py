@@ -223,6 +223,7 @@ class Promotion:
             said = backup.said
             backup.leave(now)
         self._lineage.learn(attempt.record)
+        self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
         if old is not None and old.owner.node_id != self._c.me.node_id and not attempt.fenced:
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)

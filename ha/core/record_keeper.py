@@ -119,6 +119,7 @@ class RecordKeeper:
         if outcome is Outcome.UNKNOWN:
             commit.retry_at = now + RETRY
         elif outcome is Outcome.DONE or same(held, commit.record):
+            self.owned(commit.asked_at)
             self._done(commit, now)
         else:
             self._commit = None
@@ -130,7 +131,9 @@ class RecordKeeper:
         self._reads.clear()
 
     def owned(self, asked_at: float) -> None:
-        """An answer to what was asked then shows this node as the owner."""
+        """What was answered to a question of then shows this node as the owner. (A commit that is this
+        node's own copy is no answer: it shows nothing.)
+        """
         self.proven_at = max(self.proven_at, asked_at)
 
     def timers(self, now: float) -> None:
@@ -153,7 +156,6 @@ class RecordKeeper:
         self._commit = None
         self._c.record, self._c.incomplete = commit.record, False
         self._c.do(SaveRecord(commit.record, False))
-        self.owned(commit.asked_at)
         commit.done(now)
 
     def _next_id(self) -> int:

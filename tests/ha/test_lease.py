@@ -527,6 +527,19 @@ def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
     assert hellos.done([silent, gone, here], 10.5)
 
 
+def test_a_commit_that_is_ones_own_copy_proves_nothing() -> None:
+    pair = up()
+    a, b = pair.hosts
+    keeper = a.running.core.keeper
+    pair.separate(a, b, reset=True)
+    before = keeper.proven_at
+    primary = a.running.core.primary
+    assert primary is not None
+    primary.met(Incarnation(b.running.me.node_id, 99), pair.now + 1.0)
+    assert a.running.core.record is not None and not a.running.core.record.in_sync
+    assert keeper.proven_at == before
+
+
 def test_what_the_authority_proves_ends_where_a_member_has_linked() -> None:
     """From then on the member may count on its own last acknowledgement, and so must the primary."""
     backup = RemoteBackup(Incarnation("b", 1), "b", None, 10.0)

@@ -28,7 +28,7 @@ def test_who_lets_this_node_in_is_no_longer_in_trouble_for_having_refused_it() -
     assert neighbours.away() == ["h:1 refuses this node (403 ACCESS_REFUSED)"]
     neighbours.opened(7, "h:1")
     assert not neighbours.strangers()
-    neighbours.lost(7, 2.0)
+    neighbours.lost(7)
     assert neighbours.away() == ["h:1 does not answer"]
 
 
