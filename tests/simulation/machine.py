@@ -20,7 +20,7 @@ from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
-from ha.adapter.ledger_port import NullLedger
+from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
 from tests.simulation.clock import Clock, Timer
@@ -80,6 +80,7 @@ class Machine:
         self.on_resumed: Callable[[Machine], None] = _ignore
         self.on_ticked: Callable[[Machine], None] = _ignore
         """Called when the output of a tick was handed on."""
+        self.new_ledger: Callable[[], LedgerPort] = NullLedger
         self.life = 0
         self.accepted = 0
         self.inbound: dict[int, InboundSocket] = {}
@@ -163,7 +164,7 @@ class Machine:
         self._store = SegmentStore(SegmentLog(self.disk, files.store_directory), self._sync)
         self.node = Node(
             broker=BrokerSettings(name=self.name), ha=self.settings, store=self._store,
-            files=files, ledger=NullLedger(), random_bytes=self._random_bytes, log=self._log,
+            files=files, ledger=self.new_ledger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
         return self.node
 

@@ -10,6 +10,9 @@ from tests.simulation.journal import Message, Settled, Subscription
 from tests.simulation.plan import PollerPlan
 from tests.simulation.session import Arguments, Session
 
+IDLE = 10
+"""Times its interval that it waits after an empty answer."""
+
 
 class Poller(Actor):
     """Gets one message at a time, keeps up to `keeps` of them, and settles the oldest: acks it, or gives it
@@ -25,7 +28,7 @@ class Poller(Actor):
     def begin(self, session: Session) -> None:
         self._held = {}
         self._begin_anew()
-        self._later(session)
+        self._later(session, self.interval)
 
     def gives_back(self, port: int) -> None:
         self.journal.disturb(self.queue, port)
@@ -34,8 +37,8 @@ class Poller(Actor):
         """What it gave back may come again, and before what it has had since."""
         self._subscription = Subscription(self.name, self.queue, self.clock.now, line=self.line)
 
-    def _later(self, session: Session) -> None:
-        self.clock.after(self.interval * (0.5 + self.rng.random()), partial(self._next, session))
+    def _later(self, session: Session, wait: float) -> None:
+        self.clock.after(wait * (0.5 + self.rng.random()), partial(self._next, session))
 
     def _next(self, session: Session) -> None:
         if session is not self.session or not session.alive or self.finishing:
@@ -50,7 +53,7 @@ class Poller(Actor):
                 self._held[arguments["tag"]] = message
         if len(self._held) > self.keeps or (name == "basic.get-empty" and self._held):
             self._settle(session)
-        self._later(session)
+        self._later(session, self.interval * (IDLE if name == "basic.get-empty" else 1))
 
     def _settle(self, session: Session) -> None:
         if self.rng.random() < self.requeues:

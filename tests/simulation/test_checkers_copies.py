@@ -9,6 +9,8 @@ import pytest
 
 from broker.model.queue_replica import ReplicaContents
 from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers import facade
+from tests.simulation.checkers.books import BookLedger, Books29
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.inspection import entries, vhost_of
 from tests.simulation.machine import Machine
@@ -171,3 +173,65 @@ def test_15_what_the_primary_held_is_not_exported() -> None:
     pair.b.running._quarantine.export(queue.uuid, "q1", some)
     with violates(15):
         divergent._rejoined(pair.b)
+
+
+class Kept:
+    """A pair whose nodes keep books, with some messages enqueued and confirmed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(facade, "KEPT", 1.0)
+        self.pair = Pair()
+        assert self.pair.checkers.books is not None
+        self.books: Books29 = self.pair.checkers.books
+        self.queue = vhost_of(self.pair.a).queues["q1"]
+        sequence, envelope, _ = self.queue.ready[0]
+        self.first = (self.queue.uuid, envelope.epoch, sequence)
+
+    @property
+    def ledger(self) -> BookLedger:
+        return next(ledger for ledger in self.books.ledgers if ledger.owner == "A")
+
+
+def test_29_books_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(monkeypatch)
+    kept.books.balance(kept.pair.a)
+    assert kept.books.ids >= 20
+    kept.pair.run(0.1)
+    kept.queue.purge()
+    kept.pair.a.tick_soon()
+    kept.pair.run(0.5)
+    kept.books.balance(kept.pair.a)
+    assert kept.first in kept.ledger.dequeued
+
+
+def test_29_a_confirmed_message_that_is_in_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(monkeypatch)
+    kept.queue.ready.popleft()
+    with violates(29):
+        kept.books.balance(kept.pair.a)
+    kept.ledger.quarantined.append(kept.first)
+    kept.books.balance(kept.pair.a)
+
+
+@pytest.mark.parametrize("column", ["enqueued", "dequeued"])
+def test_29_what_is_there_once_only(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Kept(monkeypatch)
+    kept.queue.ready.popleft()
+    kept.ledger.dequeued.append(kept.first)
+    kept.books.balance(kept.pair.a)
+    getattr(kept.ledger, column).append(kept.first)
+    with violates(29):
+        kept.books.balance(kept.pair.a)
+
+
+def test_29_what_is_dequeued_is_not_present_and_what_is_present_was_enqueued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Kept(monkeypatch)
+    kept.ledger.dequeued.append(kept.first)
+    with violates(29):
+        kept.books.balance(kept.pair.a)
+    kept.ledger.dequeued.clear()
+    kept.ledger.enqueued.remove(kept.first)
+    with violates(29):
+        kept.books.balance(kept.pair.a)

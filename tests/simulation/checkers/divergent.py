@@ -134,9 +134,11 @@ def _quarantine(machine: Machine) -> set[Id]:
             for line in data.splitlines():
                 try:
                     entry = json.loads(line)
-                except ValueError:
-                    continue  # torn: its node ended while it wrote, and has dropped nothing
+                    queue, epoch, sequence = entry["queue"], int(entry["epoch"]), int(entry["sequence"])
+                    one = (bytes.fromhex(queue), epoch, sequence)
+                except (ValueError, KeyError):
+                    continue  # torn, so that its node ended before it dropped anything; or rotten since
                 if not entry["body"].startswith("<"):
                     raise Violation(15, f"{path} has a message without its body")
-                found.add((bytes.fromhex(entry["queue"]), int(entry["epoch"]), int(entry["sequence"])))
+                found.add(one)
     return found

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tests.simulation.checkers.acked import Acked22
+from tests.simulation.checkers.books import Books29
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.cold_start import ColdStarts12
 from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.divergent import Divergent15
+from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
@@ -41,6 +43,8 @@ DEQUEUES = 30
 """Messages of a queue that the dequeues of 16 are tried on."""
 
 
+KEPT = 0.25
+"""Part of the runs in which the nodes keep books."""
 OFTEN = 4
 """A closer look at each so many ticks, also when nothing seems to have changed."""
 
@@ -61,6 +65,9 @@ class Checkers:
         self.serving = Serving8and9(machines, alone=plan.authority == "manual")
         self.backwards = Backwards10()
         self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
+        self.books = (
+            Books29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
+        )
         self.record = Record4(journal, self.records, self.confirms)
         self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
@@ -146,6 +153,10 @@ class Checkers:
 
     def end(self, memory_lost: Sequence[float]) -> None:
         check_no_loss_1(self.journal, list(memory_lost))
+        primary = next((m for m in self.machines if m.role() in SERVING), None)
+        if self.books is not None and primary is not None:
+            self.books.balance(primary)
+            self.counts["ids in balanced books"] = self.books.ids
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked

@@ -37,6 +37,11 @@ class Holdings:
             self._disk = KeysOnDisk(self.machine.disk)
         return self._disk
 
+    def ids_of(self, queue: str, key: str) -> list[tuple[int, int]]:
+        """(epoch, sequence) of what `in_memory` has found; of a message that is there now."""
+        found = self.machine.running.broker.vhosts["/"].queues[queue]
+        return list(self._queues[found.uuid].ids_of(key)) if found.uuid in self._queues else []
+
     def in_memory(self, queue: str, key: str) -> bool:
         if self._life != self.machine.life:
             self._life, self._queues = self.machine.life, {}
@@ -63,6 +68,9 @@ class QueueIndex:
         if self._there(queue, key):
             return True
         return any(key_of(raw) == key for _, _, raw in entries(queue))
+
+    def ids_of(self, key: str) -> list[tuple[int, int]]:
+        return self._ids.get(key, [])
 
     def _there(self, queue: Queue, key: str) -> bool:
         look = _in_replica if queue.mode is Mode.REPLICA else _in_active

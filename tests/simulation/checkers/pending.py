@@ -6,7 +6,6 @@ from __future__ import annotations
 PENDING: dict[str, str] = {
     "7": "transactions: tx.select is answered 540",
     "24": "producer ids: recorded for the books, used for nothing yet",
-    "29": "the books: nodes in the simulation keep no ledger; Spark reconciles those of real processes",
     "30": "a torn ledger: tested where ledgers are written and read",
     "tx": "a client that commits and rolls back: no transactions yet",
     "ttl": "messages and queues that expire: no TTL yet",

@@ -1,0 +1,128 @@
+"""The books balance: every id that was ever given ends up in one column (29).
+
+Some runs give each node a ledger in memory. At the end all of them are added up, by arithmetic of this
+module's own: what was enqueued was dequeued for a reason, is in quarantine, is present, or had no confirm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from broker.model.records import Batch, Dequeue, EnqueueRun
+from ha.adapter.ledger_port import PRIMARY
+from tests.simulation.checkers.confirms import Confirms2and3and5
+from tests.simulation.inspection import vhost_of
+from tests.simulation.journal import Journal, Message, Violation
+from tests.simulation.machine import Machine
+
+Id = tuple[bytes, int, int]
+"""Queue, epoch, sequence."""
+
+
+class BookLedger:
+    """One life's ledger: implements `ha.adapter.ledger_port.LedgerPort`. Survives its process."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.view = 0
+        self.enqueued: list[Id] = []
+        self.dequeued: list[Id] = []
+        self.quarantined: list[Id] = []
+
+    def batch(self, batch: Batch, role: str) -> None:
+        if role != PRIMARY:
+            return
+        for record in batch.records:
+            if isinstance(record, EnqueueRun):
+                epoch, count = record.envelope.epoch, record.count
+                for queue, first in zip(record.queues, record.firsts, strict=True):
+                    self.enqueued += [(queue, epoch, seq) for seq in range(first, first + count)]
+            elif isinstance(record, Dequeue):
+                for first, last in record.ranges:
+                    self.dequeued += [(record.queue, record.epoch, seq) for seq in range(first, last + 1)]
+
+    def record(
+        self, kind: str, *, queue: str | None = None, epoch: int | None = None, first: int | None = None,
+        last: int | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        if kind == "quarantine" and queue is not None and epoch is not None:
+            assert first is not None and last is not None
+            self.quarantined += [(bytes.fromhex(queue), epoch, seq) for seq in range(first, last + 1)]
+
+    def flush(self) -> None:
+        """Written as it is noted."""
+
+    def close(self, *, seal: bool = True) -> None:
+        """Nothing is held back."""
+
+
+class Books29:
+    """29: enqueued = dequeued for a reason + quarantined + present + what was never confirmed; nothing is in
+    the books twice that can be there once, and nothing leaves or stays that never came."""
+
+    def __init__(self, machines: Sequence[Machine], journal: Journal, confirms: Confirms2and3and5) -> None:
+        self.journal = journal
+        self.confirms = confirms
+        self.ledgers: list[BookLedger] = []
+        self.ids = 0
+        self._confirmed: dict[Id, tuple[str, bool, float]] = {}
+        """Key, whether a disk alone keeps it, and when it was confirmed."""
+        for machine in machines:
+            machine.new_ledger = lambda name=machine.name: self.open(name)
+        confirms.on_confirm.append(self._confirm)
+
+    def open(self, owner: str) -> BookLedger:
+        ledger = BookLedger(owner)
+        self.ledgers.append(ledger)
+        return ledger
+
+    def _confirm(self, machine: Machine, message: Message) -> None:
+        epoch = machine.running.core.epoch
+        for queue in self.journal.must_hold_in(message):
+            uuid = vhost_of(machine).queues[queue].uuid
+            for of_epoch, sequence in self.confirms.holdings[machine.name].ids_of(queue, message.key):
+                if of_epoch == epoch:
+                    lasting = self.journal.lasting(message, queue)
+                    self._confirmed[uuid, epoch, sequence] = message.key, lasting, self.journal.clock.now
+
+    def balance(self, primary: Machine) -> None:
+        """At the end: `primary` holds what is present."""
+        present = {
+            (queue.uuid, epoch, sequence)
+            for queue in vhost_of(primary).queues.values()
+            for epoch, held in queue.snapshot().items()
+            for first, last in held.ranges()
+            for sequence in range(first, last + 1)
+        }
+        enqueued = _once("enqueued", [one for ledger in self.ledgers for one in ledger.enqueued])
+        dequeued: set[Id] = set()
+        for ledger in self.ledgers:
+            dequeued |= _once(f"dequeued by {ledger.owner}", ledger.dequeued)
+        quarantined = {one for ledger in self.ledgers for one in ledger.quarantined}
+        for what, some in (("dequeued", dequeued), ("present", present), ("in quarantine", quarantined)):
+            if some - enqueued:
+                raise Violation(29, f"{_text(min(some - enqueued))} is {what}, and was never enqueued")
+        latest = next(ledger for ledger in reversed(self.ledgers) if ledger.owner == primary.name)
+        twice = present.intersection(latest.dequeued)
+        if twice:
+            raise Violation(29, f"{_text(min(twice))} is present on {primary.name}, which has dequeued it")
+        for one in sorted(enqueued - dequeued - present - quarantined):
+            key, lasting, at = self._confirmed.get(one, ("", False, -1.0))
+            if key and (lasting or at > self.journal.memory_lost):
+                raise Violation(29, f"{_text(one)}, confirmed as {key}, is in no column of the books")
+        self.ids += len(enqueued)
+
+
+def _once(what: str, ids: list[Id]) -> set[Id]:
+    found = set(ids)
+    if len(found) != len(ids):
+        more = min(one for one, count in Counter(ids).items() if count > 1)
+        raise Violation(29, f"{_text(more)} is {what} twice")
+    return found
+
+
+def _text(one: Id) -> str:
+    queue, epoch, sequence = one
+    return f"{epoch}-{sequence} of queue {queue.hex()}"
