@@ -35,7 +35,7 @@ class Status(enum.Enum):
         return self in _SERVING
 
 
-_SERVING = frozenset({Status.STANDALONE, Status.RECOVERING, Status.ACTIVE})
+_SERVING = (Status.ACTIVE, Status.STANDALONE, Status.RECOVERING)
 
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.STANDALONE: frozenset(),
