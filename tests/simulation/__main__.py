@@ -169,7 +169,7 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
     if known.mutant and known.mutant != options.mutant:
         print(f"note: this plan failed with the mutant {known.mutant!r}: add --mutant '{known.mutant}'")
     outcome = run_plan(known.plan, echo=print if options.verbose else None)
-    told = Report(outcome, known.plan, tell(known.plan), "", options.mutant, options.plan)
+    told = Report(outcome, known.plan, outcome, tell(known.plan), "", options.mutant, options.plan)
     _draw(options, told, first=True)
     print(told.text())
     same = outcome.trace_hash == known.trace_hash and outcome.failure == known.failure

@@ -102,7 +102,7 @@ class Ear:
     def __init__(self, now: Callable[[], float], tell: Tell) -> None:
         self._now = now
         self._tell = tell
-        self._names = Names()
+        self.names = Names()
         self._talks: dict[str, ClientTalk | LinkTalk] = {}
         self._cutters: dict[tuple[str, str], Cutter] = {}
 
@@ -113,7 +113,7 @@ class Ear:
         talk = self._talks.get(stream)
         if talk is None:
             kind = LinkTalk if stream.startswith("link-") else ClientTalk
-            talk = self._talks[stream] = kind(stream, source, self._names)
+            talk = self._talks[stream] = kind(stream, source, self.names)
         cutter = self._cutters.setdefault((stream, source), Cutter())
         for number, payload in cutter.feed(data):
             try:
@@ -353,7 +353,8 @@ class LinkTalk:
             case Frame.QUEUE_RUNS:
                 uuid, rest = parse_queue(body)
                 items = [item for record in decode_records(rest) for item in self._record(record)]
-                yield said(f"fetched for {self._names.queue(uuid)}", *items, group="snapshot pieces")
+                name = self._names.queue(uuid)
+                yield said(f"fetched for {name}", *items, _queue(name), group="snapshot pieces")
             case Frame.QUEUE_END:
                 uuid, _ = parse_queue(body)
                 name = self._names.queue(uuid)

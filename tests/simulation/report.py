@@ -28,10 +28,11 @@ TRACEBACK = 12
 
 @dataclass(slots=True)
 class Report:
-    """`plan` is the one to replay, shrunk or not; `story` is told of it."""
+    """`plan` is the one to replay, shrunk or not; `small` is what it comes to, and `story` is told of it."""
 
     outcome: Outcome
     plan: Plan
+    small: Outcome
     story: Story
     shrunk: str
     mutant: str = ""
@@ -78,7 +79,7 @@ class Report:
         """Plan, picture and page. Returns their paths."""
         directory.mkdir(parents=True, exist_ok=True)
         plan, picture, page = (directory / f"seed-{self.outcome.seed}.{end}" for end in ("json", "svg", "md"))
-        PlanFile(self.plan, self.story.failure, self.story.trace_hash, commit(), self.mutant).write(plan)
+        PlanFile(self.plan, self.small.failure, self.small.trace_hash, commit(), self.mutant).write(plan)
         self.draw(picture)
         parts = ["```", *self.head(plan), *self.body(), "```", ""]
         parts += [
@@ -100,7 +101,7 @@ def report(
 ) -> Report:  # fmt: skip
     """Shrink the failure of a seed, or of `plan`, and tell its story. A mutant must be in place already."""
     plan = plan if plan is not None else draw_plan(outcome.seed)
-    shrunk = ""
+    shrunk, small = "", outcome
     if shrink:
         shrinker = Shrinker(plan, outcome, told, most_runs=most_runs, most_seconds=most_seconds)
         shrinker.shrink()
@@ -109,8 +110,8 @@ def report(
             f"from {size_of(plan)}, {before:,} events to {size_of(shrinker.plan)}, {after:,} events "
             f"in {shrinker.runs} runs"
         )
-        plan = shrinker.plan
-    return Report(outcome, plan, tell(plan), shrunk, mutant)
+        plan, small = shrinker.plan, shrinker.outcome
+    return Report(outcome, plan, small, tell(plan), shrunk, mutant)
 
 
 def in_words(invariant: int) -> str:

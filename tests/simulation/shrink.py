@@ -17,15 +17,18 @@ from tests.simulation.plan import Plan
 from tests.simulation.runner import Outcome, run_plan
 
 MOST_RUNS, MOST_SECONDS = 600, 60.0
+WORDS = {"on_backup_loss": "continue", "authority": "manual"}
+"""What is plainer than anything else there."""
 TINY = 0.002
 """Seconds, and chances, that are not halved any more."""
 LIVENESS = 27
 Path = tuple[str | int, ...]
 """Of a value in a plan: field names and places in tuples."""
 
-FIRST = ("faults", "machines", "churners", "consumers", "publishers")
+CLIENTS = ("churners", "temporaries", "pollers", "consumers", "publishers")
+FIRST = ("faults", "machines", "controllers", *CLIENTS)
 """Tuples of a plan in which most is to be gained; the others follow."""
-FIXED = frozenset({"seed", "nodes", "authority", "kind", "when", "name"})
+FIXED = frozenset({"seed", "nodes", "kind", "when", "name"})
 """Fields that are never changed for themselves. `nodes` follows the machines."""
 
 
@@ -124,7 +127,7 @@ class Shrinker:
 
 def size_of(plan: Plan) -> str:
     """For people."""
-    clients = len(plan.publishers) + len(plan.consumers) + len(plan.churners)
+    clients = sum(len(getattr(plan, of, ())) for of in CLIENTS)
     parts = {
         "node": len(plan.machines),
         "client": clients,
@@ -192,8 +195,8 @@ def plainer(plan: Plan, path: Path) -> Iterator[Any]:
     )
     if default is not MISSING:
         candidates = [default]
-    elif name == "on_backup_loss":
-        candidates = ["continue"]
+    elif name in WORDS:
+        candidates = [WORDS[name]]
     elif isinstance(value, bool):
         candidates = [False]
     elif isinstance(value, int):

@@ -40,10 +40,10 @@ SHOWN_ITEMS = 4
 """Of one event that concerns many messages."""
 MOST_ROWS = 140
 """Of one story; the beginning of a longer one is folded."""
-CONNECTIONS, REFUSALS = "connections", "refusals of the same kind"
-UNCOUNTED = frozenset({CONNECTIONS, "hellos"})
+CONNECTIONS, REFUSALS, READS = "connections", "refusals of the same kind", "reads of the register"
+SNAPSHOTS = frozenset({"snapshots", "snapshot pieces"})
+UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions"})
 """Groups of which a fold says nothing."""
-READS = "reads of the register"
 
 _NOTE = re.compile(r"\s*([\d.]+)  (\S.*)", re.DOTALL)
 _KEY = re.compile(r"\b[\w-]+:\d+\b")
@@ -134,9 +134,13 @@ class Story:
 
     def _named(self, event: Event) -> Event:
         """Epochs by the name of the node that opened them: 2/B for 2/5003."""
-        for number, name in self.numbers.items():
-            event.text = re.sub(rf"\b(\d+)/{number}\b", rf"\1/{name}", event.text)
+        event.text = self.readable(event.text)
         return event
+
+    def readable(self, text: str) -> str:
+        for number, name in self.numbers.items():
+            text = re.sub(rf"\b(\d+)/{number}\b", rf"\1/{name}", text)
+        return text
 
     def _milestones(self, keys: frozenset[str]) -> set[int]:
         """Indexes of the acks by which a backup first tells that it has, and has on disk, what matters."""
@@ -205,6 +209,8 @@ def tell(plan: Plan) -> Story:
             story.failure = f"{type(error).__name__}: {error}"
     if story.failure is not None:
         last.tell()
+        for uuid, queue in ear.names.queues.items():
+            story.failure = story.failure.replace(uuid.hex(), queue)
         heard(Event(round(world.clock.now, 6), "end", "", readable(story.failure)))
     story.trace_hash = world.clock.trace_hash()
     return story
@@ -296,6 +302,8 @@ def _from_note(line: str, nodes: list[str]) -> Event | None:
     if text.startswith(("the disk of ", "the wall clock of ", "byte ")):
         node = next((word for word in re.findall(r"\w+", text) if word in nodes), "")
         return Event(at, "fault", node, text)
+    if text.startswith(("no packet ", "packets ", "the register ", "of the questions ")):
+        return Event(at, "fault", "", text)
     return Event(at, "fault", who, what) if what == "stops reading" else None
 
 
@@ -305,11 +313,9 @@ def _matters(event: Event, keys: frozenset[str], queues: frozenset[str], involve
         return True
     if event.group == CONNECTIONS:
         return event.source in involved and event.target in involved
-    if keys:
-        return bool(event.keys & keys)
-    if event.group in ("snapshots", "definitions"):
+    if event.group in SNAPSHOTS or (event.group == "definitions" and not keys):
         return bool(event.queues & queues)
-    return False
+    return bool(event.keys & keys)
 
 
 def _narrowed(event: Event, keys: frozenset[str]) -> Event:
@@ -367,6 +373,7 @@ def _line(row: Row) -> str:
         case "life":
             return f"{time}  {row.source} {row.text}"
         case "fault":
-            return f"{time}  FAULT: {f'{row.source} ' if row.source else ''}{row.text}"
+            named = f"{row.source} " if row.source and f" {row.source} " not in f" {row.text} " else ""
+            return f"{time}  FAULT: {named}{row.text}"
         case _:
             return f"{time}  VIOLATED: {row.text}"

@@ -38,14 +38,14 @@ def first_failure(mutant: Mutant) -> Outcome:
 def test_a_planted_failure_becomes_much_smaller_and_fails_alike(mutant: Mutant, tmp_path: Path) -> None:
     outcome = first_failure(mutant)
     said: list[str] = []
-    shrinker = Shrinker(draw_plan(outcome.seed), outcome, said.append, most_seconds=1e9, most_runs=150)
+    shrinker = Shrinker(draw_plan(outcome.seed), outcome, said.append, most_seconds=1e9, most_runs=100)
     shrinker.shrink()
     small = shrinker.plan
     assert shrinker.outcome.invariant == outcome.invariant
     assert shrinker.outcome.events <= outcome.events / 2
     assert len(small.publishers) + len(small.consumers) + len(small.churners) <= 2
     assert len(small.faults) <= 1
-    assert said and shrinker.runs <= 150
+    assert said and shrinker.runs <= 100
 
     path = tmp_path / "small.json"
     PlanFile(small, shrinker.outcome.failure, shrinker.outcome.trace_hash, "abc", mutant.name).write(path)
@@ -54,7 +54,7 @@ def test_a_planted_failure_becomes_much_smaller_and_fails_alike(mutant: Mutant, 
     replayed = run_plan(again.plan)
     assert (replayed.failure, replayed.trace_hash) == (again.failure, again.trace_hash)
 
-    other = Shrinker(draw_plan(outcome.seed), outcome, most_seconds=1e9, most_runs=150)
+    other = Shrinker(draw_plan(outcome.seed), outcome, most_seconds=1e9, most_runs=100)
     other.shrink()
     assert (other.plan, other.runs) == (small, shrinker.runs)
 
