@@ -70,6 +70,8 @@ class Copies:
 
 
 def _on_disk(machine: Machine) -> dict[str, Any] | None:
+    if machine.rotten:
+        return None
     raw = medium(machine.disk).get(f"/{machine.name}/insync.json")
     if not raw:
         return None

@@ -161,8 +161,11 @@ class Saboteur:
         return True
 
     def restart(self, machine: Machine) -> None:
-        if machine.node is None:
-            machine.start()
+        """Often into traffic, so that it joins while much goes on."""
+        if machine.node is None and machine.start():
+            rng = self.world.plan.random(f"restart/{machine.name}/{machine.life}")
+            if rng.random() < 0.6:
+                self.later(rng.random() * rng.choice((0.02, 0.3)), self.world.grant)
 
     def kill_and_restart(self, machine: Machine, death: Death, down: float) -> None:
         if self.kill(machine, death):

@@ -109,6 +109,7 @@ def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     files = {path: data for path, data in machine.disk.contents().items() if data}
     path = rng.choice(sorted(files))
     offset = rng.randrange(len(files[path]))
+    machine.rotten = True
     machine.disk.damage(path, offset, 1 << rng.randrange(8))
     s.clock.note(f"byte {offset} of {path} rots")
     s.later(plan.length, partial(_start_rotten, s, plan, machine))

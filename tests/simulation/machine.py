@@ -93,6 +93,8 @@ class Machine:
         """Milliseconds by which its wall clock is wrong."""
         self.may_stop = False
         """Its disk is made to fail: that the node stops is what it must do."""
+        self.rotten = False
+        """A byte of its disk is not what was written, and it has not started since."""
         self.doomed = False
         """It is made to end before long, nobody knows when."""
         self.paused = False
@@ -146,6 +148,7 @@ class Machine:
             self.refused = " ".join(str(error).split())
             self.clock.note(f"{self.name} does not start: {self.refused}")
             return False
+        self.rotten = False
         self.network.listen(self.address, self._accept, self.name)
         self.on_started(self)
         self._end_tick()

@@ -45,6 +45,15 @@ class MachinePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """How a joiner is fed, in bytes (`ha.core.tuning`): with small numbers a snapshot takes many ticks."""
+
+    snapshot_chunk: int = 1 << 18
+    joiner_window: int = 4 << 20
+    short_lag: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """Promotes `first` to begin with; looks about `every` so many seconds. `both`: now and then
     asks two nodes at once; `twice`: asks one node twice at once."""
@@ -161,6 +170,7 @@ class Plan:
     on_backup_loss: str
     min_backups: int
     timing: TimingPlan
+    link: LinkPlan
     network: NetworkPlan
     machines: tuple[MachinePlan, ...]
     operator: OperatorPlan
@@ -211,6 +221,11 @@ def draw_plan(seed: int) -> Plan:
         on_backup_loss=rng.choice(("continue", "continue", "block")),
         min_backups=rng.choice((0, 0, 0, 1)),
         timing=timing,
+        link=LinkPlan(
+            snapshot_chunk=rng.choice((1, 200, 2000, 1 << 18)),
+            joiner_window=rng.choice((1000, 4 << 20)),
+            short_lag=rng.choice((1000, 1 << 20)),
+        ),
         network=network,
         machines=tuple(_machine(rng, name) for name in names),
         operator=OperatorPlan(
@@ -246,10 +261,10 @@ def _network(rng: Random) -> NetworkPlan:
 
 def _timing(rng: Random, *, slow: bool) -> TimingPlan:
     """Short ones show more failovers in less time; not so short that a slow network means silence."""
-    ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 0.5, 1.0, 2.0))
+    ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 1.0, 1.0, 2.0))
     return TimingPlan(
         ack_timeout=ack_timeout,
-        lease=rng.choice((0.5, 1.0, 1.5)) * ack_timeout,
+        lease=rng.choice((0.6, 1.0, 1.5)) * ack_timeout,
         backup_timeout=rng.choice((1.0, 2.5)) * ack_timeout,
         dequeue_lag=rng.choice((0.0, 0.01, 0.01, 0.1)),
         reconnect_grace=rng.choice((1.0, 10.0)),

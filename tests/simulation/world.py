@@ -9,9 +9,11 @@ drain        one consumer a queue empties it; the copies must be equal again, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ha.adapter.settings import HaSettings
+from ha.core.tuning import Tuning
 from tests.simulation.actors import Actor, Surroundings
 from tests.simulation.checkers import SERVING, Checkers
 from tests.simulation.churner import Churner
@@ -24,7 +26,7 @@ from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Address, Network
 from tests.simulation.operator import Management, Operator
-from tests.simulation.plan import ControllerPlan, Plan
+from tests.simulation.plan import ControllerPlan, LinkPlan, Plan
 from tests.simulation.poller import Poller
 from tests.simulation.register import Register
 from tests.simulation.temporary import TemporaryUser
@@ -252,10 +254,25 @@ def _settle(plan: Plan) -> float:
     return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time for m in plan.machines)
 
 
+@dataclass(slots=True, frozen=True)
+class Settings(HaSettings):
+    """With the numbers that a configuration file does not have."""
+
+    link: LinkPlan = field(default_factory=LinkPlan)
+
+    def tuning(self) -> Tuning:
+        link = self.link
+        return replace(
+            HaSettings.tuning(self), snapshot_chunk=link.snapshot_chunk, joiner_window=link.joiner_window,
+            short_lag=link.short_lag,
+        )  # fmt: skip
+
+
 def ha_settings(plan: Plan, addresses: list[Address]) -> HaSettings:
     """What every node of the plan is configured with."""
     timing = plan.timing
-    return HaSettings(
+    return Settings(
+        link=plan.link,
         brokers=addresses, authority=plan.authority, on_backup_loss=plan.on_backup_loss,
         min_backups=plan.min_backups, ack_timeout=timing.ack_timeout, lease=timing.lease,
         backup_timeout=timing.backup_timeout, dequeue_lag=timing.dequeue_lag,
