@@ -13,7 +13,7 @@ import pytest
 from ha.core.manual import ManualAuthority
 from tests.simulation import checkers
 from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
-from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
@@ -184,7 +184,6 @@ def test_19_a_copy_marked_incomplete() -> None:
 def test_12_the_order_of_a_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair()
     cold = pair.checkers.cold_starts
-    assert cold is not None
     pair.b.kill()
     pair.run(5)
     pair.publisher.grant(10)
@@ -297,3 +296,26 @@ def test_28_a_primary_frozen_past_its_lease_waits_for_an_answer() -> None:
         frozen.served(machine, awake)
     frozen.served(machine, awake + there_and_back)
     frozen.served(machine, awake)
+
+
+def test_28_a_primary_that_nobody_reaches_serves_for_its_lease_only() -> None:
+    plan = quiet_plan(authority="register")
+    blocked: set[tuple[str, str]] = set()
+    network: Any = SimpleNamespace(
+        troubled=True, cuts=[object()], blocked=lambda source, target: (source, target) in blocked
+    )
+    a, b = (stand_in(name, network=network, paused=False) for name in "AB")
+    register: Any = SimpleNamespace(history=[])
+    checker, lease = CutOff28(plan, [a, b], register), plan.timing.lease
+    blocked.add(("register", "A"))
+    checker.look(a, 10.0)
+    checker.served(a, 11.0 + lease)  # B reaches it
+    blocked.add(("B", "A"))
+    checker.look(a, 20.0)
+    checker.served(a, 20.0 + lease)
+    with violates(28):
+        checker.served(a, 20.1 + lease)
+    blocked.clear()
+    checker.served(a, 20.1 + lease)
+    checker.look(a, 21.0 + lease)
+    checker.served(a, 30.0 + lease)

@@ -12,6 +12,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from tests.simulation import register as authority
+from tests.simulation.checkers.records import Register
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import definitions, replicated
 from tests.simulation.journal import Violation
@@ -20,6 +22,8 @@ from tests.simulation.network import Network
 from tests.simulation.plan import Plan
 from tests.simulation.virtual_disk import VirtualDisk
 
+PATIENCE = 6.0
+"""Seconds that an answer may take: the others are asked, and a lease may have to run out."""
 ROUNDS = 4
 """Times that each node is asked, when all have started."""
 
@@ -27,7 +31,10 @@ ROUNDS = 4
 class ColdStarts12:
     """Told of deaths; `clock` is the run's own."""
 
-    def __init__(self, clock: Clock, plan: Plan, machines: Sequence[Machine]) -> None:
+    def __init__(
+        self, clock: Clock, plan: Plan, machines: Sequence[Machine], register: Register | None
+    ) -> None:
+        self.register = register
         self.clock = clock
         self.plan = plan
         self.machines = machines
@@ -45,7 +52,7 @@ class ColdStarts12:
             return
         self.tried += 1
         order = list(self.machines)
-        one, other = (Replay(self.plan, some).outcome() for some in (order, order[::-1]))
+        one, other = (Replay(self.plan, some, self.register).outcome() for some in (order, order[::-1]))
         if one == other:
             return
         names = [found[0] if found is not None else "nobody" for found in (one, other)]
@@ -57,12 +64,14 @@ class ColdStarts12:
 
 
 class Replay:
-    """The disks of machines that are down, started in the order given."""
+    """The disks of machines that are down, started in the order given, with what the register held."""
 
-    def __init__(self, plan: Plan, order: Sequence[Machine]) -> None:
+    def __init__(self, plan: Plan, order: Sequence[Machine], register: Register | None) -> None:
         self.clock = Clock(keep=1)
         network = Network(self.clock, plan.network, plan.random)
         self.machines = []
+        held = authority.Register(self.clock, network, plan.register, plan.random)
+        held.history += register.history[-1:] if register is not None else []
         for machine in order:
             planned = next(p for p in plan.machines if p.name == machine.name)
             again = Machine(
@@ -70,6 +79,7 @@ class Replay:
                 machine.settings, lambda machine, connection, data: None,
             )  # fmt: skip
             again.disk = _copy(machine.disk)
+            again.ask_authority = held.ask if register is not None else None
             self.machines.append(again)
         self.primary: Machine | None = None
 
@@ -93,7 +103,9 @@ class Replay:
                 replies: list[dict[str, Any]] = []
                 machine.node.manage("promote", {}, replies.append, self.clock.now)
                 machine.tick_soon()
-                self.clock.run(self.clock.now + 0.6)
+                limit = self.clock.now + PATIENCE
+                while not replies and self.clock.now < limit:
+                    self.clock.run(self.clock.now + 0.1)
                 if replies and replies[0]["ok"]:
                     self.primary = machine
 

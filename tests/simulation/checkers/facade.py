@@ -26,7 +26,7 @@ from tests.simulation.checkers.copies import check_copies_13and14, check_dequeue
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.checkers.faults import Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -73,7 +73,8 @@ class Checkers:
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan)
-        self.cold_starts = ColdStarts12(clock, plan, machines) if plan.authority == "manual" else None
+        self.cold_starts = ColdStarts12(clock, plan, machines, register)
+        self.cut_off = CutOff28(plan, machines, register)
         self.definitions = Definitions6(journal)
         self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records)
@@ -100,8 +101,7 @@ class Checkers:
         self.troubles.happened(self.clock.now)
         self.frozen.killed(machine)
         self.records.died(machine)
-        if self.cold_starts is not None:
-            self.cold_starts.killed(machine)
+        self.cold_starts.killed(machine)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
@@ -123,6 +123,7 @@ class Checkers:
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
         self.troubles.look(self.clock.now)
+        self.cut_off.look(machine, self.clock.now)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
@@ -162,8 +163,8 @@ class Checkers:
         self.counts["definitions looked for after a promotion"] = self.definitions.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported
-        if self.cold_starts is not None:
-            self.counts["cold starts tried in another order"] = self.cold_starts.tried
+        self.counts["cold starts tried in another order"] = self.cold_starts.tried
+        self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked
@@ -175,6 +176,7 @@ class Checkers:
         self.serving.served(machine, connection, confirms)
         self.failed.served(machine, connection, confirms)
         self.frozen.served(machine, self.clock.now)
+        self.cut_off.served(machine, self.clock.now)
         if confirms:
             self.confirms.served(machine, connection, confirms)
 

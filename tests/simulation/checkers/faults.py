@@ -11,7 +11,9 @@ from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.checkers.records import Register
 from tests.simulation.journal import Message, Violation
 from tests.simulation.machine import Machine
+from tests.simulation.network import Cut
 from tests.simulation.plan import Plan
+from tests.simulation.register import HOST as REGISTER
 
 
 class Failed25:
@@ -55,6 +57,42 @@ class Frozen28:
                 28, f"{machine.name} serves within {self.round_trip:g} s of a freeze longer than its lease"
             )
         del self._quiet_until[machine.name]
+
+
+class CutOff28:
+    """28: nor does a primary serve that neither a peer nor the register has been able to send anything to
+    for longer than its lease."""
+
+    def __init__(self, plan: Plan, machines: Sequence[Machine], register: Register | None) -> None:
+        self.lease = plan.timing.lease
+        self.machines = machines
+        self.register = register
+        self.network = machines[0].network
+        self.checked = 0
+        self._since: dict[str, tuple[float, list[Cut]]] = {}
+
+    def look(self, machine: Machine, now: float) -> None:
+        """After each tick: what was cut off before may have been heard of until then."""
+        if self.register is None or not (self.network.troubled or self._since):
+            return
+        if not self._alone(machine):
+            self._since.pop(machine.name, None)
+        elif self._since.get(machine.name, (now, None))[1] != self.network.cuts:
+            self._since[machine.name] = now, list(self.network.cuts)
+        elif machine.role() in SERVING and now - self._since[machine.name][0] > self.lease:
+            self.checked += 1
+
+    def served(self, machine: Machine, now: float) -> None:
+        since, cuts = self._since.get(machine.name, (now, None))
+        if now - since > self.lease and cuts == self.network.cuts and self._alone(machine):
+            raise Violation(28, f"{machine.name} serves {now - since:.3f} s after it was cut off from all")
+
+    def _alone(self, machine: Machine) -> bool:
+        blocked = self.network.blocked
+        return blocked(REGISTER, machine.name) and all(
+            other is machine or other.node is None or other.paused or blocked(other.name, machine.name)
+            for other in self.machines
+        )
 
 
 class Troubles:
