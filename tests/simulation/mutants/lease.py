@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.engine import Broker
 from ha.core.lease import Lease
+from ha.core.remote_backup import RemoteBackup
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -15,11 +17,27 @@ def _good_for_ever(proven: Any) -> Any:
     return broken
 
 
+def _from_its_arrival(echoed: Any) -> Any:
+    return lambda self, sent_at, now: echoed(self, now, now)
+
+
 MUTANTS = (
     Mutant(
         "hold the lease for ever",
         "A primary that was frozen goes on where it stopped, whoever was promoted since (SIGSTOP in Qpid).",
         (28,),
         (Patch(Lease, "proven", _good_for_ever),),
+    ),
+    Mutant(
+        "date proof from its arrival",
+        "An acknowledgement that lay in a buffer while the primary stood still counts as news of now.",
+        (8,),
+        (Patch(RemoteBackup, "echoed", _from_its_arrival),),
+    ),
+    Mutant(
+        "send after stepping down what was withheld",
+        "Confirms that were held back for want of proof leave when the node finds out that it is no primary.",
+        (8,),
+        (Patch(Broker, "drop_withheld", lambda original: Broker.resume_output),),
     ),
 )

@@ -10,6 +10,7 @@ from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.authority import Evidence
 from ha.core.connection_observer import Answer, Decision
+from ha.core.ha_broker import HaBroker
 from ha.core.manual import ManualAuthority
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
@@ -24,7 +25,7 @@ def _as_if_alone(cold: Any) -> Any:
 
 
 def _admit_all(decide: Any) -> Any:
-    return lambda status, *, peer, primary: Decision(Answer.ADMIT)
+    return lambda status, **others: Decision(Answer.ADMIT)
 
 
 def _as_if_this_had_all(cold: Any) -> Any:
@@ -40,6 +41,14 @@ def _whatever_its_life(judge: Any) -> Any:
     def broken(self: ManualAuthority, e: Any) -> Any:
         recorded = [who.number for who in e.newest.in_sync if who.node_id == e.me.node_id] if e.newest else []
         return judge(self, replace(e, me=replace(e.me, incarnation=recorded[0])) if recorded else e)
+
+    return broken
+
+
+def _go_on(meet: Any) -> Any:
+    def broken(self: HaBroker, answer: Any, now: float) -> None:
+        if answer.epoch <= self.epoch or not self.status.serves:
+            meet(self, answer, now)
 
     return broken
 
@@ -66,7 +75,7 @@ MUTANTS = (
     Mutant(
         "cold start of the shorter copy",
         "After both nodes were down, the one that is asked first serves, whatever the other still has.",
-        (11,),
+        (12,),
         (Patch(ManualAuthority, "_cold", _as_if_this_had_all),),
     ),
     Mutant(
@@ -74,5 +83,11 @@ MUTANTS = (
         "A node that was started again passes for the process that the record names (Artemis).",
         (11,),
         (Patch(ManualAuthority, "_judge", _whatever_its_life),),
+    ),
+    Mutant(
+        "go on after meeting a higher epoch",
+        "A primary hears that another was promoted since, and stays one (Qpid).",
+        (10,),
+        (Patch(HaBroker, "_meet", _go_on),),
     ),
 )
