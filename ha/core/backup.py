@@ -192,6 +192,8 @@ class Backup:
 
     def end_tick(self, now: float) -> None:
         """Acknowledge what is new. Sent after every save and append of this tick."""
+        if self._replicator is None:
+            self._heed_record()
         replicator = self._replicator
         if replicator is None or self.peer is None or not replicator.applied.epoch:
             return
@@ -251,8 +253,15 @@ class Backup:
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
         status = self._c.membership.status
-        in_record = self._c.record is not None and self._c.me.who in self._c.record.in_sync
-        if status is Status.CATCH_UP or (status is Status.READY and (self._excluded or not in_record)):
+        if status is Status.CATCH_UP or (status is Status.READY and self._excluded):
+            self._c.membership.become(Status.JOINING)
+        self._heed_record()
+
+    def _heed_record(self) -> None:
+        """Without a link: whoever is not in the record that it knows of, from whomever, is not ready."""
+        record = self._c.record
+        listed = record is not None and self._c.me.who in record.in_sync
+        if self._c.membership.status is Status.READY and not listed:
             self._c.membership.become(Status.JOINING)
 
     @property

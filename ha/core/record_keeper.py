@@ -18,7 +18,7 @@ from typing import Any
 from ha.core.authority import Authority
 from ha.core.effects import SaveRecord
 from ha.core.errors import Broken, LinkError
-from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, is_behind, record_from_json
 from ha.core.role import Context
 
 RETRY = 0.2
@@ -118,6 +118,10 @@ class RecordKeeper:
             return
         if outcome is Outcome.UNKNOWN:
             commit.retry_at = now + RETRY
+        elif is_behind(commit.record, self._c.record):
+            # It was done, perhaps, and another has replaced it since: this node has heard of that already.
+            self._commit = None
+            commit.refused(self._c.record, now)
         elif outcome is Outcome.DONE or same(held, commit.record):
             self.owned(commit.asked_at)
             self._done(commit, now)

@@ -40,6 +40,8 @@ class Register:
     """No request of these arrives."""
     mute: set[str] = field(default_factory=set)
     """Theirs arrive and are carried out, but no answer comes back."""
+    late: dict[str, float] = field(default_factory=dict)
+    """Answers to these that are on their way take so many seconds more."""
     swaps: list[str] = field(default_factory=list)
     """Who has replaced the document, in order."""
     _trips: list[_Trip] = field(default_factory=list)
@@ -49,6 +51,10 @@ class Register:
             self._trips.append(_Trip(host, host.running, request, now + self.delay))
 
     def run(self, now: float) -> None:
+        for trip in self._trips:
+            if trip.answer is not None:
+                trip.at += self.late.get(trip.host.name, 0.0)
+        self.late = {}
         for trip in [t for t in self._trips if t.at <= now]:
             if trip.answer is None:
                 self._arrive(trip, now)

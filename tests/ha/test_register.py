@@ -414,6 +414,25 @@ def test_a_promotion_is_given_up_when_the_operator_demotes() -> None:
     assert pair.ask(b, "promote")["ok"]
 
 
+def test_an_answer_that_comes_after_the_news_of_a_successor_is_too_late() -> None:
+    """b's swap was done, c has promoted itself over it, and b hears of c first."""
+    pair = registered(3)
+    a, b, c = pair.hosts
+    pair.kill(a)
+    answers = manage(pair, b, "promote", fenced=True)
+    pair.register.delay = 0.1
+    pair.until(lambda: b.running.core.keeper.busy)
+    pair.until(lambda: owner(pair) == "b")
+    pair.register.late = {"b": 5.0}
+    pair.register.delay = 0.0
+    assert pair.ask(c, "promote", fenced=True)["ok"]
+    pair.until(lambda: b.running.core.record == c.running.core.record)
+    pair.until(lambda: bool(answers), 10.0)
+    pair.run(5.0)
+    assert serving(pair) == ["c"] and b.status == "ready"
+    assert b.running.core.record == c.running.core.record
+
+
 def test_after_a_restart_what_was_in_flight_is_read_again() -> None:
     pair = muted_inclusion()
     a, b = pair.hosts
