@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 
 from tests.simulation.clock import Clock
-from tests.simulation.network import End, Network, break_stream
+from tests.simulation.network import Cut, End, Network, break_stream
 from tests.simulation.plan import NetworkPlan
 
 ADDRESS = ("127.0.0.1", 5001)
@@ -48,7 +49,7 @@ def connect(seed: int, plan: NetworkPlan = PLAN) -> tuple[Clock, Network, Listen
         ends.insert(0, end)
         return near
 
-    network.listen(ADDRESS, accept)
+    network.listen(ADDRESS, accept, "there")
     network.connect("client", ADDRESS, connected, pytest.fail)
     clock.run(1.0)
     return clock, network, near, far, ends
@@ -97,6 +98,106 @@ def test_nobody_listening_is_a_refusal() -> None:
     network.connect("client", ADDRESS, lambda end: pytest.fail("connected"), refusals.append)
     clock.run(1.0)
     assert refusals == ["connection refused"]
+
+
+HERE, THERE = "client", "there"
+BOTH_WAYS = (Cut(frozenset({HERE}), frozenset({THERE})), Cut(frozenset({THERE}), frozenset({HERE})))
+PATIENT, HASTY = replace(PLAN, give_up=1000.0), replace(PLAN, give_up=0.5)
+
+
+def test_what_is_sent_during_a_partition_arrives_in_order_when_it_is_mended() -> None:
+    clock, network, near, far, ends = connect(1, PATIENT)
+    network.apply(BOTH_WAYS[0])
+    for n in range(5):
+        clock.after(0.1 * n, partial(ends[0].send, b"%d" % n))
+    ends[1].send(b"the other way is free")
+    clock.run(clock.now + 5.0)
+    assert (near.data, far.data) == (b"the other way is free", b"")
+    network.mend(BOTH_WAYS[0])
+    ends[0].send(b"5")
+    clock.run(clock.now + 5.0)
+    assert far.data == b"012345"
+    assert near.end is far.end is None
+
+
+def test_who_is_not_answered_gives_up_alone_and_the_other_learns_of_it_when_it_speaks() -> None:
+    clock, network, near, far, ends = connect(2, HASTY)
+    ends[0].keepalive = ends[1].keepalive = False
+    for cut in BOTH_WAYS:
+        network.apply(cut)
+    ends[0].send(b"lost")
+    clock.run(clock.now + 5.0)
+    assert near.end is False
+    assert ends[0].gave_up
+    assert far.end is None, "half open"
+    for cut in BOTH_WAYS:
+        network.mend(cut)
+    clock.run(clock.now + 5.0)
+    assert far.end is None
+    ends[1].send(b"is anybody there?")
+    clock.run(clock.now + 5.0)
+    assert far.end is False
+    assert not ends[1].gave_up, "it was answered, by RST"
+    assert far.data == b""
+
+
+def test_keepalive_finds_a_half_open_connection() -> None:
+    clock, network, near, far, ends = connect(2, HASTY)
+    network.apply(BOTH_WAYS[0])
+    ends[0].send(b"lost")
+    clock.run(clock.now + 10.0)
+    assert near.end is far.end is False
+
+
+@pytest.mark.parametrize("up_again", [False, True])
+def test_a_host_without_power_is_silent_until_it_is_up_again(up_again: bool) -> None:
+    clock, network, near, _, ends = connect(4, HASTY if not up_again else PATIENT)
+    for end in ends:
+        end.keepalive = False
+    ends[1].vanish()
+    network.power(THERE, False)
+    ends[0].send(b"anybody?")
+    clock.run(clock.now + 0.1)
+    assert near.end is None
+    if up_again:
+        network.power(THERE, True)
+    clock.run(clock.now + 5.0)
+    assert near.end is False
+    assert ends[0].gave_up is not up_again, "RST is an answer, a timeout is none"
+
+
+def test_a_dial_into_a_partition_is_answered_after_it_or_never() -> None:
+    clock, network, *_ = connect(5)
+    network.apply(BOTH_WAYS[1])
+    got: list[str] = []
+
+    def connected(end: End) -> Listener:
+        got.append("connected")
+        return Listener()
+
+    network.connect(HERE, ADDRESS, connected, got.append)
+    clock.run(clock.now + 2.0)
+    assert got == []
+    network.mend(BOTH_WAYS[1])
+    clock.run(clock.now + 20.0)
+    assert got == ["connected"]
+    network.apply(BOTH_WAYS[1])
+    network.connect(HERE, ADDRESS, connected, got.append)
+    clock.run(clock.now + 60.0)
+    assert got == ["connected", "timed out"]
+
+
+def test_a_reader_that_stalls_hears_everything_later() -> None:
+    clock, _, _, far, ends = connect(6)
+    ends[1].read(False)
+    ends[0].send(b"abc")
+    clock.run(clock.now + 1.0)
+    assert far.data == b""
+    assert ends[1].waiting == 3
+    ends[1].read(True)
+    ends[0].close(clean=True)
+    clock.run(clock.now + 1.0)
+    assert (far.data, far.end) == (b"abc", True)
 
 
 def test_events_of_one_instant_run_in_the_order_of_their_scheduling() -> None:
