@@ -354,7 +354,8 @@ class LinkTalk:
                 uuid, rest = parse_queue(body)
                 items = [item for record in decode_records(rest) for item in self._record(record)]
                 name = self._names.queue(uuid)
-                yield said(f"fetched for {name}", *items, _queue(name), group="snapshot pieces")
+                what = f"fetched for {name}{'' if items else ': nothing'}"
+                yield said(what, *items, _queue(name), group="snapshot pieces")
             case Frame.QUEUE_END:
                 uuid, _ = parse_queue(body)
                 name = self._names.queue(uuid)
