@@ -7,15 +7,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from ha.core.effects import StartServing
 from ha.core.remote_backup import Phase
 from tests.simulation import watching
+from tests.simulation.checkers import PENDING
 from tests.simulation.runner import Outcome
 from tests.simulation.watching import Ledger
 
 OPERATIONS = "operations of clients"
 JOINED = watching.phase_step(Phase.COMMITTED, Phase.IN_SYNC)
-SERVED = watching.EFFECTS[StartServing]
+NO_FAILOVERS = frozenset({"bootstrap", "cold"})
+"""Promotions when nobody was primary before, or none was left who could have been."""
 EVICTED = (watching.LOSS, watching.EXCLUDED)
 
 
@@ -33,7 +34,7 @@ class Tally:
     operations: list[int] = field(default_factory=list)
     """Of clients, one number a seed."""
     failovers: list[int] = field(default_factory=list)
-    """Starts of serving but for the first, one number a seed."""
+    """One number a seed."""
 
     def add(self, outcome: Outcome) -> None:
         self.runs += 1
@@ -42,7 +43,7 @@ class Tally:
         self.counts.update(outcome.counts)
         self.coverage.update(outcome.coverage)
         self.operations.append(outcome.counts[OPERATIONS])
-        self.failovers.append(max(outcome.coverage[SERVED] - 1, 0))
+        self.failovers.append(failovers(outcome.coverage))
         if outcome.failure is not None:
             self.failures.append(outcome)
 
@@ -75,6 +76,7 @@ class Tally:
             + ", ".join(f"{many * thousand:,.0f} {name}" for name, many in per_thousand.items()),
             f"  median seed: {self.median_operations:,.0f} operations of clients, "
             f"{self.median_failovers:g} failovers",
+            f"  not looked into, or not played, {len(PENDING)} things: {', '.join(PENDING)}",
         ]
         return lines
 
@@ -83,3 +85,10 @@ class Tally:
         failures = f"{len(self.failures)} failures"
         rate = self.runs / self.seconds
         return f"simulation: {self.runs} seeds run ({first}..{last}), {failures}, {rate:.1f} seeds/s"
+
+
+def failovers(ledger: Ledger) -> int:
+    """How often a node took over, or took its role again, while the record named somebody who could."""
+    return sum(
+        many for (theme, how), many in ledger.items() if theme == watching.GRANTED and how not in NO_FAILOVERS
+    )
