@@ -109,7 +109,8 @@ def host_of(pair: Pair, name: str) -> Host:
 
 
 CASES = [
-    (count, lost, order, asked)
+    (authority, count, lost, order, asked)
+    for authority in ("manual", "register")
     for count in (2, 3)
     for lost in ("", "b", "c", "bc", "cb")
     if count == 3 or "c" not in lost
@@ -118,14 +119,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("count", "lost", "order", "asked"), CASES)
+@pytest.mark.parametrize(("authority", "count", "lost", "order", "asked"), CASES)
 def test_a_cold_start_in_any_order_serves_what_was_confirmed(
-    count: int, lost: str, order: str, asked: str
+    authority: str, count: int, lost: str, order: str, asked: str
 ) -> None:
     """Started one after the other, each asked for a promotion as soon as it is up, then all again in another
     order: whoever is granted it has all, and nobody without all is granted it (invariants 11, 12).
     """
-    pair = Pair(count)
+    pair = Pair(count, authority=authority)
     pair.up()
     said, complete = history(pair, lost)
     for name in [*order, *asked]:
