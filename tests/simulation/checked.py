@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.clients import Publisher
 from tests.simulation.journal import Message, Violation
 from tests.simulation.machine import Machine
-from tests.simulation.plan import Plan, PublisherPlan, draw_plan
+from tests.simulation.plan import Plan, PublisherPlan, TimingPlan, draw_plan
 from tests.simulation.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 from tests.simulation.world import World
 
@@ -38,6 +38,7 @@ def quiet_plan(**changes: Any) -> Plan:
     drawn: dict[str, Any] = {
         "nodes": 2, "machines": machines,
         "operator": replace(plan.operator, first="A", both=False, twice=False),
+        "timing": TimingPlan(),
         "authority": "manual", "on_backup_loss": "continue", "min_backups": 0, "topology": TOPOLOGY,
         "publishers": (publisher,), "consumers": (), "churners": (), "pollers": (), "temporaries": (),
         "faults": (), "network": replace(plan.network, slow=0.0, cut=0.0),

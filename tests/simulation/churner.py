@@ -58,8 +58,8 @@ class Churner(Actor):
     ) -> None:  # fmt: skip
         """`things`: what the request is about, and whether it is to be there."""
         self.journal.operations += 1
-        for thing in things:
-            self.journal.asking(thing, exists)
+        if things:
+            self.journal.asking(things, exists, session.connection)
 
         def answered(name: str, answer: Arguments, body: bytes) -> None:
             for thing in things:

@@ -37,7 +37,7 @@ class Declarer(Actor):
             calls.append(("exchange.bind" if binding.to_exchange else "queue.bind", ends))
         for n, (name, arguments) in enumerate(calls):
             thing = _thing(name, arguments)
-            self.journal.asking(thing, True)
+            self.journal.asking([thing], True, session.connection)
             session.call(name, partial(self._answered, thing, n == len(calls) - 1), **arguments)
 
     def _answered(self, thing: Thing, last: bool, *_: object) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.clock import Clock
@@ -122,9 +123,10 @@ class Known:
 @dataclass(slots=True)
 class Temporary:
     """An exclusive or auto-delete queue: when the connection that declared it began, and since when it has
-    to be over."""
+    to be over. `ending`: its client is about to end it, or may have lost it."""
 
     opened_at: float
+    ending: bool = False
     over_at: float | None = None
 
 
@@ -148,6 +150,8 @@ class Journal:
         self.delivered = 0
         self.definitions: dict[Thing, Known | None] = {}
         """None while an answer is out, or lost."""
+        self.requests: dict[str, deque[tuple[tuple[Thing, ...], bool]]] = {}
+        """By connection: what was asked for, in order; the checker of the answers takes it away."""
         self.temporaries: dict[str, Temporary] = {}
         """By the queue's name."""
         self._disturbed: dict[tuple[str, int], float] = {}
@@ -249,11 +253,13 @@ class Journal:
 
     # -- definitions
 
-    def asking(self, thing: Thing, exists: bool) -> None:
-        """A request that is to make it so is handed to the kernel."""
-        known = self.definitions.get(thing)
-        if known is None or known.exists is not exists:
-            self.definitions[thing] = None
+    def asking(self, things: Sequence[Thing], exists: bool, connection: str) -> None:
+        """A request that is to make these so is handed to the kernel."""
+        self.requests.setdefault(connection, deque()).append((tuple(things), exists))
+        for thing in things:
+            known = self.definitions.get(thing)
+            if known is None or known.exists is not exists:
+                self.definitions[thing] = None
 
     def answered(self, thing: Thing, exists: bool, durable: bool) -> None:
         self.definitions[thing] = Known(exists, durable, self.clock.now)

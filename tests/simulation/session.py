@@ -75,6 +75,11 @@ class Session:
         self._waiting.append((name, answer))
         self.send(wire.method(1, name, **arguments))
 
+    @property
+    def connection(self) -> str:
+        """The name that both ends and the network have for it."""
+        return self.end.name if self.end is not None else ""
+
     def send(self, data: bytes) -> None:
         if self.end is not None:
             self.end.send(data)

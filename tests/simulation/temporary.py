@@ -12,6 +12,8 @@ from tests.simulation.plan import TemporaryPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import Topology
 
+FICKLE = 0.3
+
 
 class TemporaryUser(Actor):
     """Declares its queue, binds it to the fanout, consumes for a while, and ends it: an auto-delete one by
@@ -28,6 +30,7 @@ class TemporaryUser(Actor):
         self.topology = topology
         self.exclusive, self.interval, self.replicated = plan.exclusive, plan.interval, plan.replicated
         self.queue = f"t-{plan.name}"
+        self._names = 1
         self._uses = 0
         self._in_use = False
         self._unacked: dict[int, Message] = {}
@@ -38,12 +41,18 @@ class TemporaryUser(Actor):
         self._declare(session)
 
     def gives_back(self, port: int) -> None:
+        """Its connection goes, or has gone."""
         self.journal.disturb(self.queue, port)
+        self._ending()
 
     def disconnected(self) -> None:
-        """An auto-delete queue that never had a consumer stays."""
+        """An auto-delete queue that never had a consumer stays. Now and then it does not come back for the
+        one that it had, but takes another name."""
         if self.exclusive or self._in_use:
             self._over()
+        if self.rng.random() < FICKLE:
+            self._names += 1
+            self.queue = f"t-{self.name}-{self._names}"
 
     def _declare(self, session: Session) -> None:
         self._unacked, self._in_use = {}, False
@@ -82,6 +91,7 @@ class TemporaryUser(Actor):
             self.lost(session, 0, "closed by itself")
             return
         self.journal.operations += 1
+        self._ending()
         session.call("basic.cancel", partial(self._cancelled, session), tag=self._tag)
 
     def _cancelled(self, session: Session, *_: object) -> None:
@@ -92,6 +102,10 @@ class TemporaryUser(Actor):
     def _again(self, session: Session) -> None:
         if session is self.session and session.alive and not self.finishing:
             self._declare(session)
+
+    def _ending(self) -> None:
+        if self._temporary is not None:
+            self._temporary.ending = True
 
     def _over(self) -> None:
         if self._temporary is not None and self._temporary.over_at is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from ha.core.manual import ManualAuthority
 from tests.simulation import checkers
 from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
+from tests.simulation.checkers.divergent import held_ids
 from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -28,7 +31,7 @@ ACK = [Confirm(1, False)]
 
 def test_outputs_are_cut_into_confirms_and_other_service_at_any_byte() -> None:
     told: list[list[Confirm]] = []
-    reader = OutputReader(lambda machine, connection, confirms: told.append(confirms))
+    reader = OutputReader(lambda machine, connection, confirms, answers: told.append(confirms))
     data = method(1, "basic.ack", tag=7, multiple=True) + method(1, "channel.close-ok")
     data += publish(1, "", "q", b"x" * 50, persistent=True, frame_max=4096)
     data += method(1, "queue.declare-ok", queue="q")
@@ -181,6 +184,26 @@ def test_19_a_copy_marked_incomplete() -> None:
         judged.promote(judged.pair.b, record, marked)
 
 
+def test_19_a_catch_up_that_drops_is_marked_on_disk() -> None:
+    judged = Judged()
+    divergent, b = judged.pair.checkers.divergent, judged.pair.b
+    assert not divergent.dropped(b)
+    divergent._states["B"] = (b.life, "catching")
+    divergent._before["B"] = (b.life, held_ids(b))
+    assert not divergent.dropped(b)
+    divergent._before["B"] = (b.life, {(b"q", 1, 1)})
+    assert divergent.dropped(b)
+    judged.checker.dies(b, True)  # its own record counts on it
+    record = judged.records.of(b)
+    assert record is not None
+    judged.records._files["B"].record = replace(record, in_sync=frozenset())
+    judged.checker.dies(b, False)
+    with violates(19):
+        judged.checker.dies(b, True)
+    judged.records._files["B"].record = replace(record, in_sync=frozenset(), incomplete=True)
+    judged.checker.dies(b, True)
+
+
 def test_12_the_order_of_a_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair()
     cold = pair.checkers.cold_starts
@@ -218,6 +241,26 @@ def test_6_what_a_client_was_told_is_so_after_a_failover() -> None:
         checker.promoted(promotion, cold=True)
 
 
+def test_6_an_answer_waits_for_the_backups() -> None:
+    pair = Pair(count=1)
+    checker, journal = pair.checkers.definitions, pair.journal
+    for exists, name, fine in (
+        (True, "q1", True),
+        (True, "q9", False),
+        (False, "q9", True),
+        (False, "q1", False),
+    ):
+        journal.asking([("queue", name)], exists, "d#1")
+        with nullcontext() if fine else violates(6):
+            checker.answered(pair.a, "d#1", 1)
+    checker.answered(pair.a, "d#1", 1)
+    journal.asking([("binding", "amq.fanout", "q1", "")], True, "d#1")
+    checker.answered(pair.a, "d#1", 1)
+    journal.asking([("binding", "amq.fanout", "q1", "other")], True, "d#1")
+    with violates(6):
+        checker.answered(pair.a, "d#1", 1)
+
+
 def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
     pair = Pair(count=1)
     checker = pair.checkers.temporaries
@@ -230,6 +273,12 @@ def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
     pair.b.running.vhost.generation += 1
     with violates(18):
         checker.tick(pair.b)
+    checker._stepped_down(pair.a, ["q2"])
+    pair.journal.temporaries["q2"] = Temporary(0.0)
+    with violates(18):
+        checker._stepped_down(pair.a, ["q2"])
+    pair.journal.temporaries["q2"].ending = True
+    checker._stepped_down(pair.a, ["q2"])
     gone = pair.a.running.vhost.queues.pop("q2")
     del pair.a.running.vhost.queues_by_uuid[gone.uuid]
     pair.a.running.vhost.generation += 1
@@ -312,7 +361,7 @@ def test_28_a_primary_that_nobody_reaches_serves_for_its_lease_only() -> None:
     checker.served(a, 11.0 + lease)  # B reaches it
     blocked.add(("B", "A"))
     checker.look(a, 20.0)
-    checker.served(a, 20.0 + lease)
+    checker.served(a, 19.9 + lease)
     with violates(28):
         checker.served(a, 20.1 + lease)
     blocked.clear()

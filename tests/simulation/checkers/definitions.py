@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from broker.model.records import Bind
-from broker.model.values import Scope
+from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.records import Promotion
 from tests.simulation.inspection import vhost_of
@@ -11,34 +10,57 @@ from tests.simulation.journal import Journal, Thing, Violation
 from tests.simulation.machine import Machine
 
 
-def present(machine: Machine) -> set[Thing]:
-    """Every queue, exchange and binding of a node, as clients name them."""
+def is_there(machine: Machine, thing: Thing) -> bool:
     vhost = vhost_of(machine)
-    found: set[Thing] = {("queue", name) for name in vhost.queues}
-    found |= {("exchange", name) for name in vhost.exchanges}
-    for record in vhost.definitions(Scope.LINK):
-        if isinstance(record, Bind):
-            found.add(("binding", record.source, record.target, record.routing_key))
-    return found
+    match thing:
+        case ("queue", name):
+            return name in vhost.queues
+        case ("exchange", name):
+            return name in vhost.exchanges
+        case (_, source, target, key):
+            exchange = vhost.exchanges.get(source)
+            return exchange is not None and any(
+                b.target.name == target and b.routing_key == key for b in exchange.bindings.values()
+            )
+    raise ValueError(f"no such thing: {thing}")
 
 
 class Definitions6:
-    """6: of what has got its declare-ok, bind-ok, unbind-ok or delete-ok, all is so on a node just promoted.
+    """6: when a declare-ok, bind-ok, unbind-ok or delete-ok leaves the primary, it is so on every backup in
+    the record; and of what has got one, all is so on a node just promoted.
 
     A cold start keeps what is durable. What is asked for and not answered may be either way.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, confirms: Confirms2and3and5) -> None:
         self.journal = journal
+        self.confirms = confirms
         self.checked = 0
 
+    def answered(self, machine: Machine, connection: str, count: int) -> None:
+        """So many answers leave. Only clients that say what they ask for are looked at."""
+        asked = self.journal.requests.get(connection)
+        if asked is None:
+            return
+        copies, _ = self.confirms.copies(machine)
+        for _ in range(min(count, len(asked))):
+            things, exists = asked.popleft()
+            for thing in things:
+                self.checked += 1
+                wrong = next((c for c in copies if is_there(c, thing) is not exists), None)
+                # What was asked for since may have undone it.
+                if wrong is not None and not any(thing in later for later, _ in asked):
+                    raise Violation(
+                        6, f"{machine.name} answers that {' '.join(thing)} is "
+                        f"{'' if exists else 'not '}there, against {wrong.name}",
+                    )  # fmt: skip
+
     def promoted(self, promotion: Promotion, *, cold: bool) -> None:
-        there = present(promotion.machine)
         for thing, known in self.journal.definitions.items():
             if known is None or (cold and not known.durable):
                 continue
             self.checked += 1
-            if known.exists != (thing in there):
+            if known.exists != is_there(promotion.machine, thing):
                 what = "lacks" if known.exists else "still has"
                 raise Violation(
                     6, f"{promotion.machine.name}, just promoted, {what} {' '.join(thing)}, against "
@@ -59,7 +81,7 @@ class Temporaries18:
         self.grace = grace
         self.ended = 0
         self.last_promotion = 0.0
-        self._seen: dict[str, tuple[int, int, dict[bytes, str]]] = {}
+        self._seen: dict[str, tuple[int, int, dict[bytes, str], bool]] = {}
         self._over: set[tuple[str, int, bytes]] = set()
 
     def tick(self, machine: Machine) -> None:
@@ -70,8 +92,11 @@ class Temporaries18:
         now = {q.uuid: q.name for q in vhost.queues.values() if q.auto_delete or q.exclusive}
         serving = machine.role() in SERVING
         if seen is not None and seen[0] == machine.life:
-            for uuid in seen[2].keys() - now.keys():
-                if serving:
+            gone = seen[2].keys() - now.keys()
+            if gone and seen[3] and not serving:
+                self._stepped_down(machine, [seen[2][uuid] for uuid in gone])
+            for uuid in gone:
+                if serving or seen[3]:
                     self.ended += 1
                     self._over.add((machine.name, machine.life, uuid))
                 else:
@@ -79,7 +104,14 @@ class Temporaries18:
             for uuid in now.keys() - seen[2].keys():
                 if serving and (machine.name, machine.life, uuid) in self._over:
                     raise Violation(18, f"{now[uuid]} has ended on {machine.name}, and is there again")
-        self._seen[machine.name] = (machine.life, vhost.generation, now)
+        self._seen[machine.name] = (machine.life, vhost.generation, now, serving)
+
+    def _stepped_down(self, machine: Machine, names: list[str]) -> None:
+        """That its clients go then is the node's doing: whoever serves next decides."""
+        for name in names:
+            temporary = self.journal.temporaries.get(name)
+            if temporary is not None and not temporary.ending:
+                raise Violation(18, f"{machine.name} steps down and ends {name}, which is in use")
 
     def _followed(self, machine: Machine, uuid: bytes, name: str) -> None:
         for other in self.machines:

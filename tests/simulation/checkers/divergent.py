@@ -65,6 +65,13 @@ class Divergent15:
                 f"exported as divergent",
             )  # fmt: skip
 
+    def dropped(self, machine: Machine) -> bool:
+        """Is it catching up, and has it let go of anything that it held before?"""
+        if self._states.get(machine.name) != (machine.life, "catching"):
+            return False
+        life, before = self._before.get(machine.name, (0, set[Id]()))
+        return life == machine.life and machine.node is not None and not before <= held_ids(machine)
+
     def started(self, machine: Machine) -> None:
         self._before[machine.name] = (machine.life, held_ids(machine))
         self._states[machine.name] = (machine.life, "away")

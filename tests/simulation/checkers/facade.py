@@ -75,7 +75,7 @@ class Checkers:
         self.acked = Acked22(journal, self.records, self.troubles, plan)
         self.cold_starts = ColdStarts12(clock, plan, machines, register)
         self.cut_off = CutOff28(plan, machines, register)
-        self.definitions = Definitions6(journal)
+        self.definitions = Definitions6(journal, self.confirms)
         self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records)
         self.failed = Failed25()
@@ -92,7 +92,6 @@ class Checkers:
         """The names of all that ever were primary."""
 
     def started(self, machine: Machine) -> None:
-        self.troubles.happened(self.clock.now)
         self.records.started(machine)
         self.divergent.started(machine)
 
@@ -100,6 +99,7 @@ class Checkers:
         self.troubles.resumed(machine, self.clock.now)
         self.troubles.happened(self.clock.now)
         self.frozen.killed(machine)
+        self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
         self.cold_starts.killed(machine)
 
@@ -171,12 +171,14 @@ class Checkers:
 
     # -- inside
 
-    def _served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
+    def _served(self, machine: Machine, connection: str, confirms: list[Confirm], answers: int) -> None:
         self.records.look(machine)
         self.serving.served(machine, connection, confirms)
         self.failed.served(machine, connection, confirms)
         self.frozen.served(machine, self.clock.now)
         self.cut_off.served(machine, self.clock.now)
+        if answers:
+            self.definitions.answered(machine, connection, answers)
         if confirms:
             self.confirms.served(machine, connection, confirms)
 

@@ -117,7 +117,6 @@ class Troubles:
         since = self._frozen_at.pop(machine.name, None)
         if since is not None:
             self._freezes.append((machine.name, since, now))
-            self.happened(now)
 
     def frozen(self, machine: Machine, start: float, end: float) -> float:
         """For how many seconds of that time it was."""
@@ -127,7 +126,7 @@ class Troubles:
         )  # fmt: skip
 
     def happened(self, now: float) -> None:
-        """A life began or ended, a process froze or went on, a promotion came."""
+        """A life ended, or a process froze."""
         self.last = now
         self.times.append(now)
 
@@ -149,8 +148,9 @@ class Troubles:
 
 
 class Held26:
-    """26: with `continue`, a confirm waits at most `ack_timeout` for each thing that has happened to a node
-    since, `backup_timeout` after a promotion, and the time that disks, network and authority take."""
+    """26: with `continue`, a confirm waits at most `ack_timeout` for each node that has ended or frozen
+    since, once more for a link that broke, `backup_timeout` after a promotion, and the time that disks,
+    network and authority take."""
 
     SLACK = 1.5
 

@@ -18,6 +18,17 @@ SERVICE = frozenset(
 """Methods that only a serving node sends."""
 
 _SERVICE_IDS = frozenset(struct.pack(">HH", *wire.SPECS[name].ids) for name in SERVICE)
+_DEFINITIONS = frozenset(
+    struct.pack(">HH", *wire.SPECS[f"{name}-ok"].ids)
+    for name in (
+        "queue.declare",
+        "queue.delete",
+        "queue.bind",
+        "queue.unbind",
+        "exchange.declare",
+        "exchange.bind",
+    )
+)
 _ACK = struct.pack(">HH", *wire.SPECS["basic.ack"].ids)
 _METHOD, _END = 1, 0xCE
 
@@ -29,8 +40,9 @@ class Confirm(NamedTuple):
     multiple: bool
 
 
-Served = Callable[[Machine, str, list[Confirm]], None]
-"""Told of each piece of output with service in it: machine, connection, the confirms in it."""
+Served = Callable[[Machine, str, list[Confirm], int], None]
+"""Told of each piece of output with service in it: machine, connection, the confirms in it, and how many
+answers to definitions."""
 
 
 class OutputReader:
@@ -46,7 +58,7 @@ class OutputReader:
         rest = self._rest.pop(connection, None)
         if rest is not None:
             data = rest + data
-        at, size, service = 0, len(data), False
+        at, size, service, answers = 0, len(data), False, 0
         confirms: list[Confirm] = []
         while size - at >= 8:
             end = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
@@ -56,6 +68,7 @@ class OutputReader:
                 raise wire.WireError(f"a frame to {connection} does not end with 0xCE")
             if data[at] == _METHOD:
                 ids = data[at + 7 : at + 11]
+                answers += ids in _DEFINITIONS
                 if ids in _SERVICE_IDS:
                     service = True
                     if ids == _ACK:
@@ -64,5 +77,5 @@ class OutputReader:
             at = end
         if at < size:
             self._rest[connection] = data[at:]
-        if service:
-            self.served(machine, connection, confirms)
+        if service or answers:
+            self.served(machine, connection, confirms, answers)

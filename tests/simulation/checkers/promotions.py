@@ -18,7 +18,8 @@ class Promotions11and19:
     """11: a promotion that nobody forced is of a life in the record of that moment, or of its owner, or a
     bootstrap (there was no record), or a cold start (of those in the record nobody lives; every one of
     their nodes has come up; none of them has more on its disk).
-    19: nor is the copy one that was being changed when its node stopped.
+    19: nor is the copy one that was being changed when its node stopped; and one that is, and that no record
+    counts on, is marked so on its disk.
 
     Judged from the register or from all disks, whatever the node itself was told.
     """
@@ -30,6 +31,13 @@ class Promotions11and19:
         self.how: list[str] = []
         """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
         records.on_promotion.append(self.promoted)
+
+    def dies(self, machine: Machine, dropped: bool) -> None:
+        """`dropped`: in the middle of a catch-up, it has let go of some of what it held."""
+        record = self.records.of(machine)
+        if not dropped or record is None or record.incomplete or self.records.who(machine) in record.in_sync:
+            return
+        raise Violation(19, f"{machine.name} dies in its catch-up, and its copy is not marked incomplete")
 
     def promoted(self, promotion: Promotion) -> None:
         if promotion.machine.name in self.forced:
