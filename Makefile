@@ -60,7 +60,7 @@ sim: $(STAMP)
 
 soak: $(STAMP)
 	@$(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
-	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) && exit $$mutants
+	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && exit $$mutants
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only --quiet .

@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         help="begin no seed after 90s, 10m, 2h from now, or at HH:MM",
     )
     add("--coverage", type=Path, metavar="FILE", help="save the ledger of coverage as JSON")
+    add("--check-coverage", action="store_true", help="fail if a built thing was never reached")
     add("--failures", type=Path, metavar="FILE", help="append each failing seed and its failure to FILE")
     add("--out", type=Path, default=Path("simulation-failures"), metavar="DIR", help="of plans and pictures")
     add("--picture", type=Path, metavar="FILE.svg", help="draw the (first) failure, or the plan, there")
@@ -115,9 +116,10 @@ def _run(options: argparse.Namespace) -> int:
         print("\n".join(coverage.lines(tally.coverage)))
     if options.coverage is not None:
         coverage.save(tally.coverage, options.coverage, first=options.first, seeds=tally.runs)
-    print("\n".join(tally.summary()))
+    missing = coverage.faults_of(tally.coverage, tally.runs) if options.check_coverage else []
+    print("\n".join([*missing, *tally.summary()]))
     print(tally.last_line(options.first), flush=True)
-    return 1 if tally.failures else code
+    return 1 if tally.failures or missing else code
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:

@@ -373,7 +373,7 @@ def _line(row: Row) -> str:
         case "life":
             return f"{time}  {row.source} {row.text}"
         case "fault":
-            named = f"{row.source} " if row.source and f" {row.source} " not in f" {row.text} " else ""
+            named = f"{row.source} " if row.source and not row.text.startswith(("the ", "byte ")) else ""
             return f"{time}  FAULT: {named}{row.text}"
         case _:
             return f"{time}  VIOLATED: {row.text}"

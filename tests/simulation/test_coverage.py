@@ -70,14 +70,14 @@ def test_steps_are_counted_and_repetitions_are_not() -> None:
 
 
 def test_all_that_is_built_was_reached() -> None:
-    assert coverage.faults_of(everything()) == []
+    assert coverage.faults_of(everything(), coverage.MANY) == []
 
 
 @pytest.mark.parametrize(
     "entry",
     [
         (watching.STATUS, "active -> joining"),
-        (watching.PHASE, "guarded -> catching"),
+        (watching.PHASE, "in-sync -> lost"),
         (watching.FRAMES_HEARD[Frame.QUIESCE]),
         (watching.GIVEN_UP, "it has linked again"),
         (coverage.FAULT, Fault.CUT_LINK.value),
@@ -86,13 +86,21 @@ def test_all_that_is_built_was_reached() -> None:
 def test_a_built_thing_that_no_seed_reached_is_named(entry: watching.Entry) -> None:
     ledger = everything()
     del ledger[entry]
-    assert coverage.faults_of(ledger) == [f"never reached: {entry[0]}: {entry[1]}"]
+    assert coverage.faults_of(ledger, 1) == [f"never reached: {entry[0]}: {entry[1]}"]
+
+
+def test_what_is_rare_is_demanded_of_long_runs_only() -> None:
+    entry = (watching.STATUS, "recovering -> joining")
+    ledger = everything()
+    del ledger[entry]
+    assert coverage.faults_of(ledger, coverage.MANY - 1) == []
+    assert coverage.faults_of(ledger, coverage.MANY) == [f"never reached: {entry[0]}: {entry[1]}"]
 
 
 def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
     ledger = everything()
     ledger[watching.ENDED, "expired"] += 1
-    (sentence,) = coverage.faults_of(ledger)
+    (sentence,) = coverage.faults_of(ledger, 1)
     assert sentence.startswith("reached, though listed as out of reach")
     assert sentence.endswith("messages ended: expired")
 
@@ -100,7 +108,9 @@ def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
 def test_a_step_that_no_table_has_is_a_fault() -> None:
     ledger = everything()
     ledger[watching.phase_step(Phase.LOST, Phase.IN_SYNC)] += 1
-    assert coverage.faults_of(ledger) == ["reached, but no table has it: phase of a backup: lost -> in-sync"]
+    assert coverage.faults_of(ledger, 1) == [
+        "reached, but no table has it: phase of a backup: lost -> in-sync"
+    ]
 
 
 def test_the_table_says_what_was_reached_and_what_was_not() -> None:

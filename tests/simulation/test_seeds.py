@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.simulation import coverage
 from tests.simulation.report import report
 from tests.simulation.runner import run_seed, run_seeds
 from tests.simulation.tally import Tally
@@ -27,6 +28,7 @@ def test_two_thousand_seeds() -> None:
     # The seeds must have been worth it: what never happens proves nothing.
     assert tally.median_operations >= 200
     assert tally.median_failovers >= 1
+    assert not coverage.faults_of(tally.coverage, COUNT)
     assert tally.counts["messages confirmed"] > 50 * COUNT
     assert tally.counts["confirms looked into"] > 50 * COUNT
 
