@@ -109,7 +109,11 @@ class World:
         """(primary, backups) if every node runs, one is active, the others ready, linked and in its
         record."""
         pair = self._ready()
-        return pair if pair is not None and len(pair[1]) == len(self.machines) - 1 else None
+        if pair is None or len(pair[1]) < len(self.machines) - 1:
+            return None
+        # Nor does it wait for anybody else, such as the node that was on a disk that is lost.
+        serving = pair[0].running.core.primary
+        return pair if serving is not None and len(serving.backups) == len(pair[1]) else None
 
     def pair(self) -> tuple[Machine, Machine] | None:
         """(primary, a backup) if one is active and at least one other ready, linked and in its record."""
