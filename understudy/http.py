@@ -129,6 +129,8 @@ class HttpServer:
 
     async def _primary(self, _request: web.Request) -> web.Response:
         found = self._node.status()
+        if found.get("withheld"):
+            return _plain(False, found["reason"])
         return _plain(found["status"] in SERVING, found["status"])
 
     async def _status(self, _request: web.Request) -> web.Response:

@@ -34,6 +34,7 @@ def status_of(
         "quarantined": quarantined,
         "version": VERSION,
         "primary": _primary(core, me),
+        "withheld": core.withheld,
     }
 
 

@@ -39,6 +39,8 @@ class PeerAnswer:
     promoting: bool = False
     """Its own promotion is being decided: of two that ask at once, neither may build on the other's
     silence."""
+    withheld: bool = False
+    """It serves, and cannot prove that it is the primary: clients get nothing from it."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -138,8 +138,7 @@ class HaBroker:
         return effects
 
     def admit(self, *, peer: bool) -> Decision:
-        unproven = self.primary is not None and self.primary.lease.withheld
-        soon = unproven or self.promotion.committed is not None
+        soon = self.withheld or self.promotion.committed is not None
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
     def known_primary(self) -> str | None:
@@ -207,6 +206,11 @@ class HaBroker:
     def proven_until(self) -> float:
         """From then on `heed_lease` has to be asked first of all, in each tick."""
         return self.primary.lease.until if self.primary is not None else FOR_EVER
+
+    @property
+    def withheld(self) -> bool:
+        """It serves, and clients get nothing: its proof of being primary is too old."""
+        return self.primary is not None and self.primary.lease.withheld
 
     def heed_lease(self, now: float) -> None:
         """Withhold what confirms or delivers, as long as the proof is too old."""
@@ -341,12 +345,10 @@ class HaBroker:
 
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
         """A serving node was found: join it, unless we follow it already or know of a newer one."""
-        backup = self.backup
-        if backup is None or answer.epoch < self.epoch or self.promotion.active:
+        if self.backup is None or self.backup.peer is not None or self.promotion.active:
             return
-        if backup.peer is not None:
-            return  # it is this one that is followed, or asked, or one of the same epoch
-        backup.join(peer, answer.node_id, answer.name, now)
+        if answer.epoch >= self.epoch:
+            self.backup.join(peer, answer.node_id, answer.name, now)
 
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
         """A peer asks to be taken in."""
@@ -373,7 +375,9 @@ class HaBroker:
         `fenced`: the operator vouches that the old primary runs no more, so that its lease is not waited for.
         """
         if self.status.serves:
-            self._c.do(Answer(token, True, f"already {self.status.value} in epoch {self._epoch}"))
+            proven = "" if not self.withheld else ", but it cannot prove it, and clients get nothing for now"
+            reason = f"already {self.status.value} in epoch {self._epoch}{proven}"
+            self._c.do(Answer(token, not self.withheld, reason))
         elif self.promotion.active:
             self._c.do(Answer(token, False, self.promotion.waits_for()))
         else:
@@ -401,12 +405,12 @@ class HaBroker:
 
     def _stand(self) -> dict[str, Any]:
         """How this node stands, for a hello."""
-        return self._introductions.document(self.epoch, self._position(), promoting=self.promotion.active)
+        return self._introductions.document(
+            self.epoch, self._position(), promoting=self.promotion.active, withheld=self.withheld
+        )
 
     def serve(self, attempt: Attempt, now: float) -> None:
-        """The record that names this node is committed and durable: the first id of the epoch may be
-        given.
-        """
+        """The record that names this node is committed and durable: the epoch may begin."""
         record, old = self._c.record, attempt.old
         if record is None or record.owner != self._c.me.who:
             raise Broken("to serve without the record that names this node")
@@ -433,14 +437,11 @@ class HaBroker:
         """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
         the record.
         """
-        primary = self.primary
         self._c.log(f"stops serving: {reason}")
         self._c.do(StopServing(reason))
         self._c.note("demote", reason=reason)
-        if primary is not None:
-            for backup in primary.backups.values():
-                if backup.peer is not None:
-                    self._c.do(ClosePeer(backup.peer, 320, "CONNECTION_FORCED - the primary stops serving"))
+        for peer in self.primary.peers() if self.primary is not None else ():
+            self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
         self.keeper.forget()
         self.proof.forget()
         self.primary = None

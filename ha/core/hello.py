@@ -16,9 +16,12 @@ from ha.core.role import Context, Self_
 
 
 def hello_answer(
-    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position, *, promoting: bool
-) -> dict[str, Any]:
-    """How this node stands. `promoting`: an operator has asked for its promotion, and it is not decided."""
+    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position, *, promoting: bool,
+    withheld: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
+    `withheld`: it serves without proof, so that clients get nothing.
+    """
     me, record, status = context.me, context.record, context.membership.status
     return {
         "node_id": me.node_id,
@@ -31,6 +34,7 @@ def hello_answer(
         "status": status.value,
         "serving": status.serves,
         "promoting": promoting,
+        "withheld": withheld,
         "position": list(position),
         "incomplete": context.incomplete,
         "version": VERSION,
@@ -58,6 +62,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             number=int(document.get("number", 0)),
             seen=int(document.get("seen", 0)),
             promoting=bool(document.get("promoting", False)),
+            withheld=bool(document.get("withheld", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError(f"a hello that cannot be read: {error!r}") from error

@@ -25,10 +25,12 @@ class Introductions:
         self._lineage = lineage
         self._neighbours = neighbours
 
-    def document(self, epoch: int, position: Position, *, promoting: bool) -> dict[str, Any]:
+    def document(self, epoch: int, position: Position, *, promoting: bool, withheld: bool) -> dict[str, Any]:
         """How this node stands, as it tells others."""
         lineage = self._lineage
-        return hello_answer(self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting)
+        return hello_answer(
+            self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting, withheld=withheld
+        )
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
         """Say how this node stands, and ask the same."""

@@ -20,7 +20,7 @@ class ManualAuthority:
     """See `Authority`."""
 
     ARBITRATES = False
-    """Of two promotions at once it lets one win."""
+    """Of two promotions at once it lets one win, and of two primaries the later."""
 
     def mint(self, me: Self_, seen: int) -> int:
         return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
@@ -42,7 +42,7 @@ class ManualAuthority:
 
     def _judge(self, e: Evidence) -> Verdict:
         for answer in e.answers.values():
-            if answer.serving:
+            if answer.serving and not (answer.withheld and self.ARBITRATES):
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
             if answer.promoting and not self.ARBITRATES:
                 return _no(f"{answer.name} is being promoted at this very moment; ask again if it is refused")

@@ -425,6 +425,10 @@ class Primary:
             for node_id, b in self.backups.items()
         }  # fmt: skip
 
+    def peers(self) -> list[int]:
+        """Connections of all backups, those that are being excluded included."""
+        return [b.peer for b in self._all() if b.peer is not None]
+
     def backup_at(self, peer: int) -> RemoteBackup | None:
         return self._at(peer)
 

@@ -383,6 +383,24 @@ def test_who_is_not_in_the_register_is_refused_whatever_it_believes() -> None:
     assert not answer["ok"], answer
 
 
+def test_a_primary_that_can_prove_nothing_is_in_nobodys_way() -> None:
+    """Of three, a has lost c and the register: it can neither exclude c nor confirm, and b still hears it."""
+    pair = registered(3)
+    a, b, c = pair.hosts
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "a is serving" in answer["reason"]
+    pair.kill(c)
+    pair.register.cut = {"a"}
+    pair.until(lambda: a.running.broker.withheld)
+    assert a.running.status()["withheld"]
+    answer = pair.ask(a, "promote")
+    assert not answer["ok"] and "cannot prove it" in answer["reason"]
+    answer = pair.ask(b, "promote")
+    assert answer["ok"], answer
+    assert serving(pair) == ["b"] or a.running.broker.withheld
+    pair.until(lambda: a.status == "ready")
+
+
 def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
     pair = registered()
     a, b = pair.hosts
@@ -397,6 +415,19 @@ def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
     pair.register.delay = 0.0
     answer = pair.ask(a, "promote")
     assert answer["ok"] and "last primary" in answer["reason"], answer
+
+
+def test_who_steps_down_closes_the_link_of_one_that_it_was_excluding() -> None:
+    pair = registered()
+    a, b = pair.hosts
+    b.syncing = False
+    pair.register.cut = {"a"}
+    pair.publish(a, "q", "x")
+    pair.until(lambda: phase(a, b) == "gone")
+    assert b.running.core.backup is not None and b.running.core.backup.linked
+    assert pair.ask(a, "demote")["ok"]
+    pair.run(0.05)
+    assert not b.running.core.backup.linked
 
 
 def test_a_promotion_is_given_up_when_the_operator_demotes() -> None:
