@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,9 +121,19 @@ class RecordFile:
         if inode is self._inode:
             return False
         self._inode = inode
-        raw = bytes(inode.synced) if inode is not None else b""
-        self.record = record_of(json.loads(raw)["body"]) if raw else None
+        self.record = _read_record(bytes(inode.synced)) if inode is not None else None
         return True
+
+
+def _read_record(raw: bytes) -> RecordOnDisk | None:
+    """None for a file that is empty, or rotten."""
+    try:
+        document = json.loads(raw)
+        body = document["body"]
+        sum_of_body = f"{zlib.crc32(json.dumps(body, sort_keys=True).encode()):08x}"
+        return record_of(body) if document["checksum"] == sum_of_body else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def record_on_disk(machine: Machine) -> RecordOnDisk | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from broker.model.records import Batch, Dequeue, EnqueueRun
@@ -70,7 +71,7 @@ class Books29:
         self._confirmed: dict[Id, tuple[str, bool, float]] = {}
         """Key, whether a disk alone keeps it, and when it was confirmed."""
         for machine in machines:
-            machine.new_ledger = lambda name=machine.name: self.open(name)
+            machine.new_ledger = partial(self.open, machine.name)
         confirms.on_confirm.append(self._confirm)
 
     def open(self, owner: str) -> BookLedger:

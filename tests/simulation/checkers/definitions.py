@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.checkers.records import Promotion
+from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.inspection import vhost_of
 from tests.simulation.journal import Journal, Thing, Violation
 from tests.simulation.machine import Machine
@@ -75,8 +75,8 @@ class Temporaries18:
     A backup that loses one, which whoever serves still has, has decided by itself.
     """
 
-    def __init__(self, machines: list[Machine], journal: Journal, grace: float) -> None:
-        self.machines = machines
+    def __init__(self, records: Records, journal: Journal, grace: float) -> None:
+        self.records = records
         self.journal = journal
         self.grace = grace
         self.ended = 0
@@ -114,9 +114,14 @@ class Temporaries18:
                 raise Violation(18, f"{machine.name} steps down and ends {name}, which is in use")
 
     def _followed(self, machine: Machine, uuid: bytes, name: str) -> None:
-        for other in self.machines:
-            if other.role() in SERVING and uuid in vhost_of(other).queues_by_uuid:
-                raise Violation(18, f"{machine.name} ends {name} by itself: the primary {other.name} has it")
+        record = self.records.truth()
+        owner = self.records.lives[record.owner] if record is not None else None
+        if owner is None or owner.died is not None or owner.machine.role() not in SERVING:
+            return
+        if uuid in vhost_of(owner.machine).queues_by_uuid:
+            raise Violation(
+                18, f"{machine.name} ends {name} by itself: the primary {owner.machine.name} has it"
+            )
 
     def quiet(self, primary: Machine, now: float, cut: float) -> None:
         """Nothing is on its way. Clients get `grace` after a promotion to come back for their queues.

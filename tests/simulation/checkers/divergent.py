@@ -41,6 +41,10 @@ class Promoted:
             for of_epoch, last in queue.last_sequences().items()
         }
 
+    def had(self, one: Id) -> bool:
+        queue, epoch, sequence = one
+        return epoch < self.epoch and sequence <= self.last.get((queue, epoch), 0)
+
 
 class Divergent15:
     """15: what a node held when it began to look for a primary, and has dropped when it is ready, was either
@@ -52,11 +56,14 @@ class Divergent15:
         self.exported = 0
         self._before: dict[str, tuple[int, set[Id]]] = {}
         self._promoted: dict[str, Promoted] = {}
+        self._history: list[Promoted] = []
+        """Each goes on where the one before was: what one of them had is in the history of all later ones."""
         self._divergent: set[Id] = set()
         self._states: dict[str, tuple[int, str]] = {}
 
     def promoted(self, promotion: Promotion) -> None:
         found = self._promoted[promotion.machine.name] = Promoted(promotion.machine, promotion.record.epoch)
+        self._history.append(found)
         back = found.held & self._divergent
         if back:
             queue, epoch, sequence = min(back)
@@ -114,7 +121,7 @@ class Divergent15:
             known = queue in promoted.queues
             if epoch >= promoted.epoch or (known and queue not in queues_now):
                 continue
-            if known and sequence <= promoted.last.get((queue, epoch), 0):
+            if any(earlier.had((queue, epoch, sequence)) for earlier in self._history):
                 continue
             if (queue, epoch, sequence) not in exported:
                 raise Violation(

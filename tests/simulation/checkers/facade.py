@@ -76,7 +76,7 @@ class Checkers:
         self.cold_starts = ColdStarts12(clock, plan, machines, register)
         self.cut_off = CutOff28(plan, machines, register)
         self.definitions = Definitions6(journal, self.confirms)
-        self.temporaries = Temporaries18(self.machines, journal, plan.timing.reconnect_grace)
+        self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)

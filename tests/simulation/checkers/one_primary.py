@@ -56,9 +56,11 @@ def check_whole_27(primary: Machine, backups: Sequence[Machine], machines: Seque
         if role != ("active" if machine is primary else "ready"):
             raise Violation(27, f"{machine.name} is {role} beside the primary {primary.name}")
     serving = primary.running.core.primary
-    guarded = sorted(b.name for b in serving.backups.values()) if serving is not None else []
-    if guarded != sorted(backup.name for backup in backups):
-        raise Violation(27, f"{primary.name} waits for {guarded}, and has {[b.name for b in backups]}")
+    guarded = {b.name for b in serving.backups.values()} if serving is not None else set()
+    if guarded != {backup.name for backup in backups}:
+        raise Violation(
+            27, f"{primary.name} waits for {sorted(guarded)}, and has {[b.name for b in backups]}"
+        )
 
 
 class Backwards10:
