@@ -72,6 +72,8 @@ class Event:
     ack: Ack | None = None
     position: tuple[int, int] | None = None
     stream: str = ""
+    held: bool = False
+    """Said to somebody whom nothing reaches, or who reads nothing, at that time."""
 
     @property
     def keys(self) -> frozenset[str]:

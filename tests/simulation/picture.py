@@ -32,6 +32,7 @@ CHARACTER = 6.3
 """Width of one, on average, in the 12 px of the text."""
 NOTE_WIDTH, LABEL_WIDTH, WIDE = 48, 46, 120
 """Characters a line: of what a node says to itself, of an arrow's label, of what goes across."""
+HELD = ' stroke-dasharray="5 4"'
 INK, GREY, RED, BLUE = "#0f172a", "#64748b", "#b91c1c", "#1d4ed8"
 
 
@@ -159,7 +160,7 @@ def _arrow(canvas: Canvas, event: Event) -> None:
     pull = 7 if end > start else -7
     canvas.above.append(
         f'<path d="M{start + pull:.0f} {canvas.y:.0f}H{end - pull:.0f}" stroke="{INK}" stroke-width="1.3"'
-        ' fill="none" marker-end="url(#a)"/>'
+        f'{HELD if event.held else ""} fill="none" marker-end="url(#a)"/>'
     )
     canvas.y += GAP
 
@@ -276,7 +277,7 @@ def _mermaid_row(row: Row, names: list[str]) -> str:
     if isinstance(row, Fold):
         return f"Note over {everybody}: {_plain(row.text)}"
     if row.kind == "say":
-        return f"{_id(row.source)}->>{_id(row.target)}: {_plain(row.text)}"
+        return f"{_id(row.source)}{'-->>' if row.held else '->>'}{_id(row.target)}: {_plain(row.text)}"
     word = {"status": "is ", "fault": "FAULT: ", "end": "VIOLATED: "}.get(row.kind, "")
     where = _id(row.source) if row.source in names else everybody
     return f"Note over {where}: {_plain(word + row.text)}"

@@ -22,6 +22,7 @@ from tests.simulation.story import Story, tell, transcript
 ROOT = Path(__file__).parents[2]
 SHORT = 50
 """Characters of a sentence that is but a title: the one after it says more."""
+LEGEND = "virtual seconds; A> what A logged, A: what its core did, A = its status, --> said, not yet heard"
 TRACEBACK = 12
 """Lines of it, for a failure that no checker named."""
 
@@ -62,7 +63,7 @@ class Report:
 
     def body(self) -> list[str]:
         """The story, and what broke off if something did."""
-        lines = ["", "virtual seconds; A> what node A logged, A: what its core did, A = its status", ""]
+        lines = ["", LEGEND, ""]
         lines += transcript(self.story)
         if self.outcome.failure is not None and not self.outcome.invariant:
             lines += ["", *self.outcome.transcript[-TRACEBACK:]]

@@ -187,6 +187,7 @@ def tell(plan: Plan) -> Story:
                 statuses[machine.name] = status
                 if status != "down":
                     story.events.append(Event(round(world.clock.now, 6), "status", machine.name, status))
+        event.held = event.kind == "say" and _unheard(world, event)
         story.events.append(event)
 
     def noted(line: str) -> None:
@@ -214,6 +215,14 @@ def tell(plan: Plan) -> Story:
         heard(Event(round(world.clock.now, 6), "end", "", readable(story.failure)))
     story.trace_hash = world.clock.trace_hash()
     return story
+
+
+def _unheard(world: World, event: Event) -> bool:
+    """Is what was said held up on its way, or by a reader that stands still?"""
+    network = world.network
+    if network.troubled and network.blocked(event.source, event.target):
+        return True
+    return any(machine.name == event.target and machine.paused for machine in world.machines)
 
 
 class LastWords:
@@ -363,7 +372,7 @@ def _line(row: Row) -> str:
     time = f"{row.at:10.6f}"
     match row.kind:
         case "say":
-            return f"{time}  {row.source} -> {row.target}: {row.text}"
+            return f"{time}  {row.source} {'-->' if row.held else '->'} {row.target}: {row.text}"
         case "log":
             return f"{time}  {row.source}> {row.text}"
         case "does":

@@ -13,11 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.simulation import __main__ as command
+from tests.simulation.fault_plan import Fault
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.overheard import Ear, Event, Item
 from tests.simulation.picture import mermaid, svg
-from tests.simulation.plan import draw_plan
+from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.progress import Lines
 from tests.simulation.report import ROOT, Report, commit, in_words, report
 from tests.simulation.runner import Outcome, run_plan, run_seed
@@ -71,6 +72,21 @@ def test_a_whole_run_tells_how_a_backup_is_taken_in() -> None:
     spoken = frozenset().union(*(event.keys for event in story.events))
     published = {key for event in story.events if event.group == "publishes" for key in event.keys}
     assert spoken - {"?"} <= published
+
+
+def test_what_is_said_to_a_stopped_node_is_shown_as_held_up() -> None:
+    def stops(plan: Plan) -> bool:
+        return any(f.kind is Fault.STOP_PROCESS and f.length > 0.5 for f in plan.faults)
+
+    story = tell(next(plan for plan in map(draw_plan, range(1, SEEDS)) if stops(plan)))
+    stopped = next(n for n, event in enumerate(story.events) if event.text.startswith("is stopped"))
+    node = story.events[stopped].source
+    after = [
+        event for event in story.events[stopped:] if event.target == node or event.text.startswith("goes")
+    ]
+    until = next(n for n, event in enumerate(after) if event.kind == "life")
+    assert until > 0 and all(event.held for event in after[:until])
+    assert not any(event.held for event in story.events[:stopped] if event.source == "operator")
 
 
 def test_the_failing_story_can_be_followed(told: Report) -> None:
@@ -140,7 +156,7 @@ def test_the_diagram_is_mermaid(told: Report) -> None:
     names = [m[1] for line in rest if (m := re.fullmatch(r"    participant (\w+) as .*", line))]
     assert set(told.story.nodes) & set(names)
     for line in rest[len(names) :]:
-        arrow = re.fullmatch(r"    (\w+)->>(\w+): [^;#]+", line)
+        arrow = re.fullmatch(r"    (\w+)--?>>(\w+): [^;#]+", line)
         note = re.fullmatch(r"    Note over (\w+)(?:,(\w+))?: [^;#]+", line)
         found = arrow or note
         assert found is not None, line
