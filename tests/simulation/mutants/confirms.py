@@ -42,6 +42,13 @@ def _join_to_the_confirm_before(confirm: Any) -> Any:
     return broken
 
 
+def _need_nothing(reply: Any) -> Any:
+    def broken(self: Held, frame: bytes, need: Need, position: Any, after: Any = None) -> None:
+        reply(self, frame, Need.NONE, position, after)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "confirm before the backup's ack",
@@ -78,5 +85,11 @@ MUTANTS = (
         "A later publish joins a waiting confirm, whose `multiple` then covers a tag that is not replicated.",
         (5,),
         (Patch(Held, "confirm", _join_to_the_confirm_before),),
+    ),
+    Mutant(
+        "answer before it is replicated",
+        "The reply to a declaration, purge or deletion goes out when it is done on the primary alone.",
+        (6,),
+        (Patch(Held, "reply", _need_nothing),),
     ),
 )

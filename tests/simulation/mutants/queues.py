@@ -116,6 +116,17 @@ def _without_history(purge: Any) -> Any:
     return broken
 
 
+def _unbooked(end: Any) -> Any:
+    def broken(self: Queue) -> Any:
+        count = len(self.ready)
+        self.ready.clear()
+        self._unacked.clear()
+        end(self)
+        return count
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "lose a message when promoted",
@@ -185,5 +196,11 @@ MUTANTS = (
         "After a failover nobody ends an exclusive or auto-delete queue whose client does not come back.",
         (18,),
         (Patch(VirtualHost, "end_orphans", lambda original: lambda self: 0),),
+    ),
+    Mutant(
+        "delete a queue and book nothing",
+        "What a deleted queue held is gone with it, and no record says so: to the books it reads as a loss.",
+        (29,),
+        (Patch(Queue, "end", _unbooked),),
     ),
 )
