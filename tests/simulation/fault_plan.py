@@ -19,6 +19,8 @@ class Fault(enum.Enum):
     CRASH_IN_WRITE = "crash a machine in the middle of a write"
     STOP_PROCESS = "stop a process for a while (SIGSTOP)"
     SWITCH_OVER = "demote the primary"
+    KILL_EXPECTED = "kill the primary, then a backup while it links to the new one"
+    DEMOTE_HEIR = "kill the primary, and demote the new one at once"
     CUT_LINK = "cut a link"
     SLOW_DISK = "slow down a disk"
     FAIL_DISK = "fail a disk"
@@ -58,6 +60,8 @@ MANUAL = {
     Fault.CRASH_IN_WRITE: 2,
     Fault.STOP_PROCESS: 2,
     Fault.SWITCH_OVER: 2,
+    Fault.KILL_EXPECTED: 1,
+    Fault.DEMOTE_HEIR: 1,
     Fault.CUT_LINK: 2,
     Fault.SLOW_DISK: 1,
     Fault.FAIL_DISK: 2,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.actors import Actor
 from tests.simulation.clock import Clock
 from tests.simulation.fault_plan import Fault, FaultPlan, When
-from tests.simulation.faults_clients import ask_promotion, stall_reader
+from tests.simulation.faults_clients import ask_promotion, demote_heir, stall_reader, switch_over
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
 from tests.simulation.faults_network import lose_answers, partition, slow_register
 from tests.simulation.faults_nodes import (
@@ -24,10 +24,10 @@ from tests.simulation.faults_nodes import (
     kill_all,
     kill_backup,
     kill_backup_twice,
+    kill_expected,
     kill_primary,
     step_clock,
     stop_process,
-    switch_over,
 )
 from tests.simulation.machine import Death, Machine
 from tests.simulation.operator import SERVING
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 TRAFFIC_LIMIT = 2.0
 """Seconds that a fault waits for the traffic it is to fall into."""
+HEIR_LOOK = 0.01
 LOOK = 0.05
 """Seconds between two looks whether the next fault may come."""
 
@@ -50,6 +51,8 @@ ACTS: dict[Fault, Act] = {
     Fault.CRASH_IN_WRITE: crash_in_write,
     Fault.STOP_PROCESS: stop_process,
     Fault.SWITCH_OVER: switch_over,
+    Fault.KILL_EXPECTED: kill_expected,
+    Fault.DEMOTE_HEIR: demote_heir,
     Fault.CUT_LINK: cut_link,
     Fault.SLOW_DISK: slow_disk,
     Fault.FAIL_DISK: fail_disk,
@@ -129,6 +132,16 @@ class Saboteur:
             action()
 
         self.clock.after(delay, act)
+
+    def when_heir(self, action: Callable[[Machine], object], limit: float = 8.0) -> None:
+        """`action` as soon as somebody is being promoted, or is not done with it; or never."""
+        for machine in self.world.machines:
+            core = None if machine.node is None else machine.node.core
+            if core is not None and (core.promotion.active or machine.role() == "recovering"):
+                action(machine)
+                return
+        if limit > 0:
+            self.later(HEIR_LOOK, partial(self.when_heir, action, limit - HEIR_LOOK))
 
     def targets(self, rng: Random) -> tuple[Machine, Machine] | None:
         """(primary, backup); where there are no such two, any two that run; or None: nothing to hit."""

@@ -7,6 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_nodes import kill_primary
+from tests.simulation.machine import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
@@ -25,8 +27,38 @@ def stall_reader(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         s.later(plan.length, partial(session.end.read, True))
 
 
+def demote_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """While it waits for its authority, for the old lease, or for its backups."""
+    kill_primary(s, plan, rng)
+    soon = rng.random() * rng.choice((0.02, 0.5))
+
+    def strike(heir: Machine) -> None:
+        s.later(soon, partial(demote, s, heir))
+
+    s.when_heir(strike)
+
+
+def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    pair = s.targets(rng)
+    if pair is not None:
+        demote(s, pair[0])
+
+
+def demote(s: Saboteur, machine: Machine) -> None:
+    """Ask for it, and wait for the answer."""
+    s.pending += 1
+
+    def done() -> None:
+        s.pending -= 1
+
+    s.world.operator.demote(machine, done)
+
+
 def ask_promotion(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Unforced, of any node, whoever serves: it must be refused, or be harmless."""
+    machine = rng.choice(s.world.machines)
+    same = rng.random() < 0.5
     for _ in range(rng.choice((1, 2, 3))):
-        machine = rng.choice(s.world.machines)
-        s.later(rng.random() * rng.choice((0.01, plan.length)), partial(s.world.operator.ask, machine))
+        if not same:
+            machine = rng.choice(s.world.machines)
+        s.later(rng.random() * rng.choice((0.01, 0.5, plan.length)), partial(s.world.operator.ask, machine))

@@ -15,34 +15,57 @@ if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
 
 
+Sides = tuple[frozenset[str], frozenset[str]]
+
+
 def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Cuts some hosts off from others, both ways or one way, and mends it later."""
-    nodes = frozenset(m.name for m in s.world.machines)
-    clients = frozenset(s.world.client_hosts())
     primary, backup = s.targets(rng) or rng.sample(s.world.machines, 2)
-    one = frozenset({rng.choice((primary, primary, backup)).name})
-    match rng.choice(("pair", "node", "island", "register", "clients", "halves")):
-        case "pair":
-            sides = frozenset({primary.name}), frozenset({backup.name})
-        case "node":
-            sides = one, nodes - one
-        case "island":
-            sides = one, (nodes - one) | {HOST} | (clients if rng.random() < 0.5 else frozenset())
-        case "register":
-            sides = one, frozenset({HOST})
-        case "clients":
-            sides = one, clients
-        case _:
-            half = frozenset(m.name for m in s.world.machines if rng.random() < 0.5) or one
-            sides = half, (nodes - half) | {HOST}
-    cuts = [Cut(*sides), Cut(*sides[::-1])]
-    if rng.random() < 0.3:
+    one, other = _sides(s, rng, primary.name, backup.name)
+    cuts = [Cut(one, other), Cut(other, one)]
+    if rng.random() < 0.25:
         cuts = [rng.choice(cuts)]
+    lease = s.world.plan.timing.lease
+    length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
     for cut in cuts:
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
-        length = plan.length * rng.choice((0.3, 1.0, 1.0))
-        s.later(length, partial(_mend, s, cut))
+        s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
+    if rng.random() < 0.7:
+        s.later(rng.random() * length, partial(_scatter, s, rng))
+
+
+def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
+    """Mostly the primary alone, for its rivals and the controllers, so that another is promoted beside it."""
+    nodes = frozenset(m.name for m in s.world.machines)
+    controllers = frozenset(c.name for c in s.world.controllers)
+    actors = frozenset(a.name for a in s.world.actors)
+    one = frozenset({rng.choice((primary, primary, backup))})
+    some = frozenset(name for name in sorted(controllers) if rng.random() < 0.8)
+    half = frozenset(name for name in sorted(actors) if rng.random() < 0.5)
+    match rng.choice(("pair", "alone", "alone", "alone", "register", "clients", "controllers", "halves")):
+        case "pair":
+            return frozenset({primary}), frozenset({backup})
+        case "alone":
+            others = (nodes - one) | some
+            others |= rng.choice((frozenset(), frozenset({HOST})))
+            return one, others | rng.choice((frozenset(), frozenset(), half, actors))
+        case "register":
+            return one, frozenset({HOST}) | rng.choice((frozenset(), controllers))
+        case "clients":
+            return one, rng.choice((half, actors)) or actors
+        case "controllers":
+            return one, controllers
+        case _:
+            part = frozenset(m.name for m in s.world.machines if rng.random() < 0.5) or one
+            return part, (nodes - part) | {HOST} | some
+
+
+def _scatter(s: Saboteur, rng: Random) -> None:
+    """Some clients lose their connections now, and may find another node: so that all have some."""
+    for actor in s.world.actors:
+        if rng.random() < 0.5 and actor.cut(rng.random() < 0.5):
+            s.clock.note(f"FAULT: the connection of {actor.name} breaks")
 
 
 def _mend(s: Saboteur, cut: Cut) -> None:

@@ -41,6 +41,24 @@ def kill_backup_twice(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     s.later(plan.length, again)
 
 
+def kill_expected(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """A member of the record that the new primary waits for. With two nodes there is none."""
+    kill_primary(s, plan, rng)
+
+    def strike(heir: Machine) -> None:
+        others = [m for m in s.world.machines if m is not heir and m.node is not None]
+        if not others:
+            return
+        machine = rng.choice(others)
+        soon = rng.random() * rng.choice((0.02, 0.3))
+        if rng.random() < 0.3:
+            s.later(soon, partial(_break_links, machine, heir, rng))
+        else:
+            s.later(soon, partial(s.kill_and_restart, machine, draw_death(rng), draw_length(rng)))
+
+    s.when_heir(strike)
+
+
 def kill_all(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     pair = s.world.pair()
     if pair is None:
@@ -78,24 +96,17 @@ def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
 
 
-def switch_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    pair = s.targets(rng)
-    if pair is None:
-        return
-    s.pending += 1
-
-    def done() -> None:
-        s.pending -= 1
-
-    s.world.operator.demote(pair[0], done)
-
-
 def cut_link(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The connections between two nodes break; both live."""
-    pair = s.targets(rng) or ()
-    for one in pair:
-        for dial in list(one.dials.values()):
-            if {one.name, dial.end.peer.host} == {m.name for m in pair}:
+    pair = s.targets(rng)
+    if pair is not None:
+        _break_links(*pair, rng)
+
+
+def _break_links(one: Machine, other: Machine, rng: Random) -> None:
+    for machine in (one, other):
+        for dial in list(machine.dials.values()):
+            if {machine.name, dial.end.peer.host} == {one.name, other.name}:
                 break_stream(dial.end, clean=rng.random() < 0.5)
 
 

@@ -102,9 +102,6 @@ class World:
     def refusals(self) -> list[str]:
         return [why for asker in (self.operator, *self.controllers) for why in asker.refusals]
 
-    def client_hosts(self) -> list[str]:
-        return [actor.name for actor in self.actors]
-
     def whole(self) -> tuple[Machine, list[Machine]] | None:
         """(primary, backups) if every node runs, one is active, the others ready, linked and in its
         record."""
