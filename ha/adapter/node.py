@@ -79,14 +79,14 @@ class Node:
         self.stopped = None
         identity = files.identity
         self.me = Self_(identity.node_id, broker.name, identity.incarnation, identity.number, broker.version)
-        self._store, self._files, self._ledger = store, files, ledger
-        self._settings, self._random, self._log = ha, random_bytes, log
+        self._store, self._files, self.ledger = store, files, ledger
+        self._settings, self._random, self.log = ha, random_bytes, log
         self._inbox = Inbox()
-        self._hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
+        self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
-        self.vhost = VirtualHost("/", self._hooks, history, lambda: random_bytes(16))
-        self.broker = Broker(broker, self._hooks, self.vhost, log=log)
+        self.vhost = VirtualHost("/", self.hooks, history, lambda: random_bytes(16))
+        self.broker = Broker(broker, self.hooks, self.vhost, log=log)
         self._quarantine = Quarantine(files.files, files.directory, identity.incarnation)
         self.replica = ReplicaVhost(self.vhost, store, ledger, self._quarantine, self._save_incomplete)
         self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
@@ -104,7 +104,7 @@ class Node:
             position=self._position,
             authority=AUTHORITIES[ha.authority](),
         )
-        self._hooks.core = self.core
+        self.hooks.core = self.core
         self._effects = EffectRunner(self)
         self._requests: list[AuthorityRequest] = []
         self._core_deadline: float | None = None
@@ -130,7 +130,7 @@ class Node:
         recovered = recover(self._store, self.vhost)
         self._store.start(None, recovered)
         self.replica.position = recovered
-        self._ledger.view = self.core.epoch
+        self.ledger.view = self.core.epoch
         self._started = True
         self.core.start(now)
         self._effects.run(now)
@@ -142,7 +142,7 @@ class Node:
         Afterwards output may still be taken and written; the driver then closes every socket.
         """
         if self.stopped is not None or not self._started:
-            self._ledger.close(seal=False)
+            self.ledger.close(seal=False)
             return
         self.before_output(now)
         self._started = False
@@ -154,11 +154,9 @@ class Node:
         for queue in self.vhost.queues.values():
             for epoch, ids in queue.snapshot().items():
                 for first, last in ids.ranges():
-                    self._ledger.record(
-                        "present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last
-                    )
+                    self.ledger.record("present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last)
         self._store.close()
-        self._ledger.close(seal=self._store.failed is None)
+        self.ledger.close(seal=self._store.failed is None)
 
     # -- inbound connections
 
@@ -256,18 +254,18 @@ class Node:
         if self._store.failed is not None:
             return
         self._effects.run(now)
-        self._ledger.flush()
+        self.ledger.flush()
         if self._grace_until is not None and now >= self._grace_until:
             self._grace_until = None
             ended = self.vhost.end_orphans() if self.vhost.serving else 0
             if ended:
-                self._log(f"{ended} queues ended: their clients have not come back")
+                self.log(f"{ended} queues ended: their clients have not come back")
         if core.primary is not None and core.primary.quiesce_due(now):
             self.vhost.history.hasten()
         self.broker.end_tick(now, wall_ms)
         core.end_tick(now)
         self._effects.run(now)
-        self._ledger.flush()
+        self.ledger.flush()
         self._core_deadline = core.next_deadline()
 
     def _hear(self, now: float) -> None:
@@ -390,8 +388,8 @@ class Node:
         # What was promoted may be in memory only: whoever asks for it before anything new waits for the disk.
         self._store.append(Position(epoch, 0), [])
         for queue in self.vhost.queues.values():
-            self._hooks.set_ids(queue)
-        self._ledger.view = epoch
+            self.hooks.set_ids(queue)
+        self.ledger.view = epoch
         self._grace_until = now + self._settings.reconnect_grace if self.vhost.orphans() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
@@ -426,17 +424,6 @@ class Node:
     def adopt_cluster(self, cluster_id: str) -> None:
         self._files.set_cluster(cluster_id)
 
-    @property
-    def hooks(self) -> HaHooks:
-        return self._hooks
-
-    @property
-    def ledger(self) -> LedgerPort:
-        return self._ledger
-
-    def log(self, sentence: str) -> None:
-        self._log(sentence)
-
     # -- inside
 
     @property
@@ -456,5 +443,5 @@ class Node:
 
     def _fatal(self, reason: str) -> None:
         self.stopped = " ".join(reason.split()) or "an unknown fault"
-        self._log(f"stops: {self.stopped}")
-        self._ledger.close(seal=False)
+        self.log(f"stops: {self.stopped}")
+        self.ledger.close(seal=False)

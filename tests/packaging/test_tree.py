@@ -132,16 +132,6 @@ def test_scripts_are_executable_where_they_are_called_directly() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_the_diagram_of_statuses_is_the_table_of_transitions() -> None:
-    from ha.core.membership import TRANSITIONS
-
-    drawn = set(re.findall(r"^    (\w+) --> (\w+): ", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
-    table = {
-        (a.value.replace("-", ""), b.value.replace("-", "")) for a, bs in TRANSITIONS.items() for b in bs
-    }
-    assert drawn == table
-
-
 def test_guarantees_and_bad_inputs_are_numbered_without_gaps() -> None:
     guarantees = re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "GUARANTEES.md").read_text(), re.MULTILINE)
     assert [int(number) for number in guarantees] == list(range(1, 31))

@@ -1,0 +1,73 @@
+"""How old a proof of being primary is: by acknowledgements, by rounds of hellos, and by nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import Incarnation
+from ha.core.lease import HelloRound, Lease
+from ha.core.remote_backup import RemoteBackup
+from ha.core.status_check import PeerAddress
+from tests.ha.test_lease import up
+
+
+def test_a_lease_ends_at_the_instant_and_may_be_shortened() -> None:
+    lease = Lease(3.0, 10.0)
+    assert not lease.change(12.999) and not lease.withheld
+    assert lease.change(13.0) and lease.withheld
+    assert not lease.change(13.1)
+    lease.proven(11.0)
+    assert lease.change(13.1) and not lease.withheld
+    lease.proven(9.0)
+    assert lease.change(13.1) and lease.withheld
+
+
+def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
+    silent, gone, here = PeerAddress("s", peer=1), PeerAddress("g"), PeerAddress("h", peer=2)
+    hellos = HelloRound(10.0, 10.5)
+    assert not hellos.done([silent, gone, here], 10.1)
+    gone.failed_at, here.answered_at = 10.2, 10.2
+    assert hellos.done([gone, here], 10.2) and not hellos.done([silent, gone, here], 10.2)
+    assert hellos.done([silent, gone, here], 10.5)
+
+
+def test_a_commit_that_is_ones_own_copy_proves_nothing() -> None:
+    pair = up()
+    a, b = pair.hosts
+    keeper = a.running.core.keeper
+    pair.separate(a, b, reset=True)
+    before = keeper.proven_at
+    primary = a.running.core.primary
+    assert primary is not None
+    primary.met(Incarnation(b.running.me.node_id, 99), pair.now + 1.0)
+    assert a.running.core.record is not None and not a.running.core.record.in_sync
+    assert keeper.proven_at == before
+
+
+def test_what_the_authority_proves_ends_where_a_member_has_linked() -> None:
+    """From then on the member may count on its own last acknowledgement, and so must the primary."""
+    backup = RemoteBackup(Incarnation("b", 1), "b", None, 10.0)
+    assert backup.proof is None
+    backup.linked(9.0)
+    backup.linked(11.0)
+    assert backup.proof == 9.0
+    backup.echoed(10.5, 11.0)
+    backup.echoed(10.0, 11.0)
+    assert backup.proof == 10.5
+    with pytest.raises(LinkError):
+        backup.echoed(11.5, 11.0)
+
+
+def test_an_echo_of_another_primary_is_no_echo() -> None:
+    """Clocks of two machines have nothing to do with each other."""
+    pair = up()
+    a, b = pair.hosts
+    backup = b.running.core.backup
+    assert backup is not None
+    pair.separate(a, b, reset=True)
+    pair.run(0.05)
+    backup._echo = 10.0**9
+    pair.heal()
+    pair.until(lambda: b.status == "ready" and a.running.status()["link"] == "up")
+    assert not any("not sent yet" in line for line in a.log)
