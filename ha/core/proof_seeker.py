@@ -50,11 +50,13 @@ class ProofSeeker:
         """Ask, if it is time; whether all peers have been said hello to by it."""
         if now < self.seek_at:
             return False
-        self.seek_at = now + self._tuning.lease / 3
+        self.settle(now)
+        third = self._tuning.lease / 3
+        self.seek_at = now + third
         if self._keeper.read(self._read, now):
             return False
         self._neighbours.question += 1
-        self._round = HelloRound(now, now + self._tuning.peer_patience)
+        self._round = HelloRound(now, now + min(self._tuning.peer_patience, third))
         self._claimant.ask_all()
         return True
 

@@ -301,6 +301,18 @@ def test_a_quiet_pair_proves_itself_by_heartbeats() -> None:
         assert not pair[0].running.broker.withheld
 
 
+def test_a_short_lease_leaves_its_rounds_of_hellos_the_time_to_end() -> None:
+    pair = up(lease=0.6, ack_timeout=2.0)
+    a, b = pair.hosts
+    b.frozen = True
+    pair.until(lambda: a.running.status()["link"] == "lost")
+    pair.until(lambda: not a.running.broker.withheld, 0.5)
+    for _ in range(1000):
+        pair.step()
+        pair.now += 0.005
+        assert not a.running.broker.withheld
+
+
 def test_a_standalone_broker_has_no_lease() -> None:
     pair = Pair(1)
     pair.start()
