@@ -1,4 +1,4 @@
-"""A client that makes queues come and go: declare, bind, get, purge, unbind, delete, and all again."""
+"""A client that makes queues and exchanges come and go: declare, bind, get, purge, unbind, delete, again."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Churner(Actor):
         self._finished = False
         self.certain_to_exist = False
         """Declare-Ok came, and no delete was sent since: it must survive any failover (invariant 6)."""
+        self._exchange = f"x-{plan.name}"
+        self._step = 0
         self._pending: Voiding | None = None
         self._held: list[tuple[int, Message]] = []
         self._subscription: Subscription | None = None
@@ -45,6 +47,7 @@ class Churner(Actor):
 
     def disconnected(self) -> None:
         self._finished = self.finishing
+        self._step = 0
         if self._pending is not None:
             self.journal.voiding_lost(self._pending)
             self._pending = None
@@ -66,7 +69,9 @@ class Churner(Actor):
                 self.journal.answered(thing, exists, self.topology.lasting(thing))
             then(answer)
 
-        session.call(method, answered, queue=self.queue, **arguments)
+        if method.startswith("queue."):
+            arguments["queue"] = self.queue
+        session.call(method, answered, **arguments)
 
     def _declare(self, session: Session) -> None:
         def bind(_: Arguments) -> None:
@@ -91,7 +96,9 @@ class Churner(Actor):
             self._finished = True
             return
         draw = self.rng.random()
-        if draw < 0.6:
+        if draw < 0.1:
+            self._step_exchange(session)
+        elif draw < 0.6:
             session.call("basic.get", partial(self._got, session), queue=self.queue)
         elif draw < 0.75:
             self._void(session, "purge")
@@ -124,6 +131,35 @@ class Churner(Actor):
             self._declare(session)
 
         self._ask(session, unbound, "queue.unbind", [self._binding], False, exchange=self.topology.churned)
+
+    def _step_exchange(self, session: Session) -> None:
+        """Its exchange, which leads nowhere, is declared, bound, unbound and deleted, a step at a time."""
+        name, churned = self._exchange, self.topology.churned
+        exchange: Thing = ("exchange", name)
+        binding: Thing = ("binding", churned, name, "")
+        ends = {"source": churned, "destination": name}
+        step, self._step = self._step, (self._step + 1) % 4
+
+        def then(_: Arguments) -> None:
+            self._later(session)
+
+        if step == 0:
+            self._ask(
+                session,
+                then,
+                "exchange.declare",
+                [exchange],
+                True,
+                exchange=name,
+                type="fanout",
+                durable=True,
+            )
+        elif step == 1:
+            self._ask(session, then, "exchange.bind", [binding], True, **ends)
+        elif step == 2:
+            self._ask(session, then, "exchange.unbind", [binding], False, **ends)
+        else:
+            self._ask(session, then, "exchange.delete", [exchange, binding], False, exchange=name)
 
     def _void(self, session: Session, kind: str) -> None:
         voiding = self._pending = self.journal.voiding(kind, self.queue)

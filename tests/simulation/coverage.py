@@ -90,10 +90,9 @@ UNREACHABLE: Mapping[Entry, str] = {
         (watching.OPERATION, name): NO_CLIENT
         for name in (
             "basic.cancel-ok", "basic.recover", "basic.recover-async", "channel.close", "channel.close-ok",
-            "channel.flow", "channel.flow-ok", "exchange.delete", "exchange.unbind",
+            "channel.flow", "channel.flow-ok",
         )
     },
-    (watching.RECORD, "ExchangeDelete"): NO_CLIENT,
     (watching.GRANTED, "force-lossy"): "no operator of the simulation forces",
     (watching.REFUSED, "… has excluded this node from the record"): "its own copy does not name it any more",
 }  # fmt: skip

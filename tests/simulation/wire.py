@@ -38,6 +38,8 @@ _TABLE = """
 40 21 exchange.delete-ok
 40 30 exchange.bind             h:r s:destination s:source s:key b:nowait t:args
 40 31 exchange.bind-ok
+40 40 exchange.unbind           h:r s:destination s:source s:key b:nowait t:args
+40 51 exchange.unbind-ok
 50 10 queue.declare             h:r s:queue b:passive b:durable b:exclusive b:auto_delete b:nowait t:args
 50 11 queue.declare-ok          s:queue l:messages l:consumers
 50 20 queue.bind                h:r s:queue s:exchange s:key b:nowait t:args

@@ -27,6 +27,8 @@ _DEFINITIONS = frozenset(
         "queue.unbind",
         "exchange.declare",
         "exchange.bind",
+        "exchange.unbind",
+        "exchange.delete",
     )
 )
 _ACK = struct.pack(">HH", *wire.SPECS["basic.ack"].ids)
