@@ -118,12 +118,12 @@ class Troubles:
         if since is not None:
             self._freezes.append((machine.name, since, now))
 
-    def frozen(self, machine: Machine | None, start: float, end: float) -> float:
-        """For how many seconds of that time it was, or any machine."""
+    def frozen(self, machine: Machine, start: float, end: float) -> float:
+        """For how many seconds of that time it was."""
         freezes = self._freezes + [(name, since, end) for name, since in self._frozen_at.items()]
         return sum(
             max(0.0, min(end, until) - max(start, since))
-            for name, since, until in freezes if machine is None or name == machine.name
+            for name, since, until in freezes if name == machine.name
         )  # fmt: skip
 
     def happened(self, now: float) -> None:
@@ -157,8 +157,6 @@ class Held26:
 
     def __init__(self, plan: Plan, troubles: Troubles) -> None:
         self.on = plan.on_backup_loss == "continue" and not plan.min_backups
-        self.mute_counts = plan.authority == "manual"
-        """A primary alone waits for the answer of a frozen node: it could have been promoted."""
         self.timing = plan.timing
         self.troubles = troubles
         self.promoted_at = -1e9
@@ -173,7 +171,7 @@ class Held26:
         limit = self.timing.ack_timeout * (1 + self.troubles.between(since, now)) + self.SLACK
         if self.promoted_at >= message.last_sent - self.timing.backup_timeout:
             limit += self.timing.backup_timeout
-        limit += self.troubles.frozen(None if self.mute_counts else machine, since, now)
+        limit += self.troubles.frozen(machine, since, now)
         self.checked += 1
         self.longest = max(self.longest, waited)
         if waited > limit:
