@@ -13,7 +13,7 @@ from tests.simulation.runner import run_seed, run_seeds
 from tests.simulation.tally import Tally
 
 COUNT = 2000
-SAME = range(150, 175)
+SAME = range(150, 160)
 ROOT = Path(__file__).parents[2]
 
 
