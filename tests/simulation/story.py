@@ -38,6 +38,8 @@ from tests.simulation.world import World
 
 SHOWN_ITEMS = 4
 """Of one event that concerns many messages."""
+LAST_HEARD = 8
+"""Deliveries shown of a client that the failure names."""
 MOST_ROWS = 140
 """Of one story; the beginning of a longer one is folded."""
 CONNECTIONS, REFUSALS, READS = "connections", "refusals of the same kind", "reads of the register"
@@ -92,7 +94,7 @@ class Story:
     def rows(self) -> list[Row]:
         """What is worth reading, in order."""
         keys, queues = self.keys(), self.queues()
-        milestones = self._milestones(keys)
+        milestones = self._milestones(keys) | self._heard_before(queues)
         involved = {name for e in self.events if e.keys & keys for name in (e.source, e.target)}
         again = self._said_again()
         rows: list[Row] = []
@@ -160,6 +162,17 @@ class Story:
                 found.add(n)
                 waiting = [w for w in waiting if w not in met]
         return found
+
+    def _heard_before(self, queues: frozenset[str]) -> set[int]:
+        """Indexes of what a client that the failure names was delivered last from a queue that it names, and
+        gave back: for a failure of order."""
+        words = set(re.findall(r"[\w.-]+", self.failure or ""))
+        found = [
+            n for n, event in enumerate(self.events)
+            if (event.group == "deliveries" and event.target in words and event.queues & queues)
+            or (event.source in words and "requeue" in event.text)
+        ]  # fmt: skip
+        return set(found[-LAST_HEARD:])
 
     def lanes(self, rows: list[Row]) -> list[str]:
         """Everybody who appears: publishers and others to the left of the nodes, consumers to the right."""
