@@ -13,6 +13,7 @@ from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
+from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -127,11 +128,15 @@ def _unbooked(end: Any) -> Any:
     return broken
 
 
+def _throw_away(requeue: Any) -> Any:
+    return lambda self, entries: self.drop(entries, Reason.DROPPED)
+
+
 MUTANTS = (
     Mutant(
         "lose a message when promoted",
         "The new primary's queue begins to serve without the newest message of its copy.",
-        (1,),
+        (4,),
         (Patch(Queue, "activate", _without_the_last),),
     ),
     Mutant(
@@ -182,7 +187,7 @@ MUTANTS = (
     Mutant(
         "never flush dequeues",
         "A batched dequeue waits for ever for others to make a range with.",
-        (22,),
+        (13,),
         (Patch(History, "flush", _keep_the_young),),
     ),
     Mutant(
@@ -202,5 +207,11 @@ MUTANTS = (
         "What a deleted queue held is gone with it, and no record says so: to the books it reads as a loss.",
         (29,),
         (Patch(Queue, "end", _unbooked),),
+    ),
+    Mutant(
+        "throw away what is given back",
+        "Messages of a consumer that goes, or rejects them, are dropped instead of being ready again.",
+        (1,),
+        (Patch(Queue, "requeue", _throw_away),),
     ),
 )
