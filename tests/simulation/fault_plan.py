@@ -88,7 +88,7 @@ class FaultPlan:
 
 REGISTER = MANUAL | {
     Fault.STOP_PROCESS: 4,
-    Fault.PARTITION: 6,
+    Fault.PARTITION: 16,
     Fault.SLOW_REGISTER: 2,
     Fault.LOSE_ANSWERS: 2,
 }
@@ -99,11 +99,17 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
     """One to four faults, of kinds that were drawn first: so that rare ones meet."""
     weights = REGISTER if authority == "register" else MANUAL
     kinds = {kind: weight for kind, weight in weights.items() if rng.random() < 0.5}
-    if rng.random() < 0.8 or not kinds:
-        kinds[Fault.KILL_PRIMARY] = weights[Fault.KILL_PRIMARY]
+    if authority == "register" and rng.random() < 0.7:
+        kinds[Fault.PARTITION] = weights[Fault.PARTITION]
+    if authority == "register" and not all_durable:
+        # Whoever is to end, nobody knows when, may become the last that has what is not durable.
+        kinds.pop(Fault.FAIL_DISK, None)
+        kinds.pop(Fault.CRASH_IN_WRITE, None)
     if Fault.CUT_LINK in kinds and authority == "manual":
         # A link that is cut while both ends live, and a promotion in haste: nobody but a register can judge.
         kinds.pop(Fault.ASK_PROMOTION, None)
+    if rng.random() < 0.8 or not kinds:
+        kinds[Fault.KILL_PRIMARY] = weights[Fault.KILL_PRIMARY]
     chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 2, 3, 4)))
     if all_durable and rng.random() < 0.3:
         chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)

@@ -100,6 +100,8 @@ class Saboteur:
     def _may(self, plan: FaultPlan) -> bool:
         if plan.when is When.ANY:
             return True
+        if any(m.doomed for m in self.world.machines) and not self.world.topology.all_durable:
+            return False
         alone = plan.when is When.WHOLE or (len(self.world.machines) == 2 and not self.world.arbitrated)
         if self.pending and alone:
             return False

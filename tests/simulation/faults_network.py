@@ -31,7 +31,7 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
         s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
-    if rng.random() < 0.7:
+    for _ in range(rng.choice((0, 1, 2))):
         s.later(rng.random() * length, partial(_scatter, s, rng))
 
 
@@ -63,6 +63,7 @@ def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
 
 def _scatter(s: Saboteur, rng: Random) -> None:
     """Some clients lose their connections now, and may find another node: so that all have some."""
+    s.world.grant()
     for actor in s.world.actors:
         if rng.random() < 0.5 and actor.cut(rng.random() < 0.5):
             s.clock.note(f"FAULT: the connection of {actor.name} breaks")

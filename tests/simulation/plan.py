@@ -235,7 +235,7 @@ def draw_plan(seed: int) -> Plan:
             twice=rng.random() < 0.1,
         ),
         register=RegisterPlan(rng.choice((0.0003, 0.003, 0.03)), rng.choice((0.3, 1.0))),
-        controllers=_controllers(rng, timing) if authority == "register" else (),
+        controllers=_controllers(rng) if authority == "register" else (),
         grants=rng.choice(((3, 8, 20), (5, 10, 40), (1, 5, 60))),
         topology=topology,
         publishers=tuple(replace(p, cut_every=apart) for p in publishers),
@@ -264,27 +264,30 @@ def _timing(rng: Random, *, slow: bool) -> TimingPlan:
     ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 1.0, 1.0, 2.0))
     return TimingPlan(
         ack_timeout=ack_timeout,
-        lease=rng.choice((0.6, 1.0, 1.5)) * ack_timeout,
+        lease=rng.choice((0.6, 1.0, 1.5, 3.0)) * ack_timeout,
         backup_timeout=rng.choice((1.0, 2.5)) * ack_timeout,
         dequeue_lag=rng.choice((0.0, 0.01, 0.01, 0.1)),
         reconnect_grace=rng.choice((1.0, 10.0)),
     )
 
 
-def _controllers(rng: Random, timing: TimingPlan) -> tuple[ControllerPlan, ...]:
+def _controllers(rng: Random) -> tuple[ControllerPlan, ...]:
     """One, or two that know nothing of each other. Only one alone may fence: what it says is then true of
     the record that it acts on."""
     count = rng.choice((1, 1, 2))
-    return tuple(
-        ControllerPlan(
-            f"controller{n + 1}",
-            every=rng.choice((0.1, 0.3)),
-            patience=rng.choice((0.3, 1.0)),
-            silence=0.5 + rng.choice((0.0, 0.3, 1.0)) * timing.ack_timeout,
-            fences=count == 1 and rng.random() < 0.4,
+    plans = []
+    for n in range(count):
+        every = rng.choice((0.1, 0.1, 0.3))
+        plans.append(
+            ControllerPlan(
+                f"controller{n + 1}",
+                every=every,
+                patience=rng.choice((0.1, 0.3, 1.0)),
+                silence=1.5 * every + rng.choice((0.05, 0.3, 1.0)),
+                fences=count == 1 and rng.random() < 0.4,
+            )
         )
-        for n in range(count)
-    )
+    return tuple(plans)
 
 
 def _machine(rng: Random, name: str) -> MachinePlan:
