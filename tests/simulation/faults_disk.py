@@ -24,6 +24,7 @@ def slow_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine.slow_time = rng.choice((0.05, 0.3))
     machine.slow_until = s.clock.now + 1.0
     s.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
+    s.later(1.0 + machine.slow_time, lambda: None)
 
 
 def fail_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
