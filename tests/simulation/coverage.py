@@ -109,13 +109,12 @@ RARE: Mapping[Entry, str] = {
         for after in LOST_OR_OUT
     },
     watching.phase_step(Phase.GUARDED, Phase.CATCHING): A_JOINER_ENDS,
+    watching.phase_step(Phase.COMMITTED, Phase.LOST): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LEAVING): A_JOINER_ENDS,
-    (watching.GIVEN_UP, "its link closed"): A_JOINER_ENDS,
     **dict.fromkeys(
         [
             (watching.REFUSED, "a newer record has come in while this node waited"),
             (watching.REFUSED, "being promoted; waits until the lease of … has run out"),
-            (watching.REFUSED, "demoted meanwhile"),
             (watching.REFUSED, "the authority has epoch … of …"),
             (watching.REFUSED, "…; it goes on asking"),
             (watching.REFUSED, "the authority does not answer"),
@@ -123,7 +122,6 @@ RARE: Mapping[Entry, str] = {
                 watching.REFUSED,
                 "the register has lost a record that this node knows of: it may lack a later one, too",
             ),
-            (watching.STEPPED_DOWN, "the authority has epoch … of …"),
         ],
         TWO_AT_ONCE,
     ),
@@ -133,7 +131,6 @@ RARE: Mapping[Entry, str] = {
             (watching.REFUSED, "… could have been promoted since, and does not answer"),
             (watching.REFUSED, "… was asked to take this node in again, and may have excluded it for that"),
             (watching.REFUSED, "no link to … in epoch … has ended here: it may serve without this node"),
-            (watching.STATUS, "recovering -> joining"),
             (watching.STEPPED_DOWN, "a backup knows of epoch …"),
             (watching.JOIN_REFUSED, "… is not the primary (…)"),
         ],

@@ -90,7 +90,7 @@ def test_a_built_thing_that_no_seed_reached_is_named(entry: watching.Entry) -> N
 
 
 def test_what_is_rare_is_demanded_of_long_runs_only() -> None:
-    entry = (watching.STATUS, "recovering -> joining")
+    entry = watching.phase_step(Phase.GUARDED, Phase.CATCHING)
     ledger = everything()
     del ledger[entry]
     assert coverage.faults_of(ledger, coverage.MANY - 1) == []
