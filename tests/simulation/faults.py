@@ -76,6 +76,7 @@ class Saboteur:
         self.injected: list[Fault] = []
         self.counts: Counter[str] = Counter()
         self.pending = 0
+        self.alone = False
         self._limit = 0.0
 
     @property
@@ -98,6 +99,8 @@ class Saboteur:
         self._in_traffic()
 
     def _may(self, plan: FaultPlan) -> bool:
+        if self.alone:
+            return False
         if plan.when is When.ANY:
             return True
         if any(m.doomed for m in self.world.machines) and not self.world.topology.all_durable:
@@ -174,6 +177,12 @@ class Saboteur:
             return False
         machine.kill(death)
         return True
+
+    def alone_until_whole(self) -> None:
+        """No other fault before the nodes are whole: a disk is lost, and the record still counts on it."""
+        self.alone = self.world.whole() is None
+        if self.alone:
+            self.later(LOOK, self.alone_until_whole)
 
     def restart(self, machine: Machine) -> None:
         """Often into traffic, so that it joins while much goes on."""

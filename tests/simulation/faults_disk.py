@@ -122,3 +122,4 @@ def _start_rotten(s: Saboteur, plan: FaultPlan, machine: Machine) -> None:
         machine.disk = VirtualDisk()
         s.clock.note(f"{machine.name} gets an empty disk")
         machine.start()
+        s.alone_until_whole()

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_plan import FaultPlan
-from tests.simulation.network import Cut
+from tests.simulation.network import KEEPALIVE, Cut
 from tests.simulation.register import HOST
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         cuts = [rng.choice(cuts)]
     lease = s.world.plan.timing.lease
     length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
+    s.world.journal.ways_clear_from = float("inf")
     for cut in cuts:
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
@@ -72,6 +73,8 @@ def _scatter(s: Saboteur, rng: Random) -> None:
 def _mend(s: Saboteur, cut: Cut) -> None:
     s.clock.note(f"packets from {names(cut.sources)} reach {names(cut.targets)} again")
     s.world.network.mend(cut)
+    if not s.world.network.cuts:
+        s.world.journal.ways_clear_from = s.clock.now + s.world.plan.network.retransmit + 2 * KEEPALIVE
 
 
 def names(hosts: frozenset[str]) -> str:

@@ -156,6 +156,8 @@ class Journal:
         """By the queue's name."""
         self._disturbed: dict[tuple[str, int], float] = {}
         self._unsettled: list[Message] = []
+        self.ways_clear_from = 0.0
+        """From then on a node hears soon of connections that go: no way was cut for a while."""
         self.operations = 0
 
     # -- publishers
@@ -248,6 +250,8 @@ class Journal:
 
     def orderly(self, subscription: Subscription) -> bool:
         """Has nobody given messages back since it began? Then redelivered ones come in order too."""
+        if subscription.started < self.ways_clear_from:
+            return False
         last = self._disturbed.get((subscription.queue, subscription.port))
         return last is None or last + GIVEN_BACK < subscription.started
 
