@@ -29,6 +29,7 @@ class Fault(enum.Enum):
     STALL_READER = "a client stops reading"
     ASK_PROMOTION = "an impatient operator asks for a promotion"
     PARTITION = "cut hosts off from others"
+    USURP = "cut the primary off from those who may be, or make, another"
     SLOW_REGISTER = "slow down the register"
     LOSE_ANSWERS = "lose questions to the register, or its answers"
 
@@ -88,7 +89,8 @@ class FaultPlan:
 
 REGISTER = MANUAL | {
     Fault.STOP_PROCESS: 4,
-    Fault.PARTITION: 16,
+    Fault.PARTITION: 10,
+    Fault.USURP: 10,
     Fault.SLOW_REGISTER: 2,
     Fault.LOSE_ANSWERS: 2,
 }
@@ -100,7 +102,8 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
     weights = REGISTER if authority == "register" else MANUAL
     kinds = {kind: weight for kind, weight in weights.items() if rng.random() < 0.5}
     if authority == "register" and rng.random() < 0.7:
-        kinds[Fault.PARTITION] = weights[Fault.PARTITION]
+        often = rng.choice((Fault.PARTITION, Fault.USURP))
+        kinds[often] = weights[often]
     if authority == "register" and not all_durable:
         # Whoever is to end, nobody knows when, may become the last that has what is not durable.
         kinds.pop(Fault.FAIL_DISK, None)

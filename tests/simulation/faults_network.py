@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_nodes import cut_link, kill_backup, kill_primary
 from tests.simulation.network import KEEPALIVE, Cut
 from tests.simulation.register import HOST
 
@@ -27,13 +28,32 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         cuts = [rng.choice(cuts)]
     lease = s.world.plan.timing.lease
     length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
+    _cut(s, rng, cuts, length)
+    for _ in range(rng.choice((0, 1, 2))):
+        s.later(rng.random() * length, partial(_scatter, s, rng))
+
+
+def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Its clients stay for a while, and some go and find the other that is made: two may serve, if they do
+    not heed the lease. It may still reach the register."""
+    primary, _ = s.targets(rng) or rng.sample(s.world.machines, 2)
+    one = frozenset({primary.name})
+    others = frozenset(m.name for m in s.world.machines) - one
+    others |= frozenset(c.name for c in s.world.controllers)
+    if rng.random() < 0.5:
+        others |= {HOST}
+    length = s.world.plan.timing.lease * (0.5 + 1.5 * rng.random())
+    _cut(s, rng, [Cut(one, others), Cut(others, one)], length)
+    for n in range(1, 9):
+        s.later(0.1 * n * length, s.world.grant if n % 2 else partial(_scatter, s, rng))
+
+
+def _cut(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
     s.world.journal.ways_clear_from = float("inf")
     for cut in cuts:
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
         s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
-    for _ in range(rng.choice((0, 1, 2))):
-        s.later(rng.random() * length, partial(_scatter, s, rng))
 
 
 def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
@@ -99,3 +119,6 @@ def lose_answers(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         f"{register.lost_answers:.0%}"
     )
     s.later(plan.length, lambda: None)
+    if rng.random() < 0.6:  # something to ask it just then
+        act = rng.choice((kill_backup, cut_link, kill_primary))
+        s.later(rng.random() * rng.choice((0.02, 0.2)), partial(act, s, plan, rng))
