@@ -25,11 +25,12 @@ from ha.core.lease import Lease
 from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
-from ha.core.queue_guard import QueueGuard
+from ha.core.queue_guard import QueueGuard, before_all_of
 from ha.core.quiesce import encode_point, note_point
 from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
+from ha.core.standing import reason_of, state_of
 
 TICK = 0.001
 """Seconds by which a deadline is overslept, so that "longer than" holds when it is judged."""
@@ -69,7 +70,7 @@ class Primary:
             backup.guard = QueueGuard.of_expected(self.epoch)
             self.backups[who.node_id] = backup
         if len(self.backups) < context.tuning.min_backups:
-            self._hold = (Position(self.epoch, 0), Position(self.epoch, 0))
+            self._hold = (before_all_of(self.epoch), before_all_of(self.epoch))
         self._settle()
 
     # -- the record
@@ -391,39 +392,17 @@ class Primary:
     # -- for status and sentences
 
     def reason(self) -> str:
-        if self.lease.withheld:
-            return "primary, but the proof of that is too old: nothing is confirmed or delivered for now"
-        leaving = [b.name for b, _ in self._leaving.values()]
-        if leaving:
-            return f"serving; confirms wait until the exclusion of {', '.join(leaving)} is committed"
-        lost = [b.name for b in self.backups.values() if b.phase is Phase.LOST]
-        if lost:
-            return (
-                f"serving; the link of {', '.join(lost)} closed, confirms wait until it is back or excluded"
-            )
-        missing = [b.name for b in self.backups.values() if b.expected]
-        if missing:
-            return f"serving; confirms wait for {', '.join(missing)}, expected back from before the promotion"
-        if self._hold is not None:
-            return "serving, but confirms are held: ha.min_backups or the loss policy wants more in sync"
-        ready = sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)
-        if ready:
-            return f"serving; confirms wait for {', '.join(ready)}"
-        return "serving alone; confirms wait for no backup"
+        return reason_of(
+            self.backups.values(), [b.name for b, _ in self._leaving.values()], withheld=self.lease.withheld,
+            held=self._hold is not None,
+        )  # fmt: skip
 
     def in_sync_names(self) -> list[str]:
         return sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)
 
     def member_states(self) -> dict[str, dict[str, Any]]:
         """Per node id: what the status command shows of it."""
-        return {
-            node_id: {
-                "in_sync": b.phase is Phase.IN_SYNC, "phase": b.phase.value, "lag": b.lag,
-                "lag_bytes": b.in_flight, "applied": list(b.acked), "durable": list(b.acked_durable),
-                "queues_left": len(b.queue),
-            }
-            for node_id, b in self.backups.items()
-        }  # fmt: skip
+        return {node_id: state_of(backup) for node_id, backup in self.backups.items()}
 
     def peers(self) -> list[int]:
         """Connections of all backups, those that are being excluded included."""

@@ -24,8 +24,10 @@ class QueueGuard:
 
     @classmethod
     def of_expected(cls, epoch: int) -> QueueGuard:
-        """For a member of the record that has not come back yet: holds the whole epoch."""
-        return cls(Position(epoch, 0))
+        """For a member of the record that has not come back yet: holds the whole epoch, and what this
+        node had when it was promoted, position 0: the member may lack the end of that.
+        """
+        return cls(before_all_of(epoch))
 
     def release(self, applied: Position, durable: Position, sent: Position) -> None:
         """The backup has acknowledged this much. LinkError if it was never sent."""
@@ -33,3 +35,10 @@ class QueueGuard:
             raise LinkError(f"acknowledged {applied} and {durable}, but {sent} is the last sent")
         self.applied = max(self.applied, applied)
         self.durable = max(self.durable, durable)
+
+
+def before_all_of(epoch: int) -> Position:
+    """Holds even what asks for nothing new, and so goes by the position that the epoch began with: an answer
+    to a declare of what is there already, for one.
+    """
+    return Position(epoch, -1)
