@@ -87,10 +87,10 @@ class Temporaries18:
     def tick(self, machine: Machine) -> None:
         vhost = vhost_of(machine)
         seen = self._seen.get(machine.name)
-        if seen is not None and seen[0] == machine.life and seen[1] == vhost.generation:
+        serving = machine.role() in SERVING
+        if seen is not None and (seen[0], seen[1], seen[3]) == (machine.life, vhost.generation, serving):
             return
         now = {q.uuid: q.name for q in vhost.queues.values() if q.auto_delete or q.exclusive}
-        serving = machine.role() in SERVING
         if seen is not None and seen[0] == machine.life:
             gone = seen[2].keys() - now.keys()
             if gone and seen[3] and not serving:
