@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants import confirms, copies, disks, epochs, lease, promotion, queues, record
+from tests.simulation.mutants import (
+    confirms,
+    copies,
+    disks,
+    epochs,
+    lease,
+    promotion,
+    queues,
+    record,
+    register,
+)
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *confirms.MUTANTS, *record.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS,
-    *queues.MUTANTS, *disks.MUTANTS,
+    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
+    *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS,
 )  # fmt: skip
 
 

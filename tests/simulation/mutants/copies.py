@@ -11,7 +11,7 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
 from broker.model.records import Bind, QueueDeclare
 from broker.model.replication_id_set import Range
-from broker.model.values import Scope
+from broker.model.values import Position, Scope
 from broker.model.vhost import VirtualHost
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost
@@ -19,6 +19,8 @@ from ha.adapter.replica_vhost import ReplicaVhost
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.id_setter import IdSetter
 from ha.core.link import parse_batch
+from ha.core.primary import Primary
+from ha.core.remote_backup import Phase
 from ha.core.replicating_subscription import ReplicatingSubscription
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
@@ -117,6 +119,21 @@ def _find_the_contents(declare: Any) -> Any:
     return broken
 
 
+def _guard_after_the_snapshot(batch: Any) -> Any:
+    """What is published between the two is in neither: its batches reach the joiner without their records."""
+
+    def broken(self: Primary, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
+        everybody = self.backups
+        unguarded = {i: b for i, b in everybody.items() if b.phase is Phase.CATCHING}
+        self.backups = {i: b for i, b in everybody.items() if i not in unguarded}
+        batch(self, position, wall_ms, payload, now)
+        self.backups = unguarded
+        batch(self, position, wall_ms, [], now)
+        self.backups = everybody
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "acknowledge a batch and drop it",
@@ -187,5 +204,11 @@ MUTANTS = (
             Patch(VirtualHost, "_drop_queue", _keep_the_contents),
             Patch(applying, "_declare_queue", _find_the_contents),
         ),
+    ),
+    Mutant(
+        "snapshot first, guard later",
+        "What is published between a queue's snapshot and its guard never reaches the joiner (Qpid 4159).",
+        (4,),
+        (Patch(Primary, "batch", _guard_after_the_snapshot),),
     ),
 )

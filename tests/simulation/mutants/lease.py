@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.engine import Broker
 from ha.core.lease import Lease
+from ha.core.promotion import Promotion
 from ha.core.remote_backup import RemoteBackup
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -39,5 +40,11 @@ MUTANTS = (
         "Confirms that were held back for want of proof leave when the node finds out that it is no primary.",
         (8,),
         (Patch(Broker, "drop_withheld", lambda original: Broker.resume_output),),
+    ),
+    Mutant(
+        "promote before the lease is over",
+        "A new primary serves while the old one's proof is still good.",
+        (8,),
+        (Patch(Promotion, "_owner_is_over", lambda original: lambda self, attempt: True),),
     ),
 )

@@ -66,15 +66,6 @@ def _never_overdue(silent_since: Any) -> Any:
     return lambda self: self.last_ack + 1e6
 
 
-def _done_when_asked(ask: Any) -> Any:
-    def broken(self: RecordKeeper, commit: Commit, now: float) -> None:
-        ask(self, commit, now)
-        if self._commit is commit:
-            self._done(commit, now)
-
-    return broken
-
-
 MUTANTS = (
     Mutant(
         "release without recording",
@@ -111,11 +102,5 @@ MUTANTS = (
         "A backup that is silent, or whose disk stands still, holds all confirms for ever.",
         (26,),
         (Patch(RemoteBackup, "silent_since", _never_overdue),),
-    ),
-    Mutant(
-        "act on a record that was only asked for",
-        "What the register was asked to hold is taken for granted before it has answered.",
-        (3,),
-        (Patch(RecordKeeper, "_ask", _done_when_asked),),
     ),
 )
