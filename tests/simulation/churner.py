@@ -109,7 +109,9 @@ class Churner(Actor):
 
     def _got(self, session: Session, name: str, arguments: Arguments, body: bytes) -> None:
         if name == "basic.get-ok" and self._subscription is not None:
-            message = self.journal.deliver(self._subscription, body, arguments["redelivered"])
+            message = self.journal.deliver(
+                self._subscription, body, arguments["redelivered"], session.left_at
+            )
             if message is not None:
                 self._held.append((arguments["tag"], message))
         if self._held and self.rng.random() < 0.5:

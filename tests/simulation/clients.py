@@ -223,7 +223,7 @@ class Consumer(Actor):
     def delivered(self, session: Session, arguments: Arguments, body: bytes) -> None:
         if session is not self.session or self.subscription is None:
             return
-        message = self.journal.deliver(self.subscription, body, arguments["redelivered"])
+        message = self.journal.deliver(self.subscription, body, arguments["redelivered"], session.left_at)
         if message is None:
             return
         if arguments["exchange"] != message.exchange or arguments["key"] != message.routing_key:

@@ -105,6 +105,8 @@ class Delivery:
     message: Message
     redelivered: bool
     at: float
+    left: float
+    """Not before then did a broker send it."""
 
 
 Thing = tuple[str, ...]
@@ -222,8 +224,10 @@ class Journal:
 
     # -- consumers
 
-    def deliver(self, subscription: Subscription, body: bytes, redelivered: bool) -> Message | None:
-        """A message arrived; returns it, or None when nobody published it."""
+    def deliver(
+        self, subscription: Subscription, body: bytes, redelivered: bool, left: float
+    ) -> Message | None:
+        """A message arrived, which the broker sent no sooner than `left`; None when nobody published it."""
         self.operations += 1
         self.delivered += 1
         key = body[1 : body.find(b">")].decode(errors="replace")
@@ -231,7 +235,7 @@ class Journal:
         if message is None or message.body != body:
             self.on_unknown(subscription.queue, body)
             return None
-        delivery = Delivery(subscription, message, redelivered, self.clock.now)
+        delivery = Delivery(subscription, message, redelivered, self.clock.now, left)
         flag = ", redelivered" if redelivered else ""
         self.clock.detail(f"{subscription.client} gets {key} of {subscription.queue}{flag}")
         for observer in self.on_delivery:

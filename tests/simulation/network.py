@@ -58,8 +58,8 @@ class End:
 
     __slots__ = (
         "_fin", "_next_arrival", "_patience", "_scheduled", "drained", "gave_up", "host", "inbound",
-        "keepalive", "name", "network", "open", "peer", "reading", "rng", "sent_bytes", "socket", "stream",
-        "vanished", "waiting", )  # fmt: skip
+        "keepalive", "left_at", "name", "network", "open", "peer", "reading", "rng", "sent_bytes", "socket",
+        "stream", "vanished", "waiting", )  # fmt: skip
 
     def __init__(self, network: Network, name: str, stream: str, host: str, rng: Random) -> None:
         self.network = network
@@ -76,6 +76,8 @@ class End:
         self.inbound: list[bytes] = []
         self.waiting = 0
         """Bytes on the way to this end, or there and not read."""
+        self.left_at = 0.0
+        """Not before then did the peer send what is on the way, or what was read just now."""
         self.drained: Callable[[], None] | None = None
         """Set by the peer's owner: called once when little is waiting any more."""
         self.keepalive = False
@@ -135,6 +137,8 @@ class End:
             if self.vanished:
                 self._unanswered()
             return
+        if not self.waiting:
+            self.left_at = self.network.clock.now
         self.inbound.append(data)
         self.waiting += len(data)
         self._schedule()

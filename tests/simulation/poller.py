@@ -48,7 +48,9 @@ class Poller(Actor):
 
     def _got(self, session: Session, name: str, arguments: Arguments, body: bytes) -> None:
         if name == "basic.get-ok" and self._subscription is not None:
-            message = self.journal.deliver(self._subscription, body, arguments["redelivered"])
+            message = self.journal.deliver(
+                self._subscription, body, arguments["redelivered"], session.left_at
+            )
             if message is not None:
                 self._held[arguments["tag"]] = message
         if len(self._held) > self.keeps or (name == "basic.get-empty" and self._held):

@@ -80,6 +80,11 @@ class Session:
         """The name that both ends and the network have for it."""
         return self.end.name if self.end is not None else ""
 
+    @property
+    def left_at(self) -> float:
+        """Not before then did the broker send what is heard now."""
+        return self.end.left_at if self.end is not None else self.clock.now
+
     def send(self, data: bytes) -> None:
         if self.end is not None:
             self.end.send(data)

@@ -114,7 +114,7 @@ class TemporaryUser(Actor):
     def delivered(self, session: Session, arguments: Arguments, body: bytes) -> None:
         if session is not self.session or self._subscription is None or arguments["consumer"] != self._tag:
             return
-        message = self.journal.deliver(self._subscription, body, arguments["redelivered"])
+        message = self.journal.deliver(self._subscription, body, arguments["redelivered"], session.left_at)
         if message is None:
             return
         self._unacked[arguments["tag"]] = message

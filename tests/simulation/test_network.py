@@ -55,6 +55,22 @@ def connect(seed: int, plan: NetworkPlan = PLAN) -> tuple[Clock, Network, Listen
     return clock, network, near, far, ends
 
 
+def test_what_is_read_late_left_when_it_was_sent() -> None:
+    clock, _, near, _, (end, other) = connect(1, replace(PLAN, cut=0.0))
+    end.read(False)
+    sent = clock.now
+    other.send(b"early")
+    clock.run(sent + 5.0)
+    other.send(b"later")
+    end.read(True)
+    clock.run(clock.now + 1.0)
+    assert near.data == b"earlylater" and end.left_at == sent
+    other.send(b"last")
+    now = clock.now
+    clock.run(now + 1.0)
+    assert near.data.endswith(b"last") and end.left_at == now
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_bytes_arrive_whole_and_in_order_before_a_fin(seed: int) -> None:
     clock, _, near, far, ends = connect(seed, replace(PLAN, cut=0.5, spread=0.0005))

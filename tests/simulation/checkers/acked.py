@@ -13,8 +13,9 @@ class Acked22:
     so soon after that the promoted node need not have had the dequeue yet.
 
     Surely heard: for longer than any packet is on its way, its connection lasted, its node lived, and no
-    other was promoted. Left out are messages that were sent twice, and times at which packets were kept from
-    anywhere or nodes were frozen.
+    other was promoted. A delivery that may have left its node before that does not count, however late it
+    is read. Left out are messages that were sent twice, and times at which packets were kept from anywhere
+    or nodes were frozen.
     """
 
     def __init__(self, journal: Journal, records: Records, troubles: Troubles, plan: Plan) -> None:
@@ -32,7 +33,7 @@ class Acked22:
     def delivery(self, delivery: Delivery) -> None:
         message, queue = delivery.message, delivery.subscription.queue
         ending = self.journal.settled.get((queue, message.key))
-        if ending is None or len(message.sends) > 1 or not self._heard(ending, delivery.at):
+        if ending is None or len(message.sends) > 1 or not self._heard(ending, delivery.left):
             return
         self.checked += 1
         end = self._end_of_the_one_who_heard(ending.at)
