@@ -7,27 +7,27 @@ last copy of what is not durable) and the checkers (when what was not on a disk 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import medium
 from tests.simulation.machine import Machine
+from tests.simulation.register import Register
 
 Identity = tuple[str, int]
 """Node id and incarnation."""
 
 
 class Copies:
-    """`memory_lost` has the instants at which the last incarnation of the record died."""
+    """`memory_lost` has the instants at which the last incarnation of the record died, or was all that a swap
+    left in it."""
 
-    def __init__(
-        self, clock: Clock, machines: Sequence[Machine], held: Callable[[], dict[str, Any] | None]
-    ) -> None:
+    def __init__(self, clock: Clock, machines: Sequence[Machine], register: Register) -> None:
         self.clock = clock
         self.machines = machines
-        self.held = held
-        """What the register holds."""
+        self.register = register
+        register.on_swap = self.swapped
         self.memory_lost: list[float] = []
         self._lives: dict[str, Identity] = {}
 
@@ -37,19 +37,33 @@ class Copies:
 
     def killed(self, machine: Machine) -> None:
         """Just before the process goes."""
-        if self._only(machine, doomed=True):
+        if self._only(machine, self._newest(), doomed=True):
             self.memory_lost.append(self.clock.now)
             self.clock.note(f"with {machine.name} the last copy in memory goes")
 
-    def last(self, machine: Machine) -> bool:
-        """Is this the only incarnation of the newest record that lives, and will?"""
-        return self._only(machine, doomed=False)
+    def swapped(self) -> None:
+        """A swap may take effect after the death of whoever asked for it."""
+        members = _members(self.register.record)
+        if not any(m.node is not None and self._lives[m.name] in members for m in self.machines):
+            self.memory_lost.append(self.clock.now)
+            self.clock.note("the register names nobody who lives")
 
-    def _only(self, machine: Machine, *, doomed: bool) -> bool:
+    def last(self, machine: Machine) -> bool:
+        """Is this the only incarnation of the newest record that lives, and will? Or of one that the register
+        has been asked to hold, and may yet."""
+        return any(
+            self._only(machine, record, doomed=False)
+            for record in (self._newest(), *self.register.underway.values())
+        )
+
+    def others(self, machine: Machine) -> bool:
+        """Does the newest record name anybody else, alive or not?"""
+        return bool(_members(self._newest()) - {self._lives.get(machine.name, ("", 0))})
+
+    def _only(self, machine: Machine, record: dict[str, Any] | None, *, doomed: bool) -> bool:
         """`doomed`: others that are about to end count as living."""
-        mine = self._lives.get(machine.name)
-        members = self._members()
-        if machine.node is None or mine not in members:
+        members = _members(record)
+        if machine.node is None or self._lives.get(machine.name) not in members:
             return False
         return not any(
             self._lives[m.name] in members
@@ -57,16 +71,17 @@ class Copies:
             if m is not machine and m.node is not None and (doomed or not m.doomed)
         )
 
-    def others(self, machine: Machine) -> bool:
-        """Does the newest record name anybody else, alive or not?"""
-        return bool(self._members() - {self._lives.get(machine.name, ("", 0))})
+    def _newest(self) -> dict[str, Any] | None:
+        if self.register.record is not None:
+            return self.register.record
+        records = [record for record in map(_on_disk, self.machines) if record is not None]
+        return max(records, key=lambda r: (r["epoch"], r["revision"]), default=None)
 
-    def _members(self) -> set[Identity]:
-        records = [r for r in (self.held(), *map(_on_disk, self.machines)) if r is not None]
-        if not records:
-            return set()
-        newest = max(records, key=lambda r: (r["epoch"], r["revision"]))
-        return {(str(node), int(life)) for node, life in (newest["owner"], *newest["in_sync"])}
+
+def _members(record: dict[str, Any] | None) -> set[Identity]:
+    if record is None:
+        return set()
+    return {(str(node), int(life)) for node, life in (record["owner"], *record["in_sync"])}
 
 
 def _on_disk(machine: Machine) -> dict[str, Any] | None:

@@ -330,12 +330,17 @@ class Network:
     def unlisten(self, address: Address) -> None:
         self.listeners.pop(address, None)
 
-    def datagram(self, source: str, target: str, rng: Random, arrive: Callable[[], None]) -> None:
+    def datagram(
+        self, source: str, target: str, rng: Random, arrive: Callable[[], None],
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         """One packet without a connection: late, or lost if the way is cut when it arrives."""
 
         def land() -> None:
             if not self.troubled or not self.blocked(source, target):
                 arrive()
+            else:
+                lost()
 
         self.clock.after(self.latency(rng), land)
 

@@ -36,6 +36,9 @@ class Register:
         self.plan = plan
         self.random = random
         self.history: list[tuple[float, Record]] = []
+        self.underway: dict[int, Record] = {}
+        """Records that it was asked to hold and may yet, by the number of the question."""
+        self.on_swap: Callable[[], None] = lambda: None
         self.slow_until = 0.0
         """Until then each request takes up to `slow_time` seconds more."""
         self.slow_time = 0.0
@@ -56,6 +59,9 @@ class Register:
         if rng is None:
             rng = self._sources[host] = self.random(f"register/{host}")
         open_question = True
+        number = self.asked
+        if request.record is not None:
+            self.underway[number] = request.record
 
         def settle(outcome: AuthorityOutcome, record: Record | None) -> None:
             nonlocal open_question
@@ -69,7 +75,11 @@ class Register:
         def arrive() -> None:
             self.clock.after(self._work(rng), take_effect)
 
+        def forget() -> None:
+            self.underway.pop(number, None)
+
         def take_effect() -> None:
+            forget()
             outcome, text = self._apply(host, request)
             if not self._loses(rng, self.lost_answers):
                 record: Record | None = json.loads(text)
@@ -77,7 +87,9 @@ class Register:
 
         limit = self.clock.after(self.plan.patience, lambda: settle("unknown", None))
         if not self._loses(rng, self.lost_questions):
-            self.network.datagram(host, HOST, rng, arrive)
+            self.network.datagram(host, HOST, rng, arrive, lost=forget)
+        else:
+            forget()
 
     def _apply(self, host: str, request: AuthorityRequest) -> tuple[AuthorityOutcome, str]:
         """The one instant of a request. Gives the outcome, and what is held after it."""
@@ -92,6 +104,7 @@ class Register:
         text = json.dumps(request.record)
         record: Record = json.loads(text)
         self.history.append((self.clock.now, record))
+        self.on_swap()
         names = record.get("names", {})
         others = ", ".join(sorted(names.get(node, node[:8]) for node, _ in record["in_sync"])) or "nobody"
         self.clock.note(

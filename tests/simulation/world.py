@@ -74,7 +74,7 @@ class World:
         else:
             rng = plan.random("operator")
             self.operator = Operator(self.clock, self.network, rng, plan.operator, self.machines)
-        self.copies = Copies(self.clock, self.machines, lambda: self.register.record)
+        self.copies = Copies(self.clock, self.machines, self.register)
         self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
         self.checkers = Checkers(
             self.clock, plan, self.machines, self.journal, self.publishers,
