@@ -60,6 +60,8 @@ class Attempt:
     """What it is to be."""
     old: InSyncRecord | None = None
     """What it replaces."""
+    old_served: bool = True
+    """Its owner has begun to serve by it, that is, whoever came before had stopped by then."""
     committed_at: float = 0.0
     serve_at: float = 0.0
 
@@ -117,7 +119,8 @@ class Promotion:
                 return "being promoted; the authority has not said yet whether the record is this node's"
             case Step.WAITING:
                 owner = attempt.old.owner_name if attempt.old is not None else "nobody"
-                return f"being promoted; waits until the lease of {owner} has run out"
+                whose = owner if attempt.old_served else f"whoever served before {owner}"
+                return f"being promoted; waits until the lease of {whose} has run out"
 
     def evidence(self, attempt: Attempt | None = None) -> Evidence:
         """What a promotion would be judged by; without an attempt, by what peers said last."""
@@ -199,6 +202,7 @@ class Promotion:
             self._refuse(attempt, verdict.reason)
             return
         attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
+        attempt.old_served = evidence.newest is None or _has_served(evidence.newest, evidence)
         me, old = self._c.me, evidence.newest
         known = [max(a.epoch, a.seen) for a in evidence.answers.values()]
         epoch = self._authority.mint(me, max([self._lineage.seen, old.epoch if old else 0, *known]))
@@ -225,7 +229,8 @@ class Promotion:
         self._lineage.learn(attempt.record)
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
-        if old is not None and old.owner.node_id != self._c.me.node_id and not attempt.fenced:
+        mine = old is not None and old.owner.node_id == self._c.me.node_id and attempt.old_served
+        if old is not None and not mine and not attempt.fenced:
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
             since = said.at if said is not None and heard else now
             attempt.serve_at = since + self._c.tuning.lease
@@ -260,10 +265,14 @@ class Promotion:
         self._answer(attempt, True, f"promoted in epoch {epoch}: {attempt.reason}")
 
     def _owner_is_over(self, attempt: Attempt) -> bool:
-        """The old owner has said that it does not serve, or its kernel that nobody listens there any more."""
+        """The old owner has said that it does not serve, or its kernel that nobody listens there any more.
+        Of one that did not begin to, nothing follows: somebody before it may go on serving for a lease.
+        """
         old = attempt.old
         if old is None:
             return True
+        if not attempt.old_served:
+            return False
         owner = old.owner.node_id
         entry, answer = self._neighbours.at(owner), self._neighbours.answers.get(owner)
         if entry is None:
@@ -318,6 +327,14 @@ class Promotion:
                 return attempt.answer_by if attempt.token is not None else None
             case Step.WAITING:
                 return attempt.serve_at
+
+
+def _has_served(old: InSyncRecord, evidence: Evidence) -> bool:
+    """Whether the owner of `old` has certainly begun to serve by it: only then does it change the record, and
+    is there history of its epoch.
+    """
+    positions = [evidence.position, *(answer.position for answer in evidence.answers.values())]
+    return old.revision > 1 or any(position.epoch == old.epoch for position in positions)
 
 
 def _is_over(answer: PeerAnswer, old: InSyncRecord) -> bool:

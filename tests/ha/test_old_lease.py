@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.ha.test_lease import AUTHORITIES, LEASE, up
+from tests.ha.pair import Host, Pair
+from tests.ha.test_lease import AUTHORITIES, LEASE, Client, up
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)
@@ -111,3 +112,55 @@ def test_one_that_waits_itself_is_not_taken_for_one_that_serves_no_more() -> Non
     assert b.running.core.promotion.committed is not None and not c.running.vhost.serving
     pair.until(lambda: bool(answers))
     assert answers[0]["ok"] and not b.running.vhost.serving and not b.running.core.promotion.active
+
+
+def cut_off() -> tuple[Pair, Client]:
+    """Three nodes of which `a` has just been cut off from all but its clients; and a client of it."""
+    pair = up(3, authority="register")
+    a, b, c = pair.hosts
+    client = Client(pair, a)
+    pair.separate(a, b)
+    pair.separate(a, c)
+    pair.register.cut.add("a")
+    return pair, client
+
+
+def never_both(pair: Pair, *heirs: Host) -> None:
+    """Until one of them serves, and at that time: `a` gives nothing to clients any more."""
+    pair.until(lambda: any(h.running.vhost.serving for h in heirs), 10.0)
+    assert pair[0].running.broker.withheld or not pair[0].running.vhost.serving
+
+
+def test_one_that_gave_way_while_it_waited_proves_nothing_of_those_before_it() -> None:
+    """b is promoted, and waits out the lease of a; c is promoted over it: b has not served, a still does."""
+    pair, _ = cut_off()
+    _, b, c = pair.hosts
+    b.running.manage("promote", {}, lambda answer: None, pair.now)
+    pair.until(lambda: b.running.core.promotion.committed is not None)
+    answers: list[dict[str, Any]] = []
+    c.running.manage("promote", {}, answers.append, pair.now)
+    pair.until(lambda: c.running.core.promotion.committed is not None)
+    committed = pair.now
+    assert "whoever served before b" in c.running.status()["reason"]
+    never_both(pair, b, c)
+    assert answers[0]["ok"] and pair.now < committed + LEASE + 0.1
+
+
+def test_one_that_died_while_it_waited_proves_nothing_of_those_before_it() -> None:
+    pair, _ = cut_off()
+    _, b, c = pair.hosts
+    b.running.manage("promote", {}, lambda answer: None, pair.now)
+    pair.until(lambda: b.running.core.promotion.committed is not None)
+    pair.kill(b)
+    c.running.manage("promote", {}, lambda answer: None, pair.now)
+    never_both(pair, c)
+
+
+def test_one_that_was_demoted_while_it_waited_waits_again() -> None:
+    pair, _ = cut_off()
+    b = pair[1]
+    b.running.manage("promote", {}, lambda answer: None, pair.now)
+    pair.until(lambda: b.running.core.promotion.committed is not None)
+    assert pair.ask(b, "demote")["ok"]
+    b.running.manage("promote", {}, lambda answer: None, pair.now)
+    never_both(pair, b)
