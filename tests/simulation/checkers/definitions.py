@@ -118,6 +118,8 @@ class Temporaries18:
         owner = self.records.lives[record.owner] if record is not None else None
         if owner is None or owner.died is not None or owner.machine.role() not in SERVING:
             return
+        if any(over == uuid for _, _, over in self._over):
+            return  # whom it followed has ended it, as primary, and this node may not know a newer one yet
         if uuid in vhost_of(owner.machine).queues_by_uuid:
             raise Violation(
                 18, f"{machine.name} ends {name} by itself: the primary {owner.machine.name} has it"
