@@ -29,7 +29,10 @@ class BookLedger:
         self.owner = owner
         self.view = 0
         self.enqueued: list[Id] = []
-        self.dequeued: list[Id] = []
+        self.dequeued: dict[int, list[Id]] = {}
+        """By term, that is, the epoch served in. What only a primary that is cut off has dequeued, the next
+        one brings back, and this node may be the one after that.
+        """
         self.quarantined: list[Id] = []
 
     def batch(self, batch: Batch, role: str) -> None:
@@ -41,8 +44,9 @@ class BookLedger:
                 for queue, first in zip(record.queues, record.firsts, strict=True):
                     self.enqueued += [(queue, epoch, seq) for seq in range(first, first + count)]
             elif isinstance(record, Dequeue):
+                dequeued = self.dequeued.setdefault(self.view, [])
                 for first, last in record.ranges:
-                    self.dequeued += [(record.queue, record.epoch, seq) for seq in range(first, last + 1)]
+                    dequeued += [(record.queue, record.epoch, seq) for seq in range(first, last + 1)]
 
     def record(
         self, kind: str, *, queue: str | None = None, epoch: int | None = None, first: int | None = None,
@@ -100,13 +104,14 @@ class Books29:
         enqueued = _once("enqueued", [one for ledger in self.ledgers for one in ledger.enqueued])
         dequeued: set[Id] = set()
         for ledger in self.ledgers:
-            dequeued |= _once(f"dequeued by {ledger.owner}", ledger.dequeued)
+            for view, ids in ledger.dequeued.items():
+                dequeued |= _once(f"dequeued by {ledger.owner} in epoch {view}", ids)
         quarantined = {one for ledger in self.ledgers for one in ledger.quarantined}
         for what, some in (("dequeued", dequeued), ("present", present), ("in quarantine", quarantined)):
             if some - enqueued:
                 raise Violation(29, f"{_text(min(some - enqueued))} is {what}, and was never enqueued")
         latest = next(ledger for ledger in reversed(self.ledgers) if ledger.owner == primary.name)
-        twice = present.intersection(latest.dequeued)
+        twice = present.intersection(latest.dequeued.get(latest.view, ()))
         if twice:
             raise Violation(29, f"{_text(min(twice))} is present on {primary.name}, which has dequeued it")
         for one in sorted(enqueued - dequeued - present - quarantined):
