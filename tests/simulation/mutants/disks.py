@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "recover all but the last batch",
         "Recovery takes the last whole batch of a segment for a torn one.",
-        (4,),
+        (6,),
         (Patch(SegmentLog, "_segment", _but_the_last_batch),),
     ),
     Mutant(

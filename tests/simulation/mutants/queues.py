@@ -132,6 +132,14 @@ def _throw_away(requeue: Any) -> Any:
     return lambda self, entries: self.drop(entries, Reason.DROPPED)
 
 
+def _requeue_every_seventh(acknowledge: Any) -> Any:
+    def broken(self: Queue, entries: list[Entry]) -> None:
+        acknowledge(self, [entry for entry in entries if entry[0] % 7])
+        self.requeue([entry for entry in entries if not entry[0] % 7])
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "lose a message when promoted",
@@ -213,5 +221,11 @@ MUTANTS = (
         "Messages of a consumer that goes, or rejects them, are dropped instead of being ready again.",
         (1,),
         (Patch(Queue, "requeue", _throw_away),),
+    ),
+    Mutant(
+        "give back what was acknowledged",
+        "An acknowledged message goes back to the queue instead of leaving it.",
+        (22,),
+        (Patch(Queue, "acknowledge", _requeue_every_seventh),),
     ),
 )
