@@ -60,6 +60,8 @@ class Attempt:
     """What it is to be."""
     old: InSyncRecord | None = None
     """What it replaces."""
+    known: InSyncRecord | None = None
+    """The newest that this node knew of when it was decided: the same, unless the authority had lost it."""
     old_served: bool = True
     """Its owner has begun to serve by it, that is, whoever came before had stopped by then."""
     committed_at: float = 0.0
@@ -185,7 +187,10 @@ class Promotion:
             case Step.ASKING:
                 self._decide(attempt, now)
             case Step.COMMITTING:
-                if attempt.token is not None and now >= attempt.answer_by:
+                if self._c.record != attempt.known:
+                    # It has replaced the one that the swap expects: whatever the authority says, and when.
+                    self._beaten(self._c.record, now)
+                elif attempt.token is not None and now >= attempt.answer_by:
                     self._answer(attempt, False, f"{self.waits_for()}; it goes on asking")
             case Step.WAITING:
                 self._wait(attempt, now)
@@ -202,6 +207,7 @@ class Promotion:
             self._refuse(attempt, verdict.reason)
             return
         attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
+        attempt.known = self._c.record
         attempt.old_served = evidence.newest is None or _has_served(evidence.newest, evidence)
         me, old = self._c.me, evidence.newest
         known = [max(a.epoch, a.seen) for a in evidence.answers.values()]
@@ -281,7 +287,9 @@ class Promotion:
             return True
         backup = self._stage.following()
         end = backup.link_end if backup is not None else None
-        ended = end is not None and (end.primary_id, end.epoch) == (owner, old.epoch)
+        # Of a link before the last one nothing follows: since then the two have linked again.
+        last = end is not None and not end.asked_again
+        ended = end is not None and last and (end.primary_id, end.epoch) == (owner, old.epoch)
         return entry.refused_at >= (end.closed_at if end is not None and ended else attempt.committed_at)
 
     # -- the end of an attempt

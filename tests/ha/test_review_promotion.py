@@ -1,0 +1,125 @@
+"""Promotions that are asked for twice: given up in the middle, cut short by a restart, overtaken by a newer
+record. Whoever serves in the end has waited for whoever served before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ha.pair import Host, Pair
+from tests.ha.test_lease import AUTHORITIES, LEASE, up
+from tests.ha.test_register import in_sync, manage, owner, registered, serving
+
+
+def waiting(authority: str = "register") -> tuple[Pair, float]:
+    """a is frozen with a good lease, b has the record and waits; when b acknowledged last."""
+    pair = up(authority=authority)
+    a, b = pair.hosts
+    backup = b.running.core.backup
+    assert backup is not None
+    a.frozen = True
+    b.running.manage("promote", {"force_lossy": authority == "manual"}, lambda answer: None, pair.now)
+    pair.until(lambda: b.running.core.promotion.committed is not None)
+    assert backup.said is not None
+    return pair, backup.said.at
+
+
+def lease_of(host: Host) -> float:
+    return host.running.core.proven_until
+
+
+@pytest.mark.parametrize("authority", AUTHORITIES)
+def test_a_promotion_given_up_while_it_waits_does_not_spare_the_next_one_the_wait(authority: str) -> None:
+    pair, _ = waiting(authority)
+    a, b = pair.hosts
+    until = lease_of(a)
+    assert pair.ask(b, "demote")["ok"]
+    answers: list[dict[str, Any]] = []
+    b.running.manage("promote", {"force_lossy": authority == "manual"}, answers.append, pair.now)
+    pair.until(lambda: b.running.vhost.serving)
+    assert pair.now >= until, "a may wake, and serve until then"
+
+
+def test_a_swap_that_lands_after_its_promotion_was_given_up_spares_nobody_the_wait() -> None:
+    pair = up(authority="register")
+    a, b = pair.hosts
+    a.frozen = True
+    pair.register.delay = 0.2
+    manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.keeper.busy)
+    assert pair.ask(b, "demote")["ok"]
+    pair.until(lambda: owner(pair) == "b")
+    pair.register.delay = 0.0
+    until = lease_of(a)
+    manage(pair, b, "promote")
+    pair.until(lambda: b.running.vhost.serving)
+    assert pair.now >= until
+
+
+def test_a_restart_while_it_waits_does_not_spare_it_the_wait() -> None:
+    pair, _ = waiting()
+    a, b = pair.hosts
+    until = lease_of(a)
+    pair.kill(b)
+    pair.start(b)
+    pair.run(0.05)
+    manage(pair, b, "promote")
+    pair.until(lambda: b.running.vhost.serving)
+    assert pair.now >= until
+
+
+def test_a_last_primary_that_is_started_again_waits_for_nobody_that_answers() -> None:
+    pair = up(authority="register")
+    a, b = pair.hosts
+    pair.kill(b)
+    pair.until(lambda: in_sync(pair) == set())
+    pair.kill(a)
+    pair.start(a)
+    pair.run(0.05)
+    since = pair.now
+    assert pair.ask(a, "promote")["ok"] and pair.now - since < 0.7
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+
+
+def test_a_refused_dial_of_before_the_last_link_ends_no_wait() -> None:
+    """A firewall rejected for a moment; then the two linked again."""
+    pair = registered()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    pair.run(0.01)
+    b.running.core.dial_failed("127.0.0.1:5000", pair.now, nobody=True)
+    pair.heal()
+    pair.until(lambda: b.status == "ready" and b.running.core.backup is not None
+               and b.running.core.backup.linked)  # fmt: skip
+    pair.run(1.0)
+    backup = b.running.core.backup
+    a.frozen = True
+    manage(pair, b, "promote")
+    pair.until(lambda: b.running.vhost.serving)
+    assert backup is not None and backup.said is not None and pair.now >= backup.said.at + LEASE
+
+
+def test_a_promotion_that_can_succeed_no_more_is_over_although_the_authority_is_silent() -> None:
+    """b asks while a is slow, is cut off from the register, and hears that a has changed the record since."""
+    pair = registered(3)
+    a, b, c = pair.hosts
+    a.frozen = True
+    pair.run(0.1)
+    pair.register.delay = 0.05
+    answers = manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.keeper.busy)
+    pair.register.cut = {"b"}
+    pair.register.delay = 0.0
+    pair.run(0.1)
+    a.frozen = False
+    pair.kill(c)
+    pair.until(lambda: in_sync(pair) == {"b"}, 4.0)
+    pair.until(lambda: not b.running.core.promotion.active, 2.0)
+    assert answers and not answers[0]["ok"]
+    pair.separate(a, b, reset=True)
+    pair.heal()
+    pair.until(lambda: b.status == "ready" and b.running.status()["link"] == "up", 8.0)
+    assert serving(pair) == ["a"]
