@@ -124,7 +124,7 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
             When.ANY if kind not in NEEDS and rng.random() < overlap else NEEDS.get(kind, When.PAIR),
             share=rng.choice((0.0, 0.2, 0.5, 0.9, 1.0)),
             pause=rng.choice((0.0, 0.001, 0.02)) * rng.random(),
-            length=rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random()),
+            length=rng.choice((0.01, 0.2, 0.2, 1.0, 1.0, 4.0)) * (0.5 + rng.random()),
         )
         for n, kind in enumerate(chosen)
     )

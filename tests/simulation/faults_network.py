@@ -42,10 +42,10 @@ def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     others |= frozenset(c.name for c in s.world.controllers)
     if rng.random() < 0.5:
         others |= {HOST}
-    length = s.world.plan.timing.lease * (0.5 + 1.5 * rng.random())
+    length = s.world.plan.timing.lease * (0.5 + rng.random())
     _cut(s, rng, [Cut(one, others), Cut(others, one)], length)
-    for n in range(1, 9):
-        s.later(0.1 * n * length, s.world.grant if n % 2 else partial(_scatter, s, rng))
+    for share in (0.15, 0.35, 0.55, 0.75):
+        s.later(share * length, partial(_scatter, s, rng))
 
 
 def _cut(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:

@@ -123,7 +123,7 @@ def draw_death(rng: Random) -> Death:
 
 def draw_length(rng: Random) -> float:
     """Seconds that a killed node is down."""
-    return rng.choice((0.01, 0.2, 1.0, 4.0)) * (0.5 + rng.random())
+    return rng.choice((0.01, 0.2, 0.2, 1.0, 4.0)) * (0.5 + rng.random())
 
 
 def _a_backup(s: Saboteur, rng: Random) -> Machine | None:

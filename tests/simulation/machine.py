@@ -29,8 +29,6 @@ from tests.simulation.network import Address, End, Network
 from tests.simulation.plan import MachinePlan
 from tests.simulation.virtual_disk import Crash, VirtualDisk
 
-TICK = 0.00005
-"""Seconds from the first byte of a burst to the end of its tick."""
 DIAL_LIMIT = 2.0
 """Seconds after which the shell gives a dial up."""
 
@@ -86,6 +84,7 @@ class Machine:
         self.inbound: dict[int, InboundSocket] = {}
         self.dials: dict[int, DialSocket] = {}
         self.sync_time = plan.sync_time
+        self.tick_time = plan.tick
         self.slow_until = 0.0
         """Until then each sync takes `slow_time` seconds."""
         self.slow_time = 0.0
@@ -252,7 +251,7 @@ class Machine:
 
     def tick_soon(self) -> None:
         if self._tick is None and self.node is not None and not self.paused:
-            self._tick = self.clock.after(TICK, self._end_tick)
+            self._tick = self.clock.after(self.tick_time, self._end_tick)
 
     # -- inside
 

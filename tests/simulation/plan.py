@@ -36,12 +36,14 @@ class NetworkPlan:
 @dataclass(frozen=True, slots=True)
 class MachinePlan:
     """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on.
-    `wall_error`: milliseconds by which its wall clock is wrong."""
+    `wall_error`: milliseconds by which its wall clock is wrong. `tick`: seconds from the first byte
+    of a burst to the end of its tick; a busy node takes long, and handles much at once."""
 
     name: str
     sync_time: float
     start_after: float
     wall_error: int = 0
+    tick: float = 0.00005
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +263,10 @@ def _network(rng: Random) -> NetworkPlan:
 
 def _timing(rng: Random, *, slow: bool) -> TimingPlan:
     """Short ones show more failovers in less time; not so short that a slow network means silence."""
-    ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 1.0, 1.0, 2.0))
+    ack_timeout = rng.choice((1.0, 2.0) if slow else (0.5, 0.5, 1.0, 1.0, 2.0))
     return TimingPlan(
         ack_timeout=ack_timeout,
-        lease=rng.choice((0.6, 1.0, 1.5, 3.0)) * ack_timeout,
+        lease=min(rng.choice((0.6, 1.0, 1.5, 3.0)) * ack_timeout, 3.0),
         backup_timeout=rng.choice((1.0, 2.5)) * ack_timeout,
         dequeue_lag=rng.choice((0.0, 0.01, 0.01, 0.1)),
         reconnect_grace=rng.choice((1.0, 10.0)),
@@ -294,8 +296,9 @@ def _machine(rng: Random, name: str) -> MachinePlan:
     return MachinePlan(
         name,
         sync_time=rng.choice((0.0002, 0.002, 0.01)),
-        start_after=rng.random() * rng.choice((0.01, 1.0)),
+        start_after=rng.random() * rng.choice((0.01, 0.01, 0.5)),
         wall_error=rng.choice((0, 0, -100, 5_000)),
+        tick=rng.choice((0.00005, 0.001, 0.005)),
     )
 
 

@@ -261,7 +261,7 @@ def _settle(plan: Plan) -> float:
     slowest = 0.45 if network.slow else 4 * (network.latency + network.spread)
     if any(fault.kind in (Fault.PARTITION, Fault.USURP) for fault in plan.faults):
         slowest += network.retransmit
-    return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time for m in plan.machines)
+    return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time + m.tick for m in plan.machines)
 
 
 @dataclass(slots=True, frozen=True)
