@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.model import applying, history
 from broker.model import vhost as vhost_module
+from broker.model.definitions import Definitions
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
@@ -101,7 +102,7 @@ def _of_that_epoch(envelope: Any) -> Any:
 def _keep_the_contents(drop: Any) -> Any:
     """Under the name of the follower's queue that goes."""
 
-    def broken(self: VirtualHost, queue: Queue) -> None:
+    def broken(self: Definitions, queue: Queue) -> None:
         if not self.serving:
             vars(self).setdefault("kept", {})[queue.name] = queue.replica
         drop(self, queue)
@@ -201,7 +202,7 @@ MUTANTS = (
         (13,),
         (
             Patch(ReplicaContents, "clear", never),
-            Patch(VirtualHost, "_drop_queue", _keep_the_contents),
+            Patch(Definitions, "_drop_queue", _keep_the_contents),
             Patch(applying, "_declare_queue", _find_the_contents),
         ),
     ),
