@@ -163,6 +163,8 @@ class Saboteur:
 
     def fence(self, machine: Machine) -> bool:
         """For a controller: the machine that it believes to be the primary is certainly down."""
+        if self.alone:
+            return False
         rng = self.world.plan.random(f"fence/{machine.name}/{machine.life}")
         if machine.node is not None and not self.kill(machine, rng.choice((Death.POWER, Death.KILLED))):
             return False

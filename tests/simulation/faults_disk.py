@@ -110,14 +110,16 @@ def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     files = {path: data for path, data in machine.disk.contents().items() if data}
     path = rng.choice(sorted(files))
     offset = rng.randrange(len(files[path]))
-    machine.rotten = True
+    machine.rotten = s.alone = True
     machine.disk.damage(path, offset, 1 << rng.randrange(8))
     s.clock.note(f"byte {offset} of {path} rots")
     s.later(plan.length, partial(_start_rotten, s, plan, machine))
 
 
 def _start_rotten(s: Saboteur, plan: FaultPlan, machine: Machine) -> None:
-    if machine.node is None and not machine.start():
+    if machine.node is not None or machine.start():
+        s.alone = False
+    else:
         s.counts["starts refused for a rotten disk"] += 1
         machine.disk = VirtualDisk()
         s.clock.note(f"{machine.name} gets an empty disk")

@@ -13,6 +13,9 @@ from tests.simulation.network import break_stream
 if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
 
+GLANCE = 0.002
+"""Seconds between two looks for a joiner that catches up."""
+
 Pair = tuple[Machine, Machine]
 
 
@@ -76,7 +79,24 @@ def _when_alone(s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine, wai
         s.later(0.02, partial(_when_alone, s, plan, rng, primary, waits - 0.02))
         return
     s.world.grant()
+    if rng.random() < 0.4:
+        joiner = rng.choice([m for m in s.world.machines if m is not primary])
+        s.restart(joiner)
+        _when_catching(s, plan, rng, primary, joiner, 1.0)
+        return
     s.later(rng.random() * rng.choice((0.05, 0.5)), partial(_kill_alone, s, plan, rng, primary))
+
+
+def _when_catching(
+    s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine, joiner: Machine, limit: float
+) -> None:
+    """A half copy is left alone with itself: it must not pass for a whole one."""
+    if joiner.role() != "catch-up" and limit > 0:
+        s.later(GLANCE, partial(_when_catching, s, plan, rng, primary, joiner, limit - GLANCE))
+        return
+    if rng.random() < 0.5:
+        s.later(rng.random() * 0.01, partial(s.kill_and_restart, joiner, draw_death(rng), draw_length(rng)))
+    s.later(rng.random() * rng.choice((0.0, 0.01)), partial(_kill_alone, s, plan, rng, primary))
 
 
 def _kill_alone(s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine) -> None:

@@ -256,7 +256,7 @@ def _network(rng: Random) -> NetworkPlan:
         cut=rng.choice((0.0, 0.1, 0.4)),
         slow=rng.choice((0.0, 0.0, 0.01)),
         buffer=rng.choice((2048, 65536)),
-        retransmit=rng.choice((0.05, 1.0)),
+        retransmit=rng.choice((0.05, 0.4)),
         give_up=rng.choice((1.0, 4.0, 20.0)),
     )
 
