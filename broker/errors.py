@@ -7,6 +7,11 @@ machine without class and method ids, which the channel that was executing the m
 from __future__ import annotations
 
 
+def short(text: str) -> str:
+    """As much of it as a short string holds. What cannot be encoded is shown as a question mark."""
+    return text.encode(errors="replace")[:255].decode(errors="ignore")
+
+
 class AmqpError(Exception):
     """A fault that is reported to the peer. `code` is the AMQP 0-9-1 reply code (section 1.2 of its XML)."""
 
@@ -22,7 +27,7 @@ class AmqpError(Exception):
     @property
     def reply_text(self) -> str:
         """`LABEL - text`, cut to what a short string holds."""
-        return f"{self.label} - {self.text}".encode()[:255].decode(errors="ignore")
+        return short(f"{self.label} - {self.text}")
 
 
 class ChannelError(AmqpError):

@@ -24,7 +24,7 @@ from broker.amqp091.frames import (
 )
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
 from broker.amqp091.heartbeat import Heartbeat, Verdict
-from broker.errors import AmqpError, FrameError
+from broker.errors import AmqpError, FrameError, short
 
 _EXTENSION = b"\x00\xfa"
 _CLOSE_WAIT = 3.0
@@ -259,10 +259,10 @@ class ClientConnection:
         self._closing = Closed(code, text, False)
         self.opened = False
         self._deadline = self._now + _CLOSE_WAIT
-        self._send(0, "connection.close", reply_code=code, reply_text=text[:200])
+        self._send(0, "connection.close", reply_code=code, reply_text=short(text))
 
     def _fail(self, code: int, text: str) -> None:
-        self._send(0, "connection.close", reply_code=code, reply_text=text[:200])
+        self._send(0, "connection.close", reply_code=code, reply_text=short(text))
         self._end(Closed(code, text, False))
 
     def _end(self, closed: Closed) -> None:

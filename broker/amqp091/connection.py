@@ -30,7 +30,7 @@ from broker.amqp091.handshake import Handshake, Step
 from broker.amqp091.heartbeat import Heartbeat, Verdict
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
-from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame
+from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short
 
 if TYPE_CHECKING:
     from broker.engine import Broker, BrokerSettings, Peer
@@ -400,7 +400,7 @@ class ServerConnection:
         self._update_paused()
         self.send(
             encode_frame(
-                0, "connection.close", reply_code=code, reply_text=text, failed_class=class_id,
+                0, "connection.close", reply_code=code, reply_text=short(text), failed_class=class_id,
                 failed_method=method_id,
             )
         )  # fmt: skip

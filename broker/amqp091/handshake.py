@@ -21,6 +21,7 @@ from broker.errors import (
     LoginRefused,
     NotAllowed,
     SyntaxError_,
+    short,
 )
 from broker.hooks import Hold, Refusal
 
@@ -188,7 +189,7 @@ class RefusedByHooks(AmqpError):
 
     @property
     def reply_text(self) -> str:
-        return self.text.encode()[:255].decode(errors="ignore")
+        return short(self.text)
 
 
 def parse_plain(response: bytes) -> tuple[str, str]:

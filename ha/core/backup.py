@@ -6,12 +6,13 @@ Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a ti
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from broker.model.values import ORIGIN
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SaveRecord, SendMethod
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, count, record_from_json
 from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.membership import Status
 from ha.core.ports import ReplicaModel
@@ -105,8 +106,10 @@ class Backup:
         """The primary's answer. Its record is fsynced before anything of its stream is applied."""
         answer = parse_json(payload)
         if not answer.get("ok"):
-            self.refused = str(answer.get("reason", "no reason given"))
-            self._c.log(f"{self.primary_name} does not take this node in: {self.refused}")
+            refused = str(answer.get("reason", "no reason given"))
+            if refused != self.refused:
+                self._c.log(f"{self.primary_name} does not take this node in: {refused}")
+            self.refused = refused
             self._unlink()
             return
         record = record_from_json(answer.get("record"))
@@ -159,11 +162,11 @@ class Backup:
 
     def excluded(self, payload: bytes) -> None:
         """The primary counts on us no longer; this is the last thing on that link."""
-        notice = parse_json(payload)
         self._excluded = True
+        notice = parse_json(payload)
         record = self._c.record
         if record is not None and self._c.me.who in record.in_sync and notice.get("epoch") == record.epoch:
-            revision = max(record.revision + 1, int(notice.get("revision", 0)))
+            revision = max(record.revision + 1, _revision(notice))
             self._save(replace(record.excluded(self._c.me.who), revision=revision), self._c.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
 
@@ -290,3 +293,10 @@ class Backup:
                     if self.refused
                     else "no primary is known"
                 )
+
+
+def _revision(notice: dict[str, Any]) -> int:
+    try:
+        return count(notice.get("revision", 0))
+    except (TypeError, ValueError) as error:
+        raise LinkError("a notice of exclusion that cannot be read") from error

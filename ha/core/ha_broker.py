@@ -44,6 +44,8 @@ from ha.core.tuning import Tuning
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""
+HAVE_MOST = 256 << 20
+"""Octets of HAVE before a JOIN: ranges of ids, by queue; far more than any disk makes."""
 CALM_POLL = 1.0
 """The same while all is well: how a forgotten primary learns of a newer one."""
 
@@ -52,20 +54,10 @@ class HaBroker:
     """One node's high availability, thinking only."""
 
     def __init__(
-        self,
-        me: Self_,
-        tuning: Tuning,
-        addresses: Sequence[str],
-        *,
-        record: InSyncRecord | None,
-        incomplete: bool,
-        epoch_seen: int,
-        cluster_id: str | None,
-        primary_model: PrimaryModel,
-        replica_model: ReplicaModel,
-        position: Callable[[], Position],
-        authority: Authority | None = None,
-    ) -> None:
+        self, me: Self_, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
+        incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
+        replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
+    ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._c = Context(me, tuning, Membership(initial), record, incomplete)
         self._authority: Authority = authority if authority is not None else ManualAuthority()
@@ -82,7 +74,7 @@ class HaBroker:
             self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
         )
         self._introductions = Introductions(self._c, self._lineage, self.neighbours)
-        self._have: dict[int, list[bytes]] = {}
+        self._have: dict[int, bytearray] = {}
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
         self._next_poll = 0.0
         self._last_refusal = ""
@@ -276,7 +268,7 @@ class HaBroker:
                 self.primary.drop_peer(peer, str(error), now)
                 return
             if self.backup is not None:
-                self.backup.peer_lost(peer, True, now)
+                self.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
             self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
 
     def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
@@ -296,7 +288,10 @@ class HaBroker:
         elif method == Method.HELLO_OK:
             self._hello(peer, parse_json(payload), now, self.neighbours.address_of(peer))
         elif method == Method.HAVE:
-            self._have.setdefault(peer, []).append(payload)
+            have = self._have.setdefault(peer, bytearray())
+            have += payload
+            if len(have) > HAVE_MOST:
+                raise LinkError("it holds more than a request to join may say")
         elif method == Method.JOIN:
             self._join(peer, parse_json(payload), now)
         elif method == Method.JOIN_OK and self.backup is not None and self.backup.peer == peer:
@@ -309,9 +304,11 @@ class HaBroker:
 
     def _ack(self, peer: int, ack: Ack, now: float) -> None:
         """Whoever follows this node's epoch knows of no later one."""
-        if self.primary is not None and ack.record.epoch > self._epoch:
+        if self.primary is None:
+            return
+        if ack.record.epoch > self._epoch and peer in self.primary.peers():
             self._step_down(f"a backup knows of epoch {ack.record.epoch}", now)
-        elif self.primary is not None:
+        else:
             self.primary.ack(peer, ack, now)
 
     # -- who is who
@@ -352,7 +349,7 @@ class HaBroker:
 
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
         """A peer asks to be taken in."""
-        held: dict[bytes, IdsByEpoch] = decode_have(b"".join(self._have.pop(peer, [])))
+        held: dict[bytes, IdsByEpoch] = decode_have(bytes(self._have.pop(peer, b"")))
         ask = join_request(request)
         if ask.cluster_id == self.cluster_id and ask.epoch > self.epoch and self.status.serves:
             self._step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {self._epoch}", now)

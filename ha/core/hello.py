@@ -9,7 +9,7 @@ from typing import Any
 from broker.model.values import Position
 from ha.core.authority import PeerAnswer
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import Incarnation, record_from_json
+from ha.core.in_sync_record import Incarnation, count, label, record_from_json
 from ha.core.link import VERSION
 from ha.core.membership import Membership, Status
 from ha.core.role import Context, Self_
@@ -49,18 +49,18 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
         epoch, n = document["position"]
         cluster = document.get("cluster_id")
         return PeerAnswer(
-            node_id=str(document["node_id"]),
-            name=str(document["name"]),
-            incarnation=int(document["incarnation"]),
-            status=str(document["status"]),
+            node_id=label(document["node_id"]),
+            name=label(document["name"]),
+            incarnation=count(document["incarnation"]),
+            status=label(document["status"]),
             serving=bool(document["serving"]),
-            epoch=int(document["epoch"]),
-            position=Position(int(epoch), int(n)),
+            epoch=count(document["epoch"]),
+            position=Position(count(epoch), count(n)),
             record=record_from_json(record) if record is not None else None,
-            cluster_id=str(cluster) if cluster is not None else None,
+            cluster_id=label(cluster) if cluster is not None else None,
             incomplete=bool(document.get("incomplete")),
-            number=int(document.get("number", 0)),
-            seen=int(document.get("seen", 0)),
+            number=count(document.get("number", 0)),
+            seen=count(document.get("seen", 0)),
             promoting=bool(document.get("promoting", False)),
             withheld=bool(document.get("withheld", False)),
         )
@@ -97,6 +97,8 @@ class JoinRequest:
             return f"its link version is {self.version}, this one's is {VERSION}"
         if self.cluster_id is not None and self.cluster_id != cluster_id:
             return f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}"
+        if self.who.node_id == me.node_id:
+            return "it says that it is this very node"
         if self.number == me.number:
             return f"both have the node number {self.number}: give one a new data directory"
         return None
@@ -107,11 +109,11 @@ def join_request(document: dict[str, Any]) -> JoinRequest:
     cluster = document.get("cluster_id")
     try:
         return JoinRequest(
-            Incarnation(str(document["node_id"]), int(document["incarnation"])),
-            str(document["name"]),
-            int(document["number"]),
-            int(document["epoch"]),
-            str(cluster) if cluster is not None else None,
+            Incarnation(label(document["node_id"]), count(document["incarnation"])),
+            label(document["name"]),
+            count(document["number"]),
+            count(document["epoch"]),
+            label(cluster) if cluster is not None else None,
             document.get("version"),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 from ha.core.errors import LinkError
 
+_MOST = 1 << 62
+_LONGEST = 100
+
 
 class Incarnation(NamedTuple):
     """One process life of one node. A restarted node is another incarnation and must join again."""
@@ -110,11 +113,11 @@ def record_from_json(document: Any) -> InSyncRecord:
     try:
         return InSyncRecord(
             cluster_id=str(document["cluster_id"]),
-            epoch=int(document["epoch"]),
-            revision=int(document["revision"]),
+            epoch=count(document["epoch"]),
+            revision=count(document["revision"]),
             owner=_incarnation(document["owner"]),
             in_sync=frozenset(_incarnation(i) for i in document["in_sync"]),
-            names={str(k): str(v) for k, v in document.get("names", {}).items()},
+            names={str(k): label(v) for k, v in document.get("names", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LinkError(f"not an in-sync record: {error}") from error
@@ -122,4 +125,22 @@ def record_from_json(document: Any) -> InSyncRecord:
 
 def _incarnation(pair: Any) -> Incarnation:
     node_id, number = pair
-    return Incarnation(str(node_id), int(number))
+    return Incarnation(str(node_id), count(number))
+
+
+def count(value: Any) -> int:
+    """A number out of a document from outside: whole, not negative, and fit for 8 octets with room to go on
+    from there. ValueError or TypeError for anything else.
+    """
+    try:
+        number = int(value)
+    except OverflowError as error:  # of an infinity, which JSON as Python reads it may hold
+        raise ValueError("an infinite number") from error
+    if not 0 <= number < _MOST:
+        raise ValueError("a number out of range")
+    return number
+
+
+def label(value: Any) -> str:
+    """A name out of such a document, as it may stand in any sentence: of bounded length, and encodable."""
+    return str(value)[:_LONGEST].encode("utf-8", "replace").decode()
