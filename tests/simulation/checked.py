@@ -83,7 +83,7 @@ def stand_in(name: str, *, epoch: int = 1, role: str = "active", life: int = 1, 
     core = SimpleNamespace(epoch=epoch, membership=SimpleNamespace(members={}))
     node = SimpleNamespace(
         core=core,
-        vhost=SimpleNamespace(history=SimpleNamespace(n=0)),
+        vhost=SimpleNamespace(history=SimpleNamespace(epoch=epoch, n=0)),
         replica=SimpleNamespace(position=(epoch, 0)),
     )
     machine: Any = SimpleNamespace(

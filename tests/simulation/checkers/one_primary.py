@@ -25,7 +25,9 @@ class Serving8and9:
         self.owners: dict[int, tuple[str, int]] = {}
 
     def served(self, machine: Machine, connection: str, confirms: list[Confirm]) -> None:
-        epoch = machine.running.core.epoch
+        # The one that it has begun to serve in. What leaves at the end of a tick in which it stepped down is
+        # of that one, too, whatever it has heard of since.
+        epoch = machine.running.vhost.history.epoch
         who = (machine.name, machine.life)
         owner = self.owners.get(epoch)
         if owner is None:
