@@ -104,8 +104,11 @@ class Controller(Management):
         self.clock.after(self.plan.every * (0.7 + 0.6 * self.rng.random()), self._look)
         if not self._asking and self.clock.now - self._heard_at > self.plan.silence:
             self._act()
+        calm = self.clock.now - self._heard_at < 1.5 * self.plan.every
         for machine in self.machines:
             line = self._lines[machine.name]
+            if calm and machine is not self.believed and self.rng.random() < 0.7:
+                continue
             if not line.busy:
                 line.ask("status", self.plan.patience, partial(self._heard, machine))
 

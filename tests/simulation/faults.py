@@ -113,7 +113,7 @@ class Saboteur:
 
     def _in_traffic(self) -> None:
         if self.world.progress() < self.left[0].share and self.clock.now < self._limit:
-            self.clock.after(0.005, self._in_traffic)
+            self.clock.after(0.01, self._in_traffic)
         else:
             self.clock.after(self.left[0].pause, self._inject)
 
