@@ -44,7 +44,7 @@ class Attempt:
     """Of the operator who waits; None once answered."""
     check: StatusCheck
     fenced: bool
-    """The operator vouches that the old primary runs no more."""
+    """The operator vouches that the old primary, the owner of the record, runs no more."""
     answer_by: float
     step: Step = Step.ASKING
     reading: bool = False
@@ -235,8 +235,8 @@ class Promotion:
         self._lineage.learn(attempt.record)
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
-        mine = old is not None and old.owner.node_id == self._c.me.node_id and attempt.old_served
-        if old is not None and not mine and not attempt.fenced:
+        over = old is None or attempt.fenced or old.owner.node_id == self._c.me.node_id
+        if old is not None and not (over and attempt.old_served):
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
             since = said.at if said is not None and heard else now
             attempt.serve_at = since + self._c.tuning.lease

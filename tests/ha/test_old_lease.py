@@ -156,6 +156,16 @@ def test_one_that_died_while_it_waited_proves_nothing_of_those_before_it() -> No
     never_both(pair, c)
 
 
+def test_whoever_fences_one_that_waited_has_not_fenced_those_before_it() -> None:
+    pair, _ = cut_off()
+    _, b, c = pair.hosts
+    b.running.manage("promote", {}, lambda answer: None, pair.now)
+    pair.until(lambda: b.running.core.promotion.committed is not None)
+    pair.kill(b)
+    c.running.manage("promote", {"fenced": True}, lambda answer: None, pair.now)
+    never_both(pair, c)
+
+
 def test_one_that_was_demoted_while_it_waited_waits_again() -> None:
     pair, _ = cut_off()
     b = pair[1]
