@@ -351,6 +351,7 @@ class Node:
                 self.core.promote(token, cluster, now, force_lossy=force, fenced=fenced)
                 self._core_deadline = now
             case "demote":
+                self.before_output(now)  # what may not leave any more is to be dropped, not flushed
                 self._last_words(now)
                 self.core.demote(self._token(reply), now)
                 self._core_deadline = now

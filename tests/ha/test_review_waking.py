@@ -1,0 +1,22 @@
+"""A primary that wakes after its lease and hears first, outside of a tick, that it is to step down."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ha.test_lease import AUTHORITIES, LEASE, busy, everything_at_once, up
+from tests.ha.test_register import manage
+
+
+@pytest.mark.parametrize("authority", AUTHORITIES)
+def test_one_demoted_over_http_as_it_wakes_drops_what_it_may_not_say(authority: str) -> None:
+    pair = up(authority=authority)
+    a = pair[0]
+    client = busy(pair, a)
+    a.frozen = True
+    pair.run(LEASE + 1.0)
+    everything_at_once(client)
+    manage(pair, a, "demote")
+    a.running.end_tick(pair.now, pair.wall)
+    last = client.output()
+    assert last[7:11] == b"\0\x0a\0\x32" and last.count(b"\xce") == 1, "connection.close, and nothing else"
