@@ -342,8 +342,11 @@ def test_28_a_primary_frozen_past_its_lease_waits_for_an_answer() -> None:
     awake = 20.1 + lease
     frozen.resumed(machine, awake)
     with violates(28):
-        frozen.served(machine, awake)
-    frozen.served(machine, awake + there_and_back)
+        frozen.served(machine, awake + 1.0)
+    frozen.ticked(machine, awake + 1.0)
+    with violates(28):
+        frozen.served(machine, awake + 1.0)
+    frozen.served(machine, awake + 1.0 + there_and_back)
     frozen.served(machine, awake)
 
 

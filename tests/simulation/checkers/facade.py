@@ -124,6 +124,7 @@ class Checkers:
             self.backwards.tick(machine)
         self.troubles.look(self.clock.now)
         self.cut_off.look(machine, self.clock.now)
+        self.frozen.ticked(machine, self.clock.now)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now

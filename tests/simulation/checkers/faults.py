@@ -24,9 +24,14 @@ class Failed25:
             raise Violation(25, f"{machine.name} serves {connection} after a write or sync has failed")
 
 
+UNASKED = float("inf")
+"""Until when there can be no proof, if none has been asked for."""
+
+
 class Frozen28:
     """28: a primary that was frozen for longer than its lease serves nothing before a proof can have reached
-    it: no peer and no authority answers sooner than there and back."""
+    it: it asks at the end of its first tick at the earliest, and no peer and no authority answers sooner than
+    there and back."""
 
     def __init__(self, plan: Plan) -> None:
         self.lease = plan.timing.lease
@@ -41,8 +46,13 @@ class Frozen28:
     def resumed(self, machine: Machine, now: float) -> None:
         since = self._frozen.pop(machine.name, now)
         if now - since > self.lease and machine.role() in SERVING:
-            self._quiet_until[machine.name] = now + self.round_trip
+            self._quiet_until[machine.name] = UNASKED
             self.checked += 1
+
+    def ticked(self, machine: Machine, now: float) -> None:
+        """Its output, questions included, has left."""
+        if self._quiet_until and self._quiet_until.get(machine.name) == UNASKED:
+            self._quiet_until[machine.name] = now + self.round_trip
 
     def killed(self, machine: Machine) -> None:
         self._frozen.pop(machine.name, None)
@@ -54,7 +64,9 @@ class Frozen28:
             return
         if now < until:
             raise Violation(
-                28, f"{machine.name} serves within {self.round_trip:g} s of a freeze longer than its lease"
+                28,
+                f"{machine.name} serves after a freeze longer than its lease, and nothing that it asked "
+                f"since can have been answered",
             )
         del self._quiet_until[machine.name]
 
