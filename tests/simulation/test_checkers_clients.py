@@ -135,6 +135,19 @@ def test_21_a_resend_comes_before_the_resends_after_it() -> None:
         story.deliver(mine, first)
 
 
+def test_21_a_copy_more_may_have_been_held_up_where_a_way_was_cut() -> None:
+    story = Story()
+    first, second = story.publish(1), story.publish(2)
+    story.publish(1)
+    third = story.publish(3)
+    mine = story.subscribe()
+    story.journal.ways_clear_from = story.clock.now + 1.0
+    for message in (first, third, first):
+        story.deliver(mine, message)
+    with violates(21):
+        story.deliver(mine, second)
+
+
 def test_21_redelivered_ones_must_be_in_order_unless_somebody_gives_messages_back() -> None:
     story = Story()
     one, two = story.publish(1), story.publish(2)

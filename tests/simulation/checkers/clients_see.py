@@ -45,14 +45,18 @@ class Deliveries17and20and21and23:
             if past.fresh >= len(message.sends) or (before and len(message.sends) == 1):
                 raise Violation(23, f"{queue} delivers {message.key} again without the redelivered flag")
             past.fresh += 1
-        self._check_order(delivery)
+        self._check_order(delivery, past)
         self._check_past(delivery, past)
         past.deliveries += 1
 
-    def _check_order(self, delivery: Delivery) -> None:
-        """Each delivery must fit a later send of its publisher than the delivery before it."""
+    def _check_order(self, delivery: Delivery, past: _History) -> None:
+        """Each delivery must fit a later send of its publisher than the delivery before it. A copy more, of
+        what was sent twice while a way was cut, is one that was held up: the publisher had gone on since.
+        """
         subscription, message = delivery.subscription, delivery.message
         if delivery.redelivered and not self.journal.orderly(subscription):
+            return
+        if past.deliveries and len(message.sends) > 1 and message.last_sent < self.journal.ways_clear_from:
             return
         last = subscription.last_send.get(message.publisher, 0)
         fitting = [send for send in message.sends if send > last]
