@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.engine import Broker
+from broker.amqp091.connection import ServerConnection
 from ha.core.lease import Lease
 from ha.core.promotion import Promotion
 from ha.core.remote_backup import RemoteBackup
-from tests.simulation.mutants.mutant import Mutant, Patch
+from tests.simulation.mutants.mutant import Mutant, Patch, always
 
 
 def _good_for_ever(proven: Any) -> Any:
@@ -26,20 +26,22 @@ MUTANTS = (
     Mutant(
         "hold the lease for ever",
         "A primary that was frozen goes on where it stopped, whoever was promoted since (SIGSTOP in Qpid).",
-        (28,),
+        (28, 8),
         (Patch(Lease, "proven", _good_for_ever),),
+        because="Of one that was frozen, 28 hears it first; of one that was cut off, 8, if another has served by then.",
     ),
     Mutant(
         "date proof from its arrival",
         "An acknowledgement that lay in a buffer while the primary stood still counts as news of now.",
-        (8,),
+        (28, 8),
         (Patch(RemoteBackup, "echoed", _from_its_arrival),),
+        because="Of one that was frozen, 28 hears it first; of one that was cut off, 8, if another has served by then.",
     ),
     Mutant(
-        "send after stepping down what was withheld",
-        "Confirms that were held back for want of proof leave when the node finds out that it is no primary.",
-        (8,),
-        (Patch(Broker, "drop_withheld", lambda original: Broker.resume_output),),
+        "withhold deliveries and let confirms go",
+        "Without proof nothing is delivered any more, but what was published before is confirmed.",
+        (28,),
+        (Patch(ServerConnection, "withheld", always(False)),),
     ),
     Mutant(
         "promote before the lease is over",

@@ -8,7 +8,7 @@ from typing import Any
 from broker.model.values import FOREVER
 from ha.adapter.node import Node
 from ha.core import ha_broker
-from ha.core.authority import Evidence
+from ha.core.authority import Evidence, Verdict
 from ha.core.connection_observer import Answer, Decision
 from ha.core.ha_broker import HaBroker
 from ha.core.manual import ManualAuthority
@@ -53,6 +53,15 @@ def _go_on(meet: Any) -> Any:
     return broken
 
 
+def _a_half_copy_too(cold: Any) -> Any:
+    def broken(self: ManualAuthority, e: Evidence, newest: Any) -> Any:
+        if e.incomplete:
+            return Verdict(True, "it has what it has", "cold")
+        return cold(self, e, newest)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "cold start without asking the others",
@@ -89,5 +98,11 @@ MUTANTS = (
         "A primary hears that another was promoted since, and stays one (Qpid).",
         (10,),
         (Patch(HaBroker, "_meet", _go_on),),
+    ),
+    Mutant(
+        "cold start of a half copy",
+        "A node that stopped in the middle of a snapshot believes itself good when it comes back (Artemis).",
+        (19,),
+        (Patch(ManualAuthority, "_cold", _a_half_copy_too),),
     ),
 )
