@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.fault_plan import FaultPlan
 from tests.simulation.faults_nodes import kill_primary
+from tests.simulation.journal import STRAGGLE
 from tests.simulation.machine import Machine
+from tests.simulation.network import End
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
@@ -24,7 +26,13 @@ def stall_reader(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     if session is not None and session.end is not None:
         s.clock.note(f"{actor.name} stops reading")
         session.end.read(False)
-        s.later(plan.length, partial(session.end.read, True))
+        s.world.journal.hampered()
+        s.later(plan.length, partial(_read_again, s, session.end))
+
+
+def _read_again(s: Saboteur, end: End) -> None:
+    end.read(True)
+    s.world.journal.eased(STRAGGLE)
 
 
 def demote_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

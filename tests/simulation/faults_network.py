@@ -49,8 +49,8 @@ def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def _cut(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
-    s.world.journal.ways_clear_from = float("inf")
     for cut in cuts:
+        s.world.journal.hampered()
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
         s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
@@ -93,8 +93,7 @@ def _scatter(s: Saboteur, rng: Random) -> None:
 def _mend(s: Saboteur, cut: Cut) -> None:
     s.clock.note(f"packets from {names(cut.sources)} reach {names(cut.targets)} again")
     s.world.network.mend(cut)
-    if not s.world.network.cuts:
-        s.world.journal.ways_clear_from = s.clock.now + s.world.plan.network.retransmit + 2 * KEEPALIVE
+    s.world.journal.eased(s.world.plan.network.retransmit + 2 * KEEPALIVE)
 
 
 def names(hosts: frozenset[str]) -> str:

@@ -159,7 +159,10 @@ class Journal:
         self._disturbed: dict[tuple[str, int], float] = {}
         self._unsettled: list[Message] = []
         self.ways_clear_from = 0.0
-        """From then on a node hears soon of connections that go: no way was cut for a while."""
+        """From then on a node hears soon of connections that go: no way was cut for a while, and no client
+        stopped reading."""
+        self._hampered = 0
+        self._eased_at = 0.0
         self.operations = 0
 
     # -- publishers
@@ -252,12 +255,26 @@ class Journal:
         """Somebody at that node gives messages back, or is about to, by reject or by going."""
         self._disturbed[queue, port] = self.clock.now
 
-    def orderly(self, subscription: Subscription) -> bool:
-        """Has nobody given messages back since it began? Then redelivered ones come in order too."""
-        if subscription.started < self.ways_clear_from:
-            return False
+    def hampered(self) -> None:
+        """A way is cut, or a client reads no more, so that a node may not hear of a connection that goes; and
+        may have assigned what it could not write."""
+        self._hampered += 1
+        self.ways_clear_from = float("inf")
+
+    def eased(self, after: float) -> None:
+        """That is over; until `after` seconds from now news may be late."""
+        self._hampered -= 1
+        self._eased_at = max(self._eased_at, self.clock.now + after)
+        if not self._hampered:
+            self.ways_clear_from = self._eased_at
+
+    def orderly(self, subscription: Subscription, *, redelivered: bool) -> bool:
+        """Has nobody given messages back since it began? Then redelivered ones come in order too. The others
+        always do, unless somebody may have given back what could not be written."""
         last = self._disturbed.get((subscription.queue, subscription.port))
-        return last is None or last + GIVEN_BACK < subscription.started
+        if subscription.started < self.ways_clear_from:
+            return last is None and not redelivered
+        return not redelivered or last is None or last + GIVEN_BACK < subscription.started
 
     # -- definitions
 

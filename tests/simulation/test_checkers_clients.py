@@ -135,6 +135,25 @@ def test_21_a_resend_comes_before_the_resends_after_it() -> None:
         story.deliver(mine, first)
 
 
+def test_21_what_could_not_be_written_is_given_back_without_a_flag() -> None:
+    story = Story()
+    one, two, three = (story.publish(n) for n in (1, 2, 3))
+    story.journal.hampered()
+    mine = story.subscribe()
+    story.deliver(mine, three)
+    with violates(21):
+        story.deliver(mine, one)  # by whom? there is no other consumer
+    story.journal.disturb("q1", 0)
+    story.deliver(mine, two)
+    story.journal.eased(1.0)
+    story.clock.run(story.clock.now + 2.0)
+    later = story.subscribe()
+    four, five = story.publish(4), story.publish(5)
+    story.deliver(later, five)
+    with violates(21):
+        story.deliver(later, four)
+
+
 def test_21_a_copy_more_may_have_been_held_up_where_a_way_was_cut() -> None:
     story = Story()
     first, second = story.publish(1), story.publish(2)

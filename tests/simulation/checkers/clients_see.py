@@ -52,9 +52,10 @@ class Deliveries17and20and21and23:
     def _check_order(self, delivery: Delivery, past: _History) -> None:
         """Each delivery must fit a later send of its publisher than the delivery before it. A copy more, of
         what was sent twice while a way was cut, is one that was held up: the publisher had gone on since.
+        Nor is anything in order that is given back; without a flag, where it could not be written.
         """
         subscription, message = delivery.subscription, delivery.message
-        if delivery.redelivered and not self.journal.orderly(subscription):
+        if not self.journal.orderly(subscription, redelivered=delivery.redelivered):
             return
         if past.deliveries and len(message.sends) > 1 and message.last_sent < self.journal.ways_clear_from:
             return
