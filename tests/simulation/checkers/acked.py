@@ -23,6 +23,8 @@ class Acked22:
         self.records = records
         self.troubles = troubles
         self.way = STRAGGLE if plan.network.slow else STRAGGLE / 10
+        self.repeats = plan.network.retransmit
+        """What was sent soon after a way was mended waits behind what is sent again."""
         timing = plan.timing
         self.bound = timing.dequeue_lag + timing.ack_timeout + timing.backup_timeout + self.way
         self.checked = 0
@@ -51,7 +53,7 @@ class Acked22:
         line, heard = ending.line, ending.at + self.way
         if line is None or now <= heard or (line.lost_at is not None and line.lost_at <= heard):
             return False
-        if ending.at <= max(self.troubles.cut, self.frozen) + self.way:
+        if ending.at <= max(self.troubles.cut + self.repeats, self.frozen) + self.way:
             return False
         if any(line.opened_at <= promotion.at <= heard for promotion in self.records.promotions):
             return False
