@@ -28,14 +28,14 @@ MUTANTS = (
         "A primary that was frozen goes on where it stopped, whoever was promoted since (SIGSTOP in Qpid).",
         (28, 8),
         (Patch(Lease, "proven", _good_for_ever),),
-        because="Of one that was frozen, 28 hears it first; of one that was cut off, 8, if another has served by then.",
+        because="28 of one that was frozen or cut off from all, 8 where another has served by then.",
     ),
     Mutant(
         "date proof from its arrival",
         "An acknowledgement that lay in a buffer while the primary stood still counts as news of now.",
         (28, 8),
         (Patch(RemoteBackup, "echoed", _from_its_arrival),),
-        because="Of one that was frozen, 28 hears it first; of one that was cut off, 8, if another has served by then.",
+        because="28 of one that was frozen or cut off from all, 8 where another has served by then.",
     ),
     Mutant(
         "withhold deliveries and let confirms go",
