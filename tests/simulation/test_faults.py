@@ -1,0 +1,58 @@
+"""Each kind of fault alone, under each authority that is to survive it, several times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.fault_plan import MANUAL, NEEDS, Fault, FaultPlan, When
+from tests.simulation.faults import ACTS
+from tests.simulation.machine import Death
+from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.world import World
+
+
+def plans(authority: str, count: int, *, all_durable: bool = True) -> list[Plan]:
+    """The first seeds' plans of that authority."""
+    found: list[Plan] = []
+    seed = 0
+    while len(found) < count:
+        seed += 1
+        plan = draw_plan(seed)
+        if plan.authority == authority and (plan.topology.all_durable or not all_durable):
+            found.append(plan)
+    return found
+
+
+CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL)] + [("register", kind) for kind in Fault]
+
+
+@pytest.mark.parametrize(("authority", "kind"), CASES)
+def test_each_fault_alone_is_survived(authority: str, kind: Fault) -> None:
+    for plan in plans(authority, 3):
+        fault = FaultPlan("f1", kind, NEEDS.get(kind, When.PAIR), share=0.3, pause=0.001, length=0.5)
+        world = World(replace(plan, faults=(fault,)))
+        world.run()
+        assert world.faults.injected == [kind], f"seed {plan.seed}"
+        assert world.faults.done
+        assert not world.network.cuts
+        assert not world.network.down
+
+
+def test_every_kind_has_an_act() -> None:
+    assert set(ACTS) == set(Fault)
+
+
+@pytest.mark.parametrize("death", list(Death))
+def test_the_last_copy_of_what_is_not_durable_is_spared(death: Death) -> None:
+    plan = next(p for p in plans("manual", 40, all_durable=False) if not p.topology.all_durable)
+    world = World(replace(plan, faults=()))
+    world.run()
+    primary = next(m for m in world.machines if m.role() == "active")
+    for machine in world.machines:
+        if machine is not primary:
+            assert world.faults.kill(machine, death)
+    world.clock.run(world.clock.now + 30.0)
+    assert not world.faults.kill(primary, death)
+    assert primary.node is not None
