@@ -90,6 +90,9 @@ class Temporaries18:
         serving = machine.role() in SERVING
         if seen is not None and (seen[0], seen[1], seen[3]) == (machine.life, vhost.generation, serving):
             return
+        if serving and (seen is None or not seen[3]):
+            # Long after its promotion, perhaps: it may have waited for a lease.
+            self.last_promotion = self.journal.clock.now
         now = {q.uuid: q.name for q in vhost.queues.values() if q.auto_delete or q.exclusive}
         if seen is not None and seen[0] == machine.life:
             gone = seen[2].keys() - now.keys()
