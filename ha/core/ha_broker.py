@@ -372,9 +372,12 @@ class HaBroker:
         `fenced`: the operator vouches that the old primary runs no more, so that its lease is not waited for.
         """
         if self.status.serves:
-            proven = "" if not self.withheld else ", but it cannot prove it, and clients get nothing for now"
-            reason = f"already {self.status.value} in epoch {self._epoch}{proven}"
-            self._c.do(Answer(token, not self.withheld, reason))
+            already = f"already {self.status.value} in epoch {self._epoch}"
+            if self.withheld:
+                doubt = f"{already}, but it cannot prove it, and clients get nothing for now"
+                self._c.do(Answer(token, False, doubt))
+            else:
+                self._c.do(Answer(token, True, already))
         elif self.promotion.active:
             self._c.do(Answer(token, False, self.promotion.waits_for()))
         else:

@@ -67,6 +67,7 @@ UNREACHABLE: Mapping[Entry, str] = {
             (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
             (watching.JOIN_REFUSED, "it belongs to cluster …, this one to …"),
             (watching.JOIN_REFUSED, "its link version is …, this one's is …"),
+            (watching.JOIN_REFUSED, "it says that it is this very node"),
             (watching.REFUSED, "… has the same node number …: give one a new data directory"),
             (watching.REFUSED, "the newest record is of another cluster, …"),
         ],
@@ -103,6 +104,9 @@ TWO_AT_ONCE = "somebody else acts in the short time in which a promotion waits"
 IN_HASTE = "an operator asks, or a node speaks, in a state that lasts for milliseconds"
 
 RARE: Mapping[Entry, str] = {
+    (watching.REFUSED, "…, but it cannot prove it, and clients get nothing for now"): (
+        "somebody asks to promote a primary within the moments in which it cannot prove that it is one"
+    ),
     **{
         watching.phase_step(before, after): A_JOINER_ENDS
         for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
