@@ -25,6 +25,11 @@ _COMMANDS = {
     "demote": ("understudy.cli_manage", "demote", "Make the primary stop serving and rejoin as a backup."),
     "query": ("understudy.cli_manage", "query", "Show everything a node knows of itself."),
     "ping": ("understudy.cli_manage", "ping", "Does the node answer?"),
+    "quarantine": (
+        "understudy.cli_quarantine",
+        "quarantine",
+        "What a rejoining broker set aside: list it, show it, republish it.",
+    ),
     "reconcile": (
         "understudy.reconcile",
         "reconcile_command",

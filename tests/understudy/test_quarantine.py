@@ -1,0 +1,171 @@
+"""`understudy quarantine`: reads what the real writer wrote, torn and damaged or not, and publishes it again
+once. The way through real brokers is in tests/failover/test_quarantine.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import amqp
+import pytest
+
+from broker.amqp091.frames import HEADER, body_frames, frame
+from broker.model.records import Entry, Envelope
+from broker.store.files import RealFiles
+from ha.adapter.quarantine import Quarantine
+from tests.understudy.broker_thread import BrokerThread
+from tests.understudy.test_cli import closed_port, understudy
+from understudy.quarantine import QuarantineFolder, Unreadable
+
+ORDERS = bytes(range(16))
+OTHERS = bytes(range(16, 32))
+
+
+def raw(body: bytes, **properties: Any) -> bytes:
+    """A message as a publisher frames it, on channel 1."""
+    content = amqp.Message(body, **properties)
+    head = (60).to_bytes(2, "big") + bytes(2) + len(body).to_bytes(8, "big")
+    return frame(HEADER, 1, head + content._serialize_properties()) + b"".join(body_frames(1, body, 4096))
+
+
+def entry(sequence: int, body: bytes, key: str = "orders", epoch: int = 7, **properties: Any) -> Entry:
+    envelope = Envelope(
+        epoch, "", key, persistent=True, wall_ms=1_700_000_000_000 + sequence, channel=1, largest_frame=4096
+    )
+    return sequence, envelope, raw(body, **properties)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with 3 messages of `orders` in quarantine, one of them twice, and 1 of `others`."""
+    writer = Quarantine(RealFiles(), str(tmp_path), 3)
+    head: dict[str, Any] = {"application_headers": {"colour": "red", "n": 5}, "message_id": "m-1"}
+    writer.export(ORDERS, "orders", [entry(1, b"one", **head), entry(2, b"two")])
+    writer.export(ORDERS, "orders", [entry(2, b"two"), entry(9, b"\xff\x00", epoch=8)])
+    writer.export(OTHERS, "others", [entry(1, b"x" * 9000, "others", user_id="ann")])
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    return understudy(capsys, "quarantine", *arguments)
+
+
+def listed(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, tuple[int, int]]:
+    """Messages, and how many of them were republished, by queue."""
+    code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
+    assert (code, err) == (0, "")
+    return {row["name"]: (row["messages"], row["republished"]) for row in json.loads(out)["queues"]}
+
+
+def test_list_counts_each_message_once_and_names_its_ids(
+    capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}
+    code, out, _ = run(capsys, "list", "-d", str(data / "quarantine"))
+    assert code == 0
+    assert "7-1..2, 8-9" in out
+    assert "9,000" in out
+
+
+def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    code, out, _ = run(capsys, "show", "orders", "-d", str(data))
+    assert code == 0
+    assert "orders 7-1\n" in out
+    assert 'application_headers: {"colour": "red", "n": 5}' in out
+    assert 'body, 3 octets: "one"' in out
+    assert "body, 2 octets: ff 00" in out
+    code, out, _ = run(capsys, "show", "--id", "8-9", "-d", str(data), "--format", "json")
+    (message,) = json.loads(out)["messages"]
+    assert (message["id"], message["body"], message["body_hex"]) == ("8-9", None, "ff00")
+    code, out, _ = run(capsys, "show", "--limit", "1", "-d", str(data), "--format", "json")
+    assert (len(json.loads(out)["messages"]), json.loads(out)["more"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("list", "-d", "{data}/nowhere"), 2, "{data}/nowhere: no such folder"),
+        (("show", "--id", "seven", "-d", "{data}"), 2, "'seven' is not EPOCH-SEQUENCE, such as 65537-12"),
+        (("show", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
+        (("republish", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
+        (("republish", "--to", "q", "--route", "-d", "{data}"), 2, "--to and --route exclude each other"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], data: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    found, _, err = run(capsys, *(a.replace("{data}", str(data)) for a in arguments))
+    assert (found, err) == (code, f"understudy: {said.replace('{data}', str(data))}\n")
+
+
+def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "list", "-d", str(tmp_path))
+    assert (code, out) == (0, f"nothing in quarantine in {tmp_path}/quarantine\n")
+    assert run(capsys, "republish", "-d", str(tmp_path))[0] == 0
+
+
+def test_a_torn_end_is_left_out_and_damage_is_named(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    first = sorted((data / "quarantine").iterdir())[0]
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-20])
+    assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}, (
+        "the torn one is in the second export"
+    )
+    first.write_bytes(b'{"queue": 1}\n' + whole)
+    code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
+    assert (code, err) == (1, f"understudy: {first}:1: not a message in quarantine: no 'name'\n")
+    assert sum(row["messages"] for row in json.loads(out)["queues"]) == 4
+
+
+def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    with BrokerThread() as broker, amqp.Connection(f"{broker.address}") as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True, auto_delete=False)
+        code, out, err = run(capsys, "republish", "-b", str(broker.address), "-d", str(data))
+        assert (code, out) == (1, "3 of 4 messages republished and confirmed\n")
+        assert err == "understudy: 1 not taken: queue 'others': no_route\n"
+        assert listed(capsys, data) == {"orders": (3, 3), "others": (1, 0)}
+
+        channel.queue_declare("spare", durable=True, auto_delete=False)
+        code, out, _ = run(capsys, "republish", "--to", "spare", "-b", str(broker.address), "-d", str(data))
+        assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
+        assert run(capsys, "republish", "-b", str(broker.address), "-d", str(data))[1].startswith("0 of 0 ")
+
+        found = [channel.basic_get("orders", no_ack=True) for _ in range(4)]
+        assert [message and message.body for message in found] == [b"one", b"two", b"\xff\x00", None]
+        headers = found[0].properties["application_headers"]
+        assert (headers["colour"], headers["n"]) == ("red", 5)
+        assert headers["x-quarantined"] == f"{ORDERS.hex()} 7-1"
+        assert found[0].properties["message_id"] == "m-1"
+        assert found[0].properties["delivery_mode"] == 2
+        spare = channel.basic_get("spare", no_ack=True)
+        assert (len(spare.body), "user_id" in spare.properties) == (9000, False)
+        assert spare.properties["application_headers"]["x-quarantined-user-id"] == "ann"
+
+
+def test_what_was_confirmed_is_noted_although_the_end_was_not_reached(
+    capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    nobody = f"127.0.0.1:{closed_port()}"
+    code, out, err = run(capsys, "republish", "-b", nobody, "--timeout", "200ms", "-d", str(data))
+    assert (code, out) == (1, "0 of 4 messages republished and confirmed\n")
+    assert err.startswith("understudy: stopped after 0 messages: given up while no broker served")
+    assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}
+
+
+def test_a_torn_note_costs_no_more_than_itself(data: Path) -> None:
+    folder = QuarantineFolder(data)
+    messages = [m for m in folder.messages() if m.name == "orders"]
+    folder.note_republished(messages[:1], "here")
+    note = data / "quarantine" / "republished.jsonl"
+    note.write_bytes(note.read_bytes() + b'{"queue": "000')
+    torn = QuarantineFolder(data)
+    assert [torn.is_republished(m) for m in messages] == [True, False, False]
+    torn.note_republished(messages[1:2], "here")
+    again = QuarantineFolder(data)
+    assert [again.is_republished(m) for m in messages] == [True, True, False]
+    note.write_bytes(b"nonsense\n" + note.read_bytes())
+    with pytest.raises(Unreadable, match=rf"{note}:1: not a note of what was republished"):
+        QuarantineFolder(data)
