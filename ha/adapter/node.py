@@ -260,7 +260,7 @@ class Node:
             ended = self.vhost.end_orphans() if self.vhost.serving else 0
             if ended:
                 self.log(f"{ended} queues ended: their clients have not come back")
-        if core.primary is not None and core.primary.quiesce_due(now):
+        if core.primary is not None and core.primary.flushes_all(now):
             self.vhost.history.hasten()
         self.broker.end_tick(now, wall_ms)
         core.end_tick(now)

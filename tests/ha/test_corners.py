@@ -161,6 +161,29 @@ def test_the_incomplete_mark_survives_a_record_of_the_same_burst() -> None:
 # -- joiners
 
 
+def test_a_queue_is_cut_at_a_position_that_knows_of_every_dequeue() -> None:
+    """A dequeue that is still being gathered is not in the cut, and so must be in the history before it: else
+    two disks at one position hold different messages, and which of them serves is the operator's choice.
+    """
+    pair = Pair(dequeue_lag=0.5)
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "xy")
+    pair.run(1.0)
+    pair.kill(b)
+    pair.start(b)
+    pair.until(lambda: b.status == "joining")
+    assert pair.consume(a, "q", 1) == "x"
+    pair.until(lambda: b.status == "ready")
+    assert a.running._position() == b.running.replica.position
+    pair.kill(a)
+    pair.kill(b)
+    pair.start()
+    pair.run(0.5)
+    assert (pair.contents(a, "q"), pair.contents(b, "q")) == ("y", "y")
+
+
 def test_a_joiner_whose_disk_stands_still_holds_confirms_once_and_not_for_ever() -> None:
     pair = Pair()
     pair.up()

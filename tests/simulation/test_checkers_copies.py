@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.model.queue_replica import ReplicaContents
+from broker.model.values import Position
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers import facade
 from tests.simulation.checkers.books import BookLedger, Books29, Id
@@ -158,8 +159,26 @@ def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None
     promoted.queues.add(queue.uuid)
     divergent._rejoined(pair.b)
     assert divergent.exported == 1
+    promotion = pair.checkers.records.promotions[-1]
+    divergent.promoted(promotion)  # one that goes on with what was before the primary of the export
+    pair.a.running.replica.position = Position(epoch, 1)
+    divergent._by_epoch[epoch] = promoted
     with violates(15):
-        divergent.promoted(pair.checkers.records.promotions[-1])
+        divergent.promoted(promotion)
+
+
+def test_15_what_went_as_the_history_of_another_primary_had_it_need_not_be_exported() -> None:
+    pair = Pair()
+    divergent = pair.checkers.divergent
+    queue = vhost_of(pair.b).queues["q1"].uuid
+    for followed, kept in ((7, set[tuple[bytes, int, int]]()), (8, {(queue, 7, 1)})):
+        divergent._before["B"] = (pair.b.life, {(queue, 7, 1)})
+        divergent._states["B"] = (pair.b.life, "catching")
+        divergent._followed["B"] = followed
+        pair.b.running.core.backup = None
+        divergent.tick(pair.b)
+        assert divergent._before["B"][1] >= kept
+        assert ((queue, 7, 1) in divergent._before["B"][1]) is bool(kept)
 
 
 def test_15_what_the_primary_held_is_not_exported() -> None:

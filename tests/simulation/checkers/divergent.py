@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
@@ -28,11 +29,12 @@ def held_ids(machine: Machine) -> set[Id]:
 
 
 class Promoted:
-    """What a node held, and had ever held, when it was promoted."""
+    """What a node held, and had ever held, when it was promoted. `parent`: whose history it goes on with."""
 
-    def __init__(self, machine: Machine, epoch: int) -> None:
+    def __init__(self, machine: Machine, epoch: int, parent: Promoted | None) -> None:
         self.life = machine.life
         self.epoch = epoch
+        self.parent = parent
         self.held = held_ids(machine)
         self.queues = {queue.uuid for queue in vhost_of(machine).queues.values()}
         self.last = {
@@ -41,30 +43,46 @@ class Promoted:
             for of_epoch, last in queue.last_sequences().items()
         }
 
+    def line(self) -> Iterator[Promoted]:
+        """This one, and all before it whose history is in its own."""
+        one: Promoted | None = self
+        while one is not None:
+            yield one
+            one = one.parent
+
     def had(self, one: Id) -> bool:
+        """Was it ever in the history that this one goes on with?"""
         queue, epoch, sequence = one
-        return epoch < self.epoch and sequence <= self.last.get((queue, epoch), 0)
+        return any(p.epoch > epoch and sequence <= p.last.get((queue, epoch), 0) for p in self.line())
 
 
 class Divergent15:
     """15: what a node held when it began to look for a primary, and has dropped when it is ready, was either
     in the history of that primary, or is in its quarantine, on disk. What the primary held itself is not
-    exported; what was exported as divergent is not served by anyone promoted later."""
+    exported; what was exported as divergent is not served by anyone promoted later who goes on with the history
+    that it diverged from. (A member of the record who never joined that primary goes on with an older one.)"""
 
     def __init__(self, records: Records) -> None:
         self.records = records
         self.exported = 0
         self._before: dict[str, tuple[int, set[Id]]] = {}
         self._promoted: dict[str, Promoted] = {}
-        self._history: list[Promoted] = []
-        """Each goes on where the one before was: what one of them had is in the history of all later ones."""
-        self._divergent: set[Id] = set()
+        self._by_epoch: dict[int, Promoted] = {}
+        self._divergent: dict[Id, Promoted] = {}
+        """From whose history."""
+        self._followed: dict[str, int] = {}
+        """The epoch of the primary that a node was last linked to."""
+        self._exported: dict[str, set[Id]] = {}
+        """What a node had in quarantine when it was linked."""
         self._states: dict[str, tuple[int, str]] = {}
 
     def promoted(self, promotion: Promotion) -> None:
-        found = self._promoted[promotion.machine.name] = Promoted(promotion.machine, promotion.record.epoch)
-        self._history.append(found)
-        back = found.held & self._divergent
+        node, epoch = promotion.machine.node, promotion.record.epoch
+        parent = self._by_epoch.get(node.replica.position.epoch) if node is not None else None
+        found = self._promoted[promotion.machine.name] = Promoted(promotion.machine, epoch, parent)
+        self._by_epoch[epoch] = found
+        line = set(found.line())
+        back = {one for one in found.held & self._divergent.keys() if self._divergent[one] in line}
         if back:
             queue, epoch, sequence = min(back)
             raise Violation(
@@ -96,10 +114,18 @@ class Divergent15:
         if was == state and life == machine.life:
             return
         self._states[machine.name] = (machine.life, state)
-        if state == "away":
+        if state == "catching":
+            backup = machine.running.core.backup
+            self._followed[machine.name] = backup.epoch if backup is not None else 0
+            self._exported[machine.name] = _quarantine(machine)
+        elif state == "away":
             held = held_ids(machine)
             if was == "catching":
-                held |= self._before.get(machine.name, (0, held))[1]
+                # What it held of the epoch of the primary it followed came from there, and went as history
+                # had it, even if that history came to nothing later.
+                followed = self._followed[machine.name]
+                before = self._before.get(machine.name, (0, held))[1]
+                held |= {one for one in before if one[1] != followed}
             self._before[machine.name] = (machine.life, held)
         elif state == "ready":
             self._rejoined(machine)
@@ -121,15 +147,15 @@ class Divergent15:
             known = queue in promoted.queues
             if epoch >= promoted.epoch or (known and queue not in queues_now):
                 continue
-            if any(earlier.had((queue, epoch, sequence)) for earlier in self._history):
+            if promoted.had((queue, epoch, sequence)):
                 continue
             if (queue, epoch, sequence) not in exported:
                 raise Violation(
                     15, f"{machine.name} has dropped {epoch}-{sequence} of {queue.hex()}, which "
                     f"{primary.name} never had, and not exported it",
                 )  # fmt: skip
-            self._divergent.add((queue, epoch, sequence))
-        needless = exported & before & promoted.held
+            self._divergent[queue, epoch, sequence] = promoted
+        needless = (exported - self._exported.get(machine.name, set())) & before & promoted.held
         if needless:
             queue, epoch, sequence = min(needless)
             if queue in queues_now:
