@@ -59,8 +59,9 @@ class Promoted:
 class Divergent15:
     """15: what a node held when it began to look for a primary, and has dropped when it is ready, was either
     in the history of that primary, or is in its quarantine, on disk. What the primary held itself is not
-    exported; what was exported as divergent is not served by anyone promoted later who goes on with the history
-    that it diverged from. (A member of the record who never joined that primary goes on with an older one.)"""
+    exported; what was exported as divergent is not served by anyone promoted later who goes on with the
+    history that it diverged from. (A member of the record who never joined that primary goes on with an older
+    one.)"""
 
     def __init__(self, records: Records) -> None:
         self.records = records
