@@ -105,6 +105,8 @@ class Broker:
         self.memory = MemoryAlarm(settings.memory_limit)
         self.withheld = False
         """Nothing that confirms or delivers may leave for now: see `withhold`."""
+        self.heed: Callable[[float], None] = lambda now: None
+        """Told of each new instant before its input is handled: its owner may want to withhold."""
         self.now = 0.0
         self._wall_offset = 0.0
         self._timers: list[tuple[float, int, ServerConnection]] = []
@@ -129,6 +131,7 @@ class Broker:
         if now != self.now:
             self.now = now
             self.vhost.wall_ms = int(now * 1000 + self._wall_offset)
+            self.heed(now)
         self.memory.received += octets
 
     def end_tick(self, now: float, wall_ms: int) -> None:
@@ -227,13 +230,15 @@ class Broker:
 
     def withhold(self) -> None:
         """Until `resume_output`: clients that are let in get nothing, what is queued for them included;
-        nothing is delivered. Management connections go on.
+        nothing is delivered, and no queue ends because its clients go. Management connections go on.
         """
         self.withheld = True
+        self.vhost.deciding = False
 
     def resume_output(self) -> None:
-        """What was withheld may leave."""
+        """What was withheld may leave, and what was left undecided is decided."""
         self.withheld = False
+        self.vhost.decide_again()
         for connection in self.connections:
             connection.sent(0)
 

@@ -429,8 +429,8 @@ class ServerConnection:
 
     def eof(self, now: float) -> None:
         """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
-        self.now = now
-        self.clean = True
+        self.broker.clock(now, 0)
+        self.now, self.clean = now, True
         if self.state is not State.CLOSED:
             if self.state is State.RUNNING:
                 self.log("closed by the client without connection.close")
@@ -441,8 +441,8 @@ class ServerConnection:
         """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
         if self.gone:
             return
-        self.gone = True
-        self.now = now
+        self.broker.clock(now, 0)
+        self.gone, self.now = True, now
         self.end_channels()
         self.finish()
         self.out = []

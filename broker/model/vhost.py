@@ -50,6 +50,11 @@ class VirtualHost(Definitions):
     def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
         super().__init__(name, hooks, history, new_uuid)
         self.wall_ms = 0
+        self.deciding = True
+        """No queue ends because its clients are gone while this is False: another node may serve, to which
+        they went."""
+        self._left: list[Queue] = []
+        """Those that would have ended meanwhile."""
 
     # -- messages
 
@@ -119,14 +124,30 @@ class VirtualHost(Definitions):
             return
         queue.consumers.remove(consumer)
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
-            self._end_queue(queue)
+            self._end_left(queue)
 
     def connection_closed(self, owner: object) -> None:
         """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
         for queue in list(self._owned.get(owner, ())):
             if self.serving:
-                self._end_queue(queue)
+                self._end_left(queue)
         self._owned.pop(owner, None)
+
+    def _end_left(self, queue: Queue) -> None:
+        """Its clients have left it: it ends, now or when this node may decide again."""
+        if self.deciding:
+            self._end_queue(queue)
+        else:
+            queue.owner = None
+            self._left.append(queue)
+
+    def decide_again(self) -> None:
+        """End what was left by its clients, and is so still."""
+        self.deciding = True
+        left, self._left = self._left, []
+        for queue in left:
+            if not queue.deleted and not queue.consumers and queue.owner is None:
+                self._end_queue(queue)
 
     def dispatch(self) -> int:
         """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
@@ -173,6 +194,8 @@ class VirtualHost(Definitions):
             queue.deactivate()
         self.pending.clear()
         self._owned.clear()
+        self._left.clear()
+        self.deciding = True
         self.serving = False
 
     def orphans(self) -> list[Queue]:

@@ -105,6 +105,7 @@ class Node:
             authority=AUTHORITIES[ha.authority](),
         )
         self.hooks.core = self.core
+        self.broker.heed = self.before_output
         self._effects = EffectRunner(self)
         self._requests: list[AuthorityRequest] = []
         self._core_deadline: float | None = None

@@ -20,3 +20,33 @@ def test_one_demoted_over_http_as_it_wakes_drops_what_it_may_not_say(authority: 
     a.running.end_tick(pair.now, pair.wall)
     last = client.output()
     assert last[7:11] == b"\0\x0a\0\x32" and last.count(b"\xce") == 1, "connection.close, and nothing else"
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_one_that_wakes_to_find_its_clients_gone_leaves_their_queues_to_whoever_serves(
+    promoted: bool,
+) -> None:
+    """Their connections ended while it was stopped: perhaps they are another primary's clients by now."""
+    pair = up(authority="register")
+    a, b = pair.hosts
+    client = busy(pair, a)
+    client.call("queue.declare", queue="temporary", exclusive=True, arguments={})
+    pair.run(0.1)
+    a.frozen = True
+    pair.run(LEASE + 1.0)
+    if promoted:
+        assert pair.ask(b, "promote")["ok"]
+    client.conn.lost(pair.now)
+    assert "temporary" in a.running.vhost.queues
+    a.frozen = False
+    if promoted:
+        ended = False
+        while a.status == "active":
+            pair.step()
+            pair.now += 0.005
+            ended = ended or "temporary" not in a.running.vhost.queues
+        assert not ended
+        pair.until(lambda: a.status == "ready")
+    else:
+        pair.until(lambda: "temporary" not in a.running.vhost.queues)
+        assert a.status == "active"

@@ -118,6 +118,28 @@ def test_auto_delete_queue_ends_after_its_last_consumer(vhost: VirtualHost) -> N
     vhost.cancel(second)
 
 
+def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHost) -> None:
+    """Until it may again: then what is still left ends, and what was claimed meanwhile stays."""
+    for name in ("mine", "claimed"):
+        vhost.declare_queue(name, owner=OWNER, exclusive=True)
+    auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
+    again = vhost.declare_queue("again", owner=OWNER, auto_delete=True)
+    consumers = [Consumer(queue, "c", Sink()) for queue in (auto, again)]
+    for consumer in consumers:
+        vhost.consume(consumer)
+    vhost.deciding = False
+    for consumer in consumers:
+        vhost.cancel(consumer)
+    vhost.connection_closed(OWNER)
+    assert set(vhost.queues) == {"mine", "claimed", "auto", "again"}
+    vhost.declare_queue("claimed", owner=OTHER, exclusive=True)
+    vhost.consume(Consumer(again, "d", Sink()))
+    vhost.decide_again()
+    assert set(vhost.queues) == {"claimed", "again"}
+    vhost.connection_closed(OTHER)
+    assert set(vhost.queues) == {"again"}
+
+
 def test_exclusive_consumer(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", owner=OWNER)
     shared = Consumer(queue, "a", Sink())
