@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.model.values import FOREVER, ORIGIN, Position
-from ha.core.authority import Authority, PeerAnswer
+from ha.core.authority import Authority
 from ha.core.backup import Backup
 from ha.core.connection_observer import Decision, decide
 from ha.core.deadlines import earliest
@@ -19,33 +19,29 @@ from ha.core.effects import (
     Answer,
     ClosePeer,
     Effect,
-    SendMethod,
     StartServing,
     StopServing,
 )  # fmt: skip
-from ha.core.errors import Broken, LinkError
-from ha.core.hello import join_request, serving_peer
-from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.errors import Broken
+from ha.core.hello import serving_peer
+from ha.core.in_sync_record import InSyncRecord
 from ha.core.introductions import Introductions
 from ha.core.lease import FOR_EVER
 from ha.core.lineage import Lineage
-from ha.core.link import Ack, Method, parse_ack, parse_json, to_json
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
 from ha.core.neighbours import Neighbours
-from ha.core.ports import IdsByEpoch, PrimaryModel, ReplicaModel
+from ha.core.peer_methods import PeerMethods
+from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary import Primary
 from ha.core.promotion import Attempt, Promotion
 from ha.core.proof_seeker import ProofSeeker
-from ha.core.queue_snapshot import decode_have
 from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.role import Context, Self_
 from ha.core.tuning import Tuning
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""
-HAVE_MOST = 256 << 20
-"""Octets of HAVE before a JOIN: ranges of ids, by queue; far more than any disk makes."""
 CALM_POLL = 1.0
 """The same while all is well: how a forgotten primary learns of a newer one."""
 
@@ -74,10 +70,9 @@ class HaBroker:
             self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
         )
         self._introductions = Introductions(self._c, self._lineage, self.neighbours)
-        self._have: dict[int, bytearray] = {}
+        self._peer_methods = PeerMethods(self._c, self._introductions, self._lineage, self.neighbours, self)
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
         self._next_poll = 0.0
-        self._last_refusal = ""
 
     # -- what others read
 
@@ -151,7 +146,7 @@ class HaBroker:
 
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
-        self._settle(now)
+        self.settle(now)
         if self.primary is not None:
             self.primary.end_tick(now)
         elif self.backup is not None:
@@ -170,7 +165,7 @@ class HaBroker:
             self.primary.timers(now)
         elif self.backup is not None:
             self.backup.timers(now)
-        self._settle(now)
+        self.settle(now)
 
     def next_deadline(self) -> float | None:
         role = self.primary if self.primary is not None else self.backup
@@ -182,7 +177,7 @@ class HaBroker:
             role.next_deadline() if role is not None else None,
         )
 
-    def _settle(self, now: float) -> None:
+    def settle(self, now: float) -> None:
         """Whatever waited for answers: a promotion, a round of hellos."""
         self.promotion.settle(now)
         self.proof.settle(now)
@@ -221,7 +216,7 @@ class HaBroker:
         if self.primary is None:
             self.promotion.give_up(reason)
         else:
-            self._step_down(reason, now)
+            self.step_down(reason, now)
         if held is not None:
             self._lineage.adopt(held)
 
@@ -230,137 +225,37 @@ class HaBroker:
     ) -> None:
         """The authority's answer to a ReadRegister or SwapRegister."""
         self.keeper.answered(request_id, outcome, document, now)
-        self._settle(now)
+        self.settle(now)
 
     # -- peers
 
     def dial_open(self, peer: int, address: str, now: float) -> None:
         """A dial is logged in and may speak."""
         self.neighbours.opened(peer, address)
-        self._introductions.ask(peer, self._stand())
+        self._introductions.ask(peer, self.stand())
 
     def dial_failed(self, address: str, now: float, refusal: str = "", *, nobody: bool = False) -> None:
         """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
         there says that nobody listens.
         """
         self.neighbours.failed(address, refusal, now, nobody=nobody)
-        self._settle(now)
+        self.settle(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """A connection is gone, whichever side it was opened from."""
         node_id = self.neighbours.lost(peer)
-        self._have.pop(peer, None)
+        self._peer_methods.lost(peer)
         if node_id is not None:
             self._c.membership.member(node_id).connected = False
         if self.primary is not None:
             self.primary.peer_lost(peer, clean, now)
         elif self.backup is not None:
             self.backup.peer_lost(peer, clean, now)
-        self._settle(now)
+        self.settle(now)
 
     def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One extension method of a peer. What it may not say costs it the connection, and nothing else."""
-        try:
-            self._method(peer, method, payload, now)
-        except LinkError as error:
-            self._c.log(f"link closed: {error}")
-            if self.primary is not None and self.primary.backup_at(peer) is not None:
-                self.primary.drop_peer(peer, str(error), now)
-                return
-            if self.backup is not None:
-                self.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
-            self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
-
-    def _method(self, peer: int, method: int, payload: bytes, now: float) -> None:
-        if method == Method.ACK:
-            self._ack(peer, parse_ack(payload), now)
-        elif method == Method.DATA:
-            if self.backup is not None and self.backup.peer == peer:
-                self.backup.data(payload, now)
-        elif method == Method.HEARTBEAT:
-            if self.backup is not None and self.backup.peer == peer:
-                self.backup.heartbeat(payload, now)
-        elif method == Method.HELLO:
-            question = parse_json(payload)
-            self._hello(peer, question, now, None)
-            answer = {**self._stand(), "asked": question.get("ask")}
-            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
-        elif method == Method.HELLO_OK:
-            self._hello(peer, parse_json(payload), now, self.neighbours.address_of(peer))
-        elif method == Method.HAVE:
-            have = self._have.setdefault(peer, bytearray())
-            have += payload
-            if len(have) > HAVE_MOST:
-                raise LinkError("it holds more than a request to join may say")
-        elif method == Method.JOIN:
-            self._join(peer, parse_json(payload), now)
-        elif method == Method.JOIN_OK and self.backup is not None and self.backup.peer == peer:
-            self.backup.join_ok(payload, now)
-            self._lineage.learn(self._c.record)
-        elif method == Method.EXCLUDED and self.backup is not None and self.backup.peer == peer:
-            self.backup.excluded(payload)
-        elif method not in (Method.JOIN_OK, Method.EXCLUDED):
-            raise LinkError(f"unknown link method {method}")
-
-    def _ack(self, peer: int, ack: Ack, now: float) -> None:
-        """Whoever follows this node's epoch knows of no later one."""
-        if self.primary is None:
-            return
-        if ack.record.epoch > self._epoch and peer in self.primary.peers():
-            self._step_down(f"a backup knows of epoch {ack.record.epoch}", now)
-        else:
-            self.primary.ack(peer, ack, now)
-
-    # -- who is who
-
-    def _hello(self, peer: int, document: dict[str, Any], now: float, address: str | None) -> None:
-        """A peer says how it stands. `address`: it is the answer of one that we dialed."""
-        answer = self._introductions.heard(peer, document, address, now)
-        if answer is not None:
-            self._meet(answer, now)
-            if address is not None and answer.serving:
-                self._consider(peer, answer, now)
-        self._settle(now)
-
-    def _meet(self, answer: PeerAnswer, now: float) -> None:
-        """Learn from what it knows. A primary that meets a higher epoch stops at once."""
-        if self.cluster_id is None and self.status.serves:
-            return
-        if answer.epoch > self.epoch and self.status.serves:
-            self._step_down(
-                f"{answer.name} knows of epoch {answer.epoch}, this node serves in {self._epoch}", now
-            )
-        if not self.status.serves and answer.record is not None:
-            self._lineage.adopt(answer.record)
-        self._lineage.saw(answer.seen, answer.epoch)
-        backup, record = self.backup, self._c.record
-        if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
-            self._c.log(f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}")
-            backup.leave(now)
-        if self.primary is not None:
-            self.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
-
-    def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
-        """A serving node was found: join it, unless we follow it already or know of a newer one."""
-        if self.backup is None or self.backup.peer is not None or self.promotion.active:
-            return
-        if answer.epoch >= self.epoch:
-            self.backup.join(peer, answer.node_id, answer.name, now)
-
-    def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
-        """A peer asks to be taken in."""
-        held: dict[bytes, IdsByEpoch] = decode_have(bytes(self._have.pop(peer, b"")))
-        ask = join_request(request)
-        if ask.cluster_id == self.cluster_id and ask.epoch > self.epoch and self.status.serves:
-            self._step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {self._epoch}", now)
-        refusal = ask.refusal(self._c.me, self.cluster_id, self.status, primary=self.primary is not None)
-        if refusal is not None or self.primary is None:
-            if refusal != self._last_refusal:
-                self._c.log(f"{ask.name} is not taken in: {refusal}")
-            self._last_refusal = refusal or ""
-            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
-            return
-        self.primary.join(peer, ask.who, ask.name, held, now)
+        self._peer_methods.hear(peer, method, payload, now)
 
     # -- promotion and demotion
 
@@ -401,9 +296,9 @@ class HaBroker:
 
     def ask_all(self) -> None:
         for peer in self.neighbours.dialed:
-            self._introductions.ask(peer, self._stand())
+            self._introductions.ask(peer, self.stand())
 
-    def _stand(self) -> dict[str, Any]:
+    def stand(self) -> dict[str, Any]:
         """How this node stands, for a hello."""
         return self._introductions.document(
             self.epoch, self._position(), promoting=self.promotion.active, withheld=self.withheld
@@ -430,10 +325,10 @@ class HaBroker:
             return
         self.promotion.give_up("demoted meanwhile")
         if self.status.serves:
-            self._step_down("demoted by the operator", now)
+            self.step_down("demoted by the operator", now)
         self._c.do(Answer(token, True, f"now {self.status.value}"))
 
-    def _step_down(self, reason: str, now: float) -> None:
+    def step_down(self, reason: str, now: float) -> None:
         """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
         the record.
         """

@@ -194,7 +194,7 @@ def test_who_hears_of_a_newer_primary_in_the_tick_of_waking_says_that_only() -> 
     a.frozen = True
     pair.run(LEASE + 1.0)
     assert pair.ask(b, "promote", force_lossy=True)["ok"]
-    hello = to_json(b.running.core._stand())
+    hello = to_json(b.running.core.stand())
     a.running._inbox.put(Arrived(next(iter(a.running.hooks.peers)), Method.HELLO, hello))
     client.call("basic.get", queue="q")
     a.running.end_tick(pair.now, pair.wall)

@@ -19,7 +19,7 @@ from broker.model.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
-from ha.core import ha_broker, hello, manual, primary, promotion, register
+from ha.core import ha_broker, hello, manual, peer_methods, primary, promotion, register
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.ha_broker import HaBroker
 from ha.core.hello import JoinRequest
@@ -65,7 +65,7 @@ REFUSALS = (
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
-STEPS_DOWN = arguments_of([ha_broker], frozenset({"_step_down"}), 0)
+STEPS_DOWN = arguments_of([ha_broker, peer_methods], frozenset({"step_down"}), 0)
 
 SENTENCES = {
     GRANTED: GRANTS,
@@ -289,7 +289,7 @@ _WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (Membership, "become", _become),
     (RemoteBackup, "phase", _phase),
     (HaBroker, "take_effects", _take_effects),
-    (HaBroker, "_step_down", _step_down),
+    (HaBroker, "step_down", _step_down),
     (RecordKeeper, "answered", _answered),
     (Promotion, "settle", _settle),
     (Inbox, "take", _take_inbox),

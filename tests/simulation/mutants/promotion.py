@@ -10,8 +10,8 @@ from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.authority import Evidence, Verdict
 from ha.core.connection_observer import Answer, Decision
-from ha.core.ha_broker import HaBroker
 from ha.core.manual import ManualAuthority
+from ha.core.peer_methods import PeerMethods
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -46,8 +46,8 @@ def _whatever_its_life(judge: Any) -> Any:
 
 
 def _go_on(meet: Any) -> Any:
-    def broken(self: HaBroker, answer: Any, now: float) -> None:
-        if answer.epoch <= self.epoch or not self.status.serves:
+    def broken(self: PeerMethods, answer: Any, now: float) -> None:
+        if answer.epoch <= self._node.epoch or not self._node.status.serves:
             meet(self, answer, now)
 
     return broken
@@ -97,7 +97,7 @@ MUTANTS = (
         "go on after meeting a higher epoch",
         "A primary hears that another was promoted since, and stays one (Qpid).",
         (10,),
-        (Patch(HaBroker, "_meet", _go_on),),
+        (Patch(PeerMethods, "_meet", _go_on),),
     ),
     Mutant(
         "cold start of a half copy",

@@ -1,0 +1,190 @@
+"""PeerMethods: what the others say on extension class 250, method by method, and what follows from it.
+
+Owner: HaBroker, for the node's life. Makes calls on whichever role the node has, on Introductions and
+Lineage, and on HaBroker through `Listener` where a role ends by what was said.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ha.core.authority import PeerAnswer
+from ha.core.backup import Backup
+from ha.core.effects import ClosePeer, SendMethod
+from ha.core.errors import LinkError
+from ha.core.hello import join_request
+from ha.core.in_sync_record import Incarnation
+from ha.core.introductions import Introductions
+from ha.core.lineage import Lineage
+from ha.core.link import Ack, Method, parse_ack, parse_json, to_json
+from ha.core.membership import Status
+from ha.core.neighbours import Neighbours
+from ha.core.ports import IdsByEpoch
+from ha.core.primary import Primary
+from ha.core.promotion import Promotion
+from ha.core.queue_snapshot import decode_have
+from ha.core.role import Context
+
+HAVE_MOST = 256 << 20
+"""Octets of HAVE before a JOIN: ranges of ids, by queue; far more than any disk makes."""
+
+
+class Listener(Protocol):
+    """What HaBroker is, and does, for what its peers say."""
+
+    primary: Primary | None
+    backup: Backup | None
+    promotion: Promotion
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def epoch(self) -> int:
+        """The one that is served in, else that of the newest record known."""
+
+    def stand(self) -> dict[str, Any]:
+        """How this node stands, for a hello."""
+
+    def settle(self, now: float) -> None:
+        """Whatever waited for answers may go on."""
+
+    def step_down(self, reason: str, now: float) -> None:
+        """Serve no more, from this instant."""
+
+
+class PeerMethods:
+    """`hear` is all there is to call, but for `lost`."""
+
+    def __init__(
+        self, context: Context, introductions: Introductions, lineage: Lineage, neighbours: Neighbours,
+        node: Listener,
+    ) -> None:  # fmt: skip
+        self._c = context
+        self._introductions = introductions
+        self._lineage = lineage
+        self._neighbours = neighbours
+        self._node = node
+        self._have: dict[int, bytearray] = {}
+        self._last_refusal = ""
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone."""
+        self._have.pop(peer, None)
+
+    def hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        """One method. What a peer may not say costs it the connection, and nothing else."""
+        node = self._node
+        try:
+            self._hear(peer, method, payload, now)
+        except LinkError as error:
+            self._c.log(f"link closed: {error}")
+            if node.primary is not None and node.primary.backup_at(peer) is not None:
+                node.primary.drop_peer(peer, str(error), now)
+                return
+            if node.backup is not None:
+                node.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
+            self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
+
+    def _hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        if method == Method.ACK:
+            self._ack(peer, parse_ack(payload), now)
+        elif method in _FROM_A_PRIMARY:
+            if self._node.backup is not None and self._node.backup.peer == peer:
+                self._follow(self._node.backup, method, payload, now)
+        elif method == Method.HELLO:
+            question = parse_json(payload)
+            self._hello(peer, question, now, None)
+            answer = {**self._node.stand(), "asked": question.get("ask")}
+            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
+        elif method == Method.HELLO_OK:
+            self._hello(peer, parse_json(payload), now, self._neighbours.address_of(peer))
+        elif method == Method.HAVE:
+            have = self._have.setdefault(peer, bytearray())
+            have += payload
+            if len(have) > HAVE_MOST:
+                raise LinkError("it holds more than a request to join may say")
+        elif method == Method.JOIN:
+            self._join(peer, parse_json(payload), now)
+        else:
+            raise LinkError(f"unknown link method {method}")
+
+    def _follow(self, backup: Backup, method: int, payload: bytes, now: float) -> None:
+        """The primary that this node follows, or has asked to be taken in by, speaks."""
+        if method == Method.DATA:
+            backup.data(payload, now)
+        elif method == Method.HEARTBEAT:
+            backup.heartbeat(payload, now)
+        elif method == Method.JOIN_OK:
+            backup.join_ok(payload, now)
+            self._lineage.learn(self._c.record)
+        elif method == Method.EXCLUDED:
+            backup.excluded(payload)
+
+    def _ack(self, peer: int, ack: Ack, now: float) -> None:
+        """Whoever follows this node's epoch knows of no later one."""
+        primary = self._node.primary
+        if primary is None:
+            return
+        if ack.record.epoch > primary.epoch and peer in primary.peers():
+            self._node.step_down(f"a backup knows of epoch {ack.record.epoch}", now)
+        else:
+            primary.ack(peer, ack, now)
+
+    # -- who is who
+
+    def _hello(self, peer: int, document: dict[str, Any], now: float, address: str | None) -> None:
+        """A peer says how it stands. `address`: it is the answer of one that we dialed."""
+        answer = self._introductions.heard(peer, document, address, now)
+        if answer is not None:
+            self._meet(answer, now)
+            if address is not None and answer.serving:
+                self._consider(peer, answer, now)
+        self._node.settle(now)
+
+    def _meet(self, answer: PeerAnswer, now: float) -> None:
+        """Learn from what it knows. A primary that meets a higher epoch stops at once."""
+        node = self._node
+        if self._lineage.cluster_id is None and node.status.serves:
+            return
+        if answer.epoch > node.epoch and node.status.serves:
+            node.step_down(
+                f"{answer.name} knows of epoch {answer.epoch}, this node serves in {node.epoch}", now
+            )
+        if not node.status.serves and answer.record is not None:
+            self._lineage.adopt(answer.record)
+        self._lineage.saw(answer.seen, answer.epoch)
+        backup, record = node.backup, self._c.record
+        if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
+            self._c.log(f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}")
+            backup.leave(now)
+        if node.primary is not None:
+            node.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
+
+    def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
+        """A serving node was found: join it, unless we follow it already or know of a newer one."""
+        backup = self._node.backup
+        if backup is None or backup.peer is not None or self._node.promotion.active:
+            return
+        if answer.epoch >= self._node.epoch:
+            backup.join(peer, answer.node_id, answer.name, now)
+
+    def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
+        """A peer asks to be taken in."""
+        node, cluster_id = self._node, self._lineage.cluster_id
+        held: dict[bytes, IdsByEpoch] = decode_have(bytes(self._have.pop(peer, b"")))
+        ask = join_request(request)
+        if ask.cluster_id == cluster_id and ask.epoch > node.epoch and node.status.serves:
+            node.step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {node.epoch}", now)
+        refusal = ask.refusal(self._c.me, cluster_id, node.status, primary=node.primary is not None)
+        if refusal is not None or node.primary is None:
+            if refusal != self._last_refusal:
+                self._c.log(f"{ask.name} is not taken in: {refusal}")
+            self._last_refusal = refusal or ""
+            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
+            return
+        node.primary.join(peer, ask.who, ask.name, held, now)
+
+
+_FROM_A_PRIMARY = (Method.DATA, Method.HEARTBEAT, Method.JOIN_OK, Method.EXCLUDED)
+"""Of anybody else they are late, and nothing follows from them."""
