@@ -5,14 +5,13 @@ Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from broker.model.values import ORIGIN
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SaveRecord, SendMethod
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import InSyncRecord, RecordVersion, count, record_from_json
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
 from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.membership import Status
 from ha.core.ports import ReplicaModel
@@ -161,13 +160,14 @@ class Backup:
         self._echo = max(self._echo, parse_heartbeat(payload))
 
     def excluded(self, payload: bytes) -> None:
-        """The primary counts on us no longer; this is the last thing on that link."""
+        """The primary counts on us no longer; this is the last thing on that link. The record by which it
+        does so comes with it, whole: others may have come or gone meanwhile.
+        """
         self._excluded = True
         notice = parse_json(payload)
-        record = self._c.record
-        if record is not None and self._c.me.who in record.in_sync and notice.get("epoch") == record.epoch:
-            revision = max(record.revision + 1, _revision(notice))
-            self._save(replace(record.excluded(self._c.me.who), revision=revision), self._c.incomplete)
+        record, known = record_from_json(notice.get("record")), self._c.record
+        if known is None or record.version > known.version:
+            self._save(record, self._c.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
 
     def _record(self, record: InSyncRecord) -> None:
@@ -293,10 +293,3 @@ class Backup:
                     if self.refused
                     else "no primary is known"
                 )
-
-
-def _revision(notice: dict[str, Any]) -> int:
-    try:
-        return count(notice.get("revision", 0))
-    except (TypeError, ValueError) as error:
-        raise LinkError("a notice of exclusion that cannot be read") from error

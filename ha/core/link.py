@@ -16,7 +16,7 @@ from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import RecordVersion
 
-VERSION = 1
+VERSION = 2
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 FRAME_LIMIT = 1 << 30
 """Largest frame that a decoder waits for, in bytes; more is a broken or hostile peer."""
@@ -34,6 +34,7 @@ class Method(enum.IntEnum):
     ACK = 21
     HEARTBEAT = 22
     EXCLUDED = 30
+    """The record without the backup, and the reason: the last thing on its link."""
     MANAGE = 50
     MANAGE_OK = 51
 

@@ -115,7 +115,7 @@ class Primary:
         self._note_record("excluded", backup)
         self._c.log(f"{backup.name} is excluded from the record: {why}")
         if backup.peer is not None:
-            notice = {"epoch": self.epoch, "revision": self.record.revision, "reason": why}
+            notice = {"record": self.record.as_json(), "reason": why}
             self._c.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
             self._close(backup.peer, why)
         self._settle()

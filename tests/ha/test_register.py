@@ -52,6 +52,27 @@ def test_an_authority_that_nobody_knows_is_refused() -> None:
         HaSettings(authority="oracle")
 
 
+@pytest.mark.parametrize("authority", ["manual", "register"])
+def test_two_that_are_excluded_one_after_the_other_learn_the_record_that_is(authority: str) -> None:
+    """Each would make out of its own exclusion a record that never was, with the other still in it; and the
+    two together one that is newer than their primary's, whom they then refuse for ever.
+    """
+    pair = Pair(3, authority=authority)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.hold(a, b)
+    pair.hold(a, c)
+    pair.until(lambda: a.running.core.record is not None and not a.running.core.record.in_sync)
+    committed = a.running.core.record
+    pair.heal()
+    pair.until(lambda: told(b, "excluded by a") and told(c, "excluded by a"))
+    for host in (b, c):
+        record = host.running.core.record
+        assert record is not None and committed is not None and record.version <= committed.version
+        assert record.version < committed.version or record == committed
+    pair.until(lambda: (b.status, c.status) == ("ready", "ready"), 5.0)
+
+
 def test_manual_asks_no_authority() -> None:
     pair = Pair()
     pair.start()

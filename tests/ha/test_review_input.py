@@ -113,8 +113,10 @@ def said_by_primary(pair: Pair, method: Method, payload: bytes) -> None:
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_exclusion_with_a_revision_that_is_none(number: str) -> None:
     pair = pair_up()
-    epoch = pair[0].running.core.epoch
-    said_by_primary(pair, Method.EXCLUDED, spoilt({"epoch": epoch}, "revision", number))
+    record = pair[0].running.core.record
+    assert record is not None
+    spoiled = spoilt(record.as_json(), "revision", number)
+    said_by_primary(pair, Method.EXCLUDED, b'{"reason": "", "record": %b}' % spoiled)
     assert pair[1].running.stopped is None
     as_before(pair) if pair[1].status == "ready" else pair.run(0.1)
     assert pair[1].running.stopped is None

@@ -105,6 +105,9 @@ def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     if pair is None:
         return
     machine = rng.choice([m for m in s.world.machines if m is not pair[0]])
+    if s.world.copies.last(machine):
+        s.clock.note(f"{machine.name} is spared: it was promoted, and nobody else is in the record")
+        return
     if not s.kill(machine, draw_death(rng)):
         return
     files = {path: data for path, data in machine.disk.contents().items() if data}

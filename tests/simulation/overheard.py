@@ -293,7 +293,8 @@ class LinkTalk:
             case Method.EXCLUDED:
                 notice = json.loads(body)
                 yield said(
-                    f"excluded by revision {notice.get('revision')}: {notice.get('reason')}", news=True
+                    f"excluded by revision {notice['record'].get('revision')}: {notice.get('reason')}",
+                    news=True,
                 )
 
     def _hello(self, asks: bool, document: dict[str, Any]) -> Event:

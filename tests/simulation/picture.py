@@ -264,7 +264,7 @@ def _legend() -> str:
 def mermaid(story: Story) -> str:
     """A sequence diagram for whatever renders Markdown."""
     rows = story.rows()
-    names = story.lanes(rows)
+    names = story.lanes(rows) or ["nobody"]
     out = ["sequenceDiagram"]
     out += [f"    participant {_id(name)} as {name}" for name in names]
     for row in rows:
