@@ -105,6 +105,8 @@ class Broker:
         self.memory = MemoryAlarm(settings.memory_limit)
         self.withheld = False
         """Nothing that confirms or delivers may leave for now: see `withhold`."""
+        self.input_held = False
+        """Nothing is read from clients, or delivered to them, for now: see `hold_input`."""
         self.heed: Callable[[float], None] = lambda now: None
         """Told of each new instant before its input is handled: its owner may want to withhold."""
         self.now = 0.0
@@ -144,7 +146,7 @@ class Broker:
             resuming, self.resuming = self.resuming, {}
             for connection in resuming:
                 connection.resume()
-        if not self.withheld:
+        if not self.withheld and not self.input_held:
             self.vhost.dispatch()
         self.history.flush(now, wall_ms)
         if self.holding:
@@ -185,7 +187,7 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
         once."""
-        if self.resuming or (self.vhost.pending and not self.withheld):
+        if self.resuming or (self.vhost.pending and not self.withheld and not self.input_held):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
@@ -241,6 +243,21 @@ class Broker:
         self.vhost.decide_again()
         for connection in self.connections:
             connection.sent(0)
+
+    def hold_input(self) -> None:
+        """Until `take_input`: clients that are let in are not read from, and nothing new is delivered to
+        them; what is due to them goes out. Management connections go on.
+        """
+        self.input_held = True
+        for connection in self.connections:
+            connection.update_paused()
+
+    def take_input(self) -> None:
+        """Clients are read from again."""
+        if self.input_held:
+            self.input_held = False
+            for connection in self.connections:
+                connection.update_paused()
 
     def drop_withheld(self) -> None:
         """What was withheld is never to leave: those who waited for it are to be closed next."""

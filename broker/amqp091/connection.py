@@ -148,7 +148,7 @@ class ServerConnection:
                 raise FrameError(f"frame ends with octet 0x{buf[end - 1]:02x}, not 0xce")
             if self._pending + self._buffered > _STALL * self.settings.unsent_max and not self.is_management:
                 self._stalled = True
-                self._update_paused()
+                self.update_paused()
                 break
             if kind == METHOD and number and self.state is State.RUNNING:
                 pos = self._channel_method(number, buf, pos, end)
@@ -275,7 +275,7 @@ class ServerConnection:
             channel.resume()
         if self._stalled:
             self._stalled = False
-            self._update_paused()
+            self.update_paused()
             self._feed(self._tail)
 
     @property
@@ -288,7 +288,7 @@ class ServerConnection:
         """The peer publishes: a memory alarm stops reading from it."""
         if not self.publishes:
             self.publishes = True
-            self._update_paused()
+            self.update_paused()
 
     def block(self, blocked: bool) -> None:
         """The broker's memory alarm began or ended."""
@@ -297,11 +297,12 @@ class ServerConnection:
         if self.capability("connection.blocked"):
             name = "connection.blocked" if blocked else "connection.unblocked"
             self.send(encode_frame(0, name, **({"reason": "low on memory"} if blocked else {})))
-        self._update_paused()
+        self.update_paused()
 
-    def _update_paused(self) -> None:
-        held_back = self.broker.blocked and self.publishes and self.state is State.RUNNING
-        paused = self._stalled or held_back
+    def update_paused(self) -> None:
+        """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
+        held_back = (self.broker.blocked and self.publishes) or (self.broker.input_held and self.withheld)
+        paused = self._stalled or (held_back and self.state is State.RUNNING)
         if paused is not self.paused_reading:
             self.paused_reading = paused
             self.life.received = self.now
@@ -395,9 +396,8 @@ class ServerConnection:
         if self.handshake.step is Step.HEADER:
             self.finish()
             return
-        self.state = State.CLOSING
-        self._stalled = False
-        self._update_paused()
+        self.state, self._stalled = State.CLOSING, False
+        self.update_paused()
         self.send(
             encode_frame(
                 0, "connection.close", reply_code=code, reply_text=short(text), failed_class=class_id,
@@ -413,8 +413,7 @@ class ServerConnection:
         self.finish()
 
     def finish(self) -> None:
-        self.state = State.CLOSED
-        self.wants_close = True
+        self.state, self.wants_close = State.CLOSED, True
         self._tail = b""
         self.sent(0)
 

@@ -14,6 +14,7 @@ from ha.core.effects import (
     Answer,
     ClosePeer,
     Effect,
+    HoldInput,
     Log,
     Note,
     ReadRegister,
@@ -25,6 +26,7 @@ from ha.core.effects import (
     StartServing,
     StopServing,
     SwapRegister,
+    TakeInput,
     Withhold,
 )  # fmt: skip
 from ha.core.link import Method, chunks
@@ -69,6 +71,10 @@ class EffectRunner:
                 node.broker.withhold()
             case Resume():
                 node.broker.resume_output()
+            case HoldInput():
+                node.broker.hold_input()
+            case TakeInput():
+                node.broker.take_input()
             case Redial():
                 node.dials.due(now, at_once=True)
             case AdoptCluster(cluster_id=cluster_id):
@@ -76,6 +82,7 @@ class EffectRunner:
             case StartServing(epoch=epoch):
                 node.start_serving(epoch, now)
             case StopServing(reason=reason):
+                node.broker.take_input()
                 node.stop_serving(reason, now)
             case Answer(token=token, ok=ok, reason=reason):
                 node.answer(token, ok, reason)

@@ -99,7 +99,7 @@ class Node:
             incomplete=incomplete,
             epoch_seen=files.epoch,
             cluster_id=identity.cluster_id,
-            primary_model=PrimaryVhost(self.vhost),
+            primary_model=PrimaryVhost(self.vhost, self.broker.holding),
             replica_model=self.replica,
             position=self._position,
             authority=AUTHORITIES[ha.authority](),
@@ -324,13 +324,11 @@ class Node:
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
     ) -> None:
-        """Run `ping | status | query | ready | promote | demote`; `reply` is called once, at once or some
-        ticks later.
-
-        The answer has `ok` (bool), `reason` (a sentence) and, for status and query, `status`. `promote` takes
-        `force_lossy` and `fenced` (bool: the old primary certainly runs no more); it answers after asking the
-        peers (up to half of `ack_timeout`) and the authority, and when clients are served, which may take a
-        `lease`. A driver outside a tick calls `end_tick` soon after.
+        """Run `ping | status | query | ready | promote | demote | switchover`; `reply` is called once, some
+        ticks later perhaps. The answer has `ok` (bool), `reason` (a sentence) and `status`. `promote` takes
+        `force_lossy` and `fenced` (bool: the old primary certainly runs no more), `switchover` takes `to` (a
+        name; None: the best of them); both answer once clients are served, or nothing has come of it, which
+        may take a `lease` and more. A driver outside a tick calls `end_tick` soon after.
         """
         match command:
             case "ping":
@@ -356,6 +354,8 @@ class Node:
                 self._last_words(now)
                 self.core.demote(self._token(reply), now)
                 self._core_deadline = now
+            case "switchover":
+                self.core.switch_over(self._token(reply), args.get("to"), now)
             case _:
                 reply({"ok": False, "reason": f"there is no command {command!r} here"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import replace
 
 from broker.model.queue_replica import group_runs
@@ -15,8 +16,10 @@ from ha.core.ports import Cut, IdsByEpoch
 class PrimaryVhost:
     """See `ha.core.ports.PrimaryModel`. Called right after the flush of a tick."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: VirtualHost, owed: Sized = ()) -> None:
+        """`owed`: whatever the broker still has to answer."""
         self._vhost = vhost
+        self._owed = owed
 
     def position(self) -> Position:
         history = self._vhost.history
@@ -39,6 +42,9 @@ class PrimaryVhost:
 
     def has(self, queue: bytes) -> bool:
         return queue in self._vhost.queues_by_uuid
+
+    def all_answered(self) -> bool:
+        return not self._owed
 
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         held: dict[bytes, IdsByEpoch] = {}

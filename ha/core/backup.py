@@ -46,6 +46,8 @@ class LinkEnd:
     last_ack: float
     closed_at: float
     epoch: int
+    handed_over: bool = False
+    """The primary has stepped down in favour of this node, which had all that it had."""
     asked_again: bool = False
     """A primary was asked to take this node in since: to do so, it excludes the link that was."""
 
@@ -74,6 +76,8 @@ class Backup:
         self._acked: Ack | None = None
         self._heard = False
         self.said: Said | None = None
+        self.heir = False
+        """The primary is about to hand over to this node, or has."""
         self.refused = ""
 
     # -- joining
@@ -82,7 +86,7 @@ class Backup:
         """Ask that primary to take us in: first what we have, then the request."""
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
-        self._excluded, self._last_heard, self._heard = False, now, False
+        self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
         self._last_ack, self._echo = now, 0.0
         if self.link_end is not None:
             self.link_end.asked_again = True
@@ -169,6 +173,35 @@ class Backup:
         if known is None or record.version > known.version:
             self._save(record, self._c.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
+
+    def handed_over(self, payload: bytes, now: float) -> bool:
+        """The primary is about to hand over to this node; has, if True; or cannot. LinkError if it has to a
+        node that does not have all.
+        """
+        notice, record, replicator = parse_json(payload), self._c.record, self._replicator
+        self.heir = notice.get("off") is None
+        if notice.get("position") is None:
+            return False
+        said, here = (notice.get("epoch"), notice["position"]), None
+        if replicator is not None and record is not None and self._c.me.who in record.in_sync:
+            here = (record.epoch, list(replicator.applied))
+        if said != here or replicator is None or self._c.membership.status is not Status.READY:
+            self.heir = False
+            raise LinkError(f"{self.primary_name} hands over at {said}, and this node is at {here}")
+        self.link_end = LinkEnd(
+            self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True
+        )
+        self._c.log(f"{self.primary_name} hands over at ({said[0]}, {replicator.applied.n})")
+        self._unlink()
+        return True
+
+    def forsaken(self, now: float) -> None:
+        """The very process that was the primary, and stepped down, wants to be one again: no handover of
+        before counts any more, and none that is still on its way.
+        """
+        if self.link_end is not None:
+            self.link_end.handed_over = False
+        self.leave(now)
 
     def _record(self, record: InSyncRecord) -> None:
         known = self._c.record

@@ -84,6 +84,18 @@ class Resume:
 
 
 @dataclass(slots=True, frozen=True)
+class HoldInput:
+    """A switchover has begun: read no more from clients, deliver nothing new to them. What is due to them
+    goes out. Ends with TakeInput, or with StopServing.
+    """
+
+
+@dataclass(slots=True, frozen=True)
+class TakeInput:
+    """It came to nothing: serve as before."""
+
+
+@dataclass(slots=True, frozen=True)
 class AdoptCluster:
     """Write and fsync the cluster this node belongs to."""
 
@@ -134,5 +146,5 @@ class Note:
 
 Effect = (
     SendMethod | SendStream | ClosePeer | Redial | SaveRecord | ReadRegister | SwapRegister | Withhold
-    | Resume | AdoptCluster | StartServing | StopServing | Answer | Log | Note
+    | Resume | HoldInput | TakeInput | AdoptCluster | StartServing | StopServing | Answer | Log | Note
 )  # fmt: skip

@@ -19,6 +19,7 @@ from ha.core.effects import (
     Answer,
     ClosePeer,
     Effect,
+    SendMethod,
     StartServing,
     StopServing,
 )  # fmt: skip
@@ -28,6 +29,7 @@ from ha.core.in_sync_record import InSyncRecord
 from ha.core.introductions import Introductions
 from ha.core.lease import FOR_EVER
 from ha.core.lineage import Lineage
+from ha.core.link import Method
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
 from ha.core.neighbours import Neighbours
@@ -38,6 +40,7 @@ from ha.core.promotion import Attempt, Promotion
 from ha.core.proof_seeker import ProofSeeker
 from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.role import Context, Self_
+from ha.core.switchover import Switchover
 from ha.core.tuning import Tuning
 
 JOINING_POLL = 0.2
@@ -72,6 +75,7 @@ class HaBroker:
         self._introductions = Introductions(self._c, self._lineage, self.neighbours)
         self._peer_methods = PeerMethods(self._c, self._introductions, self._lineage, self.neighbours, self)
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
+        self.switchover = Switchover(self._c, primary_model, self.keeper, position, self)
         self._next_poll = 0.0
 
     # -- what others read
@@ -125,7 +129,9 @@ class HaBroker:
         return effects
 
     def admit(self, *, peer: bool) -> Decision:
-        soon = self.withheld or self.promotion.committed is not None
+        soon = self.withheld or self.promotion.committed is not None or self.switchover.draining
+        if self.backup is not None and self.backup.heir:
+            soon = soon or self.backup.linked or self.promotion.active
         return decide(self.status, peer=peer, primary=self.known_primary(), soon=soon)
 
     def known_primary(self) -> str | None:
@@ -149,6 +155,7 @@ class HaBroker:
         self.settle(now)
         if self.primary is not None:
             self.primary.end_tick(now)
+            self.switchover.end_tick(now)
         elif self.backup is not None:
             self.backup.end_tick(now)
 
@@ -174,13 +181,15 @@ class HaBroker:
             self.proof.next_deadline() if self.mine is not None else None,
             self.keeper.next_deadline(),
             self.promotion.next_deadline(),
+            self.switchover.next_deadline(),
             role.next_deadline() if role is not None else None,
         )
 
     def settle(self, now: float) -> None:
-        """Whatever waited for answers: a promotion, a round of hellos."""
+        """Whatever waited for answers: a promotion, a round of hellos, a switchover."""
         self.promotion.settle(now)
         self.proof.settle(now)
+        self.switchover.settle(now)
 
     # -- proof of being primary
 
@@ -313,10 +322,21 @@ class HaBroker:
         self._c.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
         self._c.do(StartServing(record.epoch))
         self._c.membership.become(Status.RECOVERING)
+        if self.backup is not None and self.backup.heir:
+            self.ask_all()  # who has handed over, and its operator, wait for this
         self.backup = None
         self.primary = Primary(self._c, self._primary_model, record, self.keeper, self.dethroned, now)
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._c.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
+
+    def switch_over(self, token: int, to: str | None, now: float) -> None:
+        """An operator wants another node to be primary, and nothing to be lost by it."""
+        self.switchover.begin(token, to, now)
+
+    def inherit(self, now: float) -> None:
+        """The primary has handed over to this node: it asks and commits like any other that is promoted."""
+        if not self.promotion.active:
+            self.promotion.begin(None, "", now, force_lossy=False, fenced=False)
 
     def demote(self, token: int, now: float) -> None:
         """An operator wants this node to stop serving."""
@@ -324,18 +344,25 @@ class HaBroker:
             self._c.do(Answer(token, False, "a standalone broker cannot be demoted: it has no ha.brokers"))
             return
         self.promotion.give_up("demoted meanwhile")
+        self.switchover.give_up("demoted meanwhile")
         if self.status.serves:
             self.step_down("demoted by the operator", now)
         self._c.do(Answer(token, True, f"now {self.status.value}"))
 
-    def step_down(self, reason: str, now: float) -> None:
+    def step_down(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
         """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
-        the record.
+        the record. But for the `heir` of a switchover, its peer and the HANDOVER for it.
         """
+        if heir is None and self.switchover.draining:
+            self.switchover.give_up(reason)
         self._c.log(f"stops serving: {reason}")
         self._c.do(StopServing(reason))
         self._c.note("demote", reason=reason)
+        if heir is not None:
+            self._c.do(SendMethod(heir[0], Method.HANDOVER, heir[1]))
         for peer in self.primary.peers() if self.primary is not None else ():
+            if heir is not None and peer == heir[0]:
+                continue
             self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
         self.keeper.forget()
         self.proof.forget()

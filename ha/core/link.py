@@ -35,6 +35,9 @@ class Method(enum.IntEnum):
     HEARTBEAT = 22
     EXCLUDED = 30
     """The record without the backup, and the reason: the last thing on its link."""
+    HANDOVER = 31
+    """A switchover, from the primary: with the final position the last thing that it says as one, upon which
+    the backup promotes itself; before that without, so that it holds clients that come early."""
     MANAGE = 50
     MANAGE_OK = 51
 

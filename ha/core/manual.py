@@ -84,6 +84,8 @@ class ManualAuthority:
             end = None  # what became of an older primary says nothing of this one
         if e.linked:
             return _no(f"the link to the primary {owner} is up; demote it first")
+        if end is not None and end.handed_over and not end.asked_again:
+            return Verdict(True, f"in the record, and {end.primary} has handed over to this node", "unforced")
         if end is not None and end.excluded:
             return _no(f"{end.primary} has excluded this node from the record")
         if end is not None and end.proves_the_end(e.ack_timeout):

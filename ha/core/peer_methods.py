@@ -52,6 +52,9 @@ class Listener(Protocol):
     def step_down(self, reason: str, now: float) -> None:
         """Serve no more, from this instant."""
 
+    def inherit(self, now: float) -> None:
+        """The primary has handed over to this node."""
+
 
 class PeerMethods:
     """`hear` is all there is to call, but for `lost`."""
@@ -120,6 +123,8 @@ class PeerMethods:
             self._lineage.learn(self._c.record)
         elif method == Method.EXCLUDED:
             backup.excluded(payload)
+        elif method == Method.HANDOVER and backup.handed_over(payload, now):
+            self._node.inherit(now)
 
     def _ack(self, peer: int, ack: Ack, now: float) -> None:
         """Whoever follows this node's epoch knows of no later one."""
@@ -137,9 +142,12 @@ class PeerMethods:
         """A peer says how it stands. `address`: it is the answer of one that we dialed."""
         answer = self._introductions.heard(peer, document, address, now)
         if answer is not None:
+            news = answer.serving and answer.epoch > self._node.epoch
             self._meet(answer, now)
             if address is not None and answer.serving:
                 self._consider(peer, answer, now)
+            elif news:
+                self._ask_back(answer)
         self._node.settle(now)
 
     def _meet(self, answer: PeerAnswer, now: float) -> None:
@@ -158,8 +166,11 @@ class PeerMethods:
         if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
             self._c.log(f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}")
             backup.leave(now)
+        who = Incarnation(answer.node_id, answer.incarnation)
+        if backup is not None and record is not None and answer.promoting and who == record.owner:
+            backup.forsaken(now)
         if node.primary is not None:
-            node.primary.met(Incarnation(answer.node_id, answer.incarnation), now)
+            node.primary.met(who, now)
 
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
         """A serving node was found: join it, unless we follow it already or know of a newer one."""
@@ -168,6 +179,12 @@ class PeerMethods:
             return
         if answer.epoch >= self._node.epoch:
             backup.join(peer, answer.node_id, answer.name, now)
+
+    def _ask_back(self, answer: PeerAnswer) -> None:
+        """A new primary has said that it is one: it is waiting, so ask it where this node may follow it."""
+        entry = self._neighbours.at(answer.node_id)
+        if entry is not None and entry.peer is not None and self._node.backup is not None:
+            self._introductions.ask(entry.peer, self._node.stand())
 
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
         """A peer asks to be taken in."""
@@ -186,5 +203,5 @@ class PeerMethods:
         node.primary.join(peer, ask.who, ask.name, held, now)
 
 
-_FROM_A_PRIMARY = (Method.DATA, Method.HEARTBEAT, Method.JOIN_OK, Method.EXCLUDED)
+_FROM_A_PRIMARY = (Method.DATA, Method.HEARTBEAT, Method.JOIN_OK, Method.EXCLUDED, Method.HANDOVER)
 """Of anybody else they are late, and nothing follows from them."""

@@ -45,6 +45,9 @@ class PrimaryModel(Protocol):
     def has(self, queue: bytes) -> bool:
         """Whether there still is such a queue."""
 
+    def all_answered(self) -> bool:
+        """No client waits for a confirm or a reply that is not out."""
+
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         """Ids in the queues whose messages are replicated; none beyond `most` messages in all."""
 

@@ -62,7 +62,9 @@ class Primary:
         self._judged_at = now
         self._awake_since = now
         self._hungry = False
-        self._flushed_all = True
+        self.drains = False
+        """It is about to hand over: every flush is to leave nothing gathered."""
+        self.flushed_all = True
         """This tick's flush left nothing gathered: what the queues hold is what history says."""
         self._next_point = now
         self._last_point = Position(self.epoch, 0)
@@ -161,7 +163,7 @@ class Primary:
     def _advance(self, backup: RemoteBackup, now: float) -> None:
         """Move through the phases as far as what is known allows."""
         if backup.phase is Phase.WAITING:
-            if not self._flushed_all:
+            if not self.flushed_all:
                 self._hungry = True
                 return
             self._feeder.begin(backup, now)
@@ -324,7 +326,7 @@ class Primary:
 
     def end_tick(self, now: float) -> None:
         """After the flush: cut a quiesce point if it is time; begin, feed and advance joiners."""
-        if self._quiesce_due(now) and self._flushed_all:
+        if self._quiesce_due(now) and self.flushed_all:
             self.quiesce(now)
         self._hungry, self._ticked_at = False, now
         for backup in list(self.backups.values()):
@@ -333,11 +335,11 @@ class Primary:
 
     def flushes_all(self, now: float) -> bool:
         """Asked before each flush: is it to leave nothing gathered? So it must where `end_tick` will cut
-        queues for a joiner, or a quiesce point: at one position, all copies hold the same.
+        queues for a joiner, or a quiesce point, or hand over: at one position, all copies hold the same.
         """
         cuts = any(b.phase is Phase.WAITING or b.queue for b in self.backups.values())
-        self._flushed_all = cuts or self._quiesce_due(now)
-        return self._flushed_all
+        self.flushed_all = self.drains or cuts or self._quiesce_due(now)
+        return self.flushed_all
 
     def _quiesce_due(self, now: float) -> bool:
         return now >= self._next_point and any(b.phase is Phase.IN_SYNC for b in self.backups.values())

@@ -96,6 +96,7 @@ class Promotion:
         self._position = position
         self._stage = stage
         self.attempt: Attempt | None = None
+        self.last_refusal = ""
 
     # -- what others read
 
@@ -150,12 +151,14 @@ class Promotion:
 
     # -- asking
 
-    def begin(self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool) -> None:
-        """An operator asks."""
+    def begin(
+        self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool
+    ) -> None:
+        """An operator asks; without a token, this node itself, whose switchover that is."""
         tuning = self._c.tuning
         self._neighbours.question += 1
         check = StatusCheck(
-            token, force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
+            force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
         )
         self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience)
         self._c.do(Redial())
@@ -290,6 +293,8 @@ class Promotion:
         # Of a link before the last one nothing follows: since then the two have linked again.
         last = end is not None and not end.asked_again
         ended = end is not None and last and (end.primary_id, end.epoch) == (owner, old.epoch)
+        if end is not None and ended and end.handed_over:
+            return True
         return entry.refused_at >= (end.closed_at if end is not None and ended else attempt.committed_at)
 
     # -- the end of an attempt
@@ -306,7 +311,8 @@ class Promotion:
         self.attempt = None
         self._keeper.forget()
         self._c.log(f"promotion refused: {reason}")
-        self._answer(attempt, False, f"not promoted: {reason}")
+        self.last_refusal = f"not promoted: {reason}"
+        self._answer(attempt, False, self.last_refusal)
 
     def _answer(self, attempt: Attempt, ok: bool, reason: str) -> None:
         if attempt.token is not None:

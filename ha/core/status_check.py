@@ -46,7 +46,6 @@ class PeerAddress:
 class StatusCheck:
     """A promotion that waits for answers."""
 
-    token: int
     force_lossy: bool
     new_cluster_id: str
     asked_at: float

@@ -8,6 +8,7 @@ from broker.model.replication_id_set import ReplicationIdSet
 from ha.core.effects import (
     ClosePeer,
     Effect,
+    HoldInput,
     Resume,
     SaveRecord,
     SendMethod,
@@ -15,10 +16,11 @@ from ha.core.effects import (
     StartServing,
     StopServing,
     SwapRegister,
+    TakeInput,
     Withhold,
 )  # fmt: skip
 from ha.core.in_sync_record import Incarnation, InSyncRecord
-from ha.core.link import Frame, Method
+from ha.core.link import Frame, Method, parse_json
 
 QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
 
@@ -26,6 +28,10 @@ QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, 
 def describe(effect: Effect) -> str | None:
     """One line, or None for what is said all the time."""
     match effect:
+        case SendMethod(method=Method.HANDOVER, payload=payload):
+            said = parse_json(payload)
+            soon = "soon" if said["off"] is None else f"not: {said['off']}"
+            return f"send handover, {soon if said['position'] is None else 'now'}"
         case SendMethod(method=method):
             return None if method in QUIET else f"send {Method(method).name.lower()}"
         case SendStream(parts=parts):
@@ -39,6 +45,10 @@ def describe(effect: Effect) -> str | None:
         case SwapRegister(expected=expected, record=record):
             what = f"{epoch_text(expected.epoch)}.{expected.revision}" if expected is not None else "nothing"
             return f"ask the register to replace {what} by {record_line(record)}"
+        case HoldInput():
+            return "hold the input of clients"
+        case TakeInput():
+            return "take the input of clients"
         case Withhold():
             return "withhold"
         case Resume():

@@ -13,6 +13,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     power NODE...                all of them in one instant; peers see silence
     freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
     promote NODE [force|fenced]  demote NODE              an operator; what was answered
+    switchover NODE [TO] | switching NODE [TO]            the same; its answer comes meanwhile, as `NODE: ok`
     operators NODE...            as many operators, who promote one each in the same instant
   between them
     silence A B | heal           no byte passes           reset A B     connections break, and both see it
@@ -153,6 +154,15 @@ class Interpreter:
 
     def do_demote(self, name: str) -> None:
         self._ask(name, "demote")
+
+    def do_switchover(self, name: str, to: str = "") -> None:
+        self._ask(name, "switchover", to=to or None)
+
+    def do_switching(self, name: str, to: str = "") -> None:
+        def answered(answer: dict[str, Any]) -> None:
+            self.out.append(f"{name}: {verdict(answer)}")
+
+        self._host(name).running.manage("switchover", {"to": to or None}, answered, self.pair.now)
 
     def do_operators(self, *names: str) -> None:
         asked = {name: self._asked(name, "promote") for name in names}

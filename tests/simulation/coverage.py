@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.amqp091.channel import _HANDLERS
 from broker.amqp091.definitions import DEFINITION_METHODS
 from broker.model.values import Reason
+from ha.core import switchover
 from ha.core.link import Method
 from ha.core.membership import TRANSITIONS
 from ha.core.promotion import Step
@@ -76,6 +77,7 @@ UNREACHABLE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.REFUSED, "a standalone broker cannot be demoted: it has no ha.brokers"),
+            (watching.REFUSED, "a standalone broker has nobody to switch over to: it has no ha.brokers"),
             (watching.REFUSED, "… holds data and this node was never its backup; promote …"),
         ],
         NEVER_ALONE,
@@ -101,6 +103,7 @@ UNREACHABLE: Mapping[Entry, str] = {
 
 A_JOINER_ENDS = "a joiner is lost, or stalls, in the milliseconds in which it catches up or is included"
 TWO_AT_ONCE = "somebody else acts in the short time in which a promotion waits"
+A_HANDOVER_FAILS = "something happens in the milliseconds that a switchover takes"
 IN_HASTE = "an operator asks, or a node speaks, in a state that lasts for milliseconds"
 
 RARE: Mapping[Entry, str] = {
@@ -140,6 +143,21 @@ RARE: Mapping[Entry, str] = {
         ],
         IN_HASTE,
     ),
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "it cannot prove that it is the primary, and hands nothing over for now"),
+            (watching.REFUSED, "not switched over: …; …"),
+            (watching.REFUSED, "not switched over: …; … serves in epoch …"),
+            (watching.REFUSED, "… was promoted instead, and serves in epoch …"),
+            (watching.HINDERED, "a change of the record was not committed …"),
+            (watching.HINDERED, "clients were not all answered …: …"),
+            (watching.HINDERED, "it did not acknowledge everything …"),
+            (watching.HINDERED, "the disk of … did not take everything …"),
+            (watching.HANDED_OVER, "handed over, then not done"),
+            (watching.HANDED_OVER, "returning, then not done"),
+        ],
+        A_HANDOVER_FAILS,
+    ),
 }
 """What is reached once in a thousand seeds or more: demanded of runs of `MANY`, not of `make test`, which it
 would make a lottery: any change of the product, or of how plans are drawn, gives other runs."""
@@ -163,6 +181,8 @@ def built() -> set[Entry]:
     found |= {(watching.STEP, step.value) for step in Step}
     found |= {watching.register_answer(read, outcome) for read in (True, False) for outcome in Outcome}
     found |= {(watching.LOSS, watching.EXCLUDED), (watching.LOSS, watching.UNCOUNTED)}
+    found |= {(watching.HANDED_OVER, f"{step.value}, then not done") for step in switchover.Step}
+    found |= {(watching.HANDED_OVER, f"{switchover.Step.HANDED.value}, then done")}
     found |= {(FAULT, fault.value) for fault in Fault}
     return found
 

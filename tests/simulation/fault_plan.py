@@ -32,6 +32,7 @@ class Fault(enum.Enum):
     USURP = "cut the primary off from those who may be, or make, another"
     SLOW_REGISTER = "slow down the register"
     LOSE_ANSWERS = "lose questions to the register, or its answers"
+    HAND_OVER = "switch over to a backup, and perhaps something happens meanwhile"
 
 
 class When(enum.Enum):
@@ -117,7 +118,7 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
     if all_durable and rng.random() < 0.3:
         chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)
     overlap = rng.choice((0.0, 0.5, 0.9)) if authority == "register" else 0.0
-    return tuple(
+    plans = [
         FaultPlan(
             f"f{n + 1}",
             kind,
@@ -127,4 +128,11 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
             length=rng.choice((0.01, 0.2, 0.2, 1.0, 1.0, 4.0)) * (0.5 + rng.random()),
         )
         for n, kind in enumerate(chosen)
-    )
+    ]
+    if rng.random() < 0.35:
+        # Drawn last of all, so that the others are what they were.
+        when = When.ANY if rng.random() < overlap else When.PAIR
+        share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.01, 0.2, 1.0)) * rng.random()
+        hand_over = FaultPlan("switchover", Fault.HAND_OVER, when, share, pause, length)
+        plans.insert(rng.randint(0, len(plans)), hand_over)
+    return tuple(plans)

@@ -18,6 +18,7 @@ from tests.simulation.clock import Clock
 from tests.simulation.fault_plan import Fault, FaultPlan, When
 from tests.simulation.faults_clients import ask_promotion, demote_heir, stall_reader, switch_over
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
+from tests.simulation.faults_handover import hand_over
 from tests.simulation.faults_network import lose_answers, partition, slow_register, usurp
 from tests.simulation.faults_nodes import (
     cut_link,
@@ -64,6 +65,7 @@ ACTS: dict[Fault, Act] = {
     Fault.USURP: usurp,
     Fault.SLOW_REGISTER: slow_register,
     Fault.LOSE_ANSWERS: lose_answers,
+    Fault.HAND_OVER: hand_over,
 }
 
 

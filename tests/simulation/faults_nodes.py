@@ -55,7 +55,7 @@ def kill_expected(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         machine = rng.choice(others)
         soon = rng.random() * rng.choice((0.02, 0.3))
         if rng.random() < 0.3:
-            s.later(soon, partial(_break_links, machine, heir, rng))
+            s.later(soon, partial(break_links, machine, heir, rng))
         else:
             s.later(soon, partial(s.kill_and_restart, machine, draw_death(rng), draw_length(rng)))
 
@@ -120,10 +120,10 @@ def cut_link(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The connections between two nodes break; both live."""
     pair = s.targets(rng)
     if pair is not None:
-        _break_links(*pair, rng)
+        break_links(*pair, rng)
 
 
-def _break_links(one: Machine, other: Machine, rng: Random) -> None:
+def break_links(one: Machine, other: Machine, rng: Random) -> None:
     for machine in (one, other):
         for dial in list(machine.dials.values()):
             if {machine.name, dial.end.peer.host} == {one.name, other.name}:

@@ -59,13 +59,14 @@ class Question(SessionOwner):
 
 
 class Management:
-    """Who asks for promotions and demotions. `promotions` counts successes."""
+    """Who asks for promotions, demotions and switchovers; of the first and the last it counts successes."""
 
     def __init__(self, clock: Clock, network: Network, name: str) -> None:
         self.clock = clock
         self.network = network
         self.name = name
         self.promotions = 0
+        self.switchovers = 0
         self.refusals: list[str] = []
 
     def ask(self, machine: Machine) -> None:
@@ -79,11 +80,25 @@ class Management:
         """Take the primary's role away; another is to get it."""
 
         def answered(reply: Reply | None) -> None:
-            says = "nothing" if reply is None else str(reply.get("reason"))
-            self.clock.note(f"{self.name}: {machine.name} answers: {says}")
+            self.clock.note(f"{self.name}: {machine.name} answers: {_says(reply)}")
             done()
 
         Question(self.clock, self.network, machine, "demote", answered, asker=self.name)
+
+    def switch_over(self, machine: Machine, to: str | None, done: Callable[[], None]) -> None:
+        """Have `machine` hand over to that one, or to whom it likes; wait until it has, or has not."""
+        self.clock.note(f"{self.name}: {machine.name}, switch over to {to or 'whoever is best'}")
+
+        def answered(reply: Reply | None) -> None:
+            if reply is not None and reply.get("ok"):
+                self.switchovers += 1
+            self.clock.note(f"{self.name}: {machine.name} answers: {_says(reply)}")
+            done()
+
+        Question(
+            self.clock, self.network, machine, "switchover", answered, asker=self.name, limit=15.0,
+            args={"to": to},
+        )  # fmt: skip
 
     def answered(self, machine: Machine, reply: Reply | None) -> None:
         """The answer to a promotion."""
@@ -150,3 +165,7 @@ class Operator(Management):
         self._asking -= 1
         self._refused = 0 if reply is not None and reply.get("ok") else self._refused + 1
         super().answered(machine, reply)
+
+
+def _says(reply: Reply | None) -> str:
+    return "nothing" if reply is None else str(reply.get("reason"))

@@ -244,11 +244,14 @@ class ClientTalk:
     def _management(self, method: int, document: dict[str, Any]) -> Iterator[Event]:
         if method == Method.MANAGE:
             self._command = document["command"]
-            force = ", force-lossy" if (document.get("args") or {}).get("force_lossy") else ""
-            text = f"{self._command}{force}"
+            args = document.get("args") or {}
+            more = (
+                ", force-lossy" if args.get("force_lossy") else f" to {args['to']}" if args.get("to") else ""
+            )
+            text = f"{self._command}{more}"
         else:
             text = f"{'ok' if document['ok'] else 'refused'}: {readable(document['reason'])}"
-        yield said(text, group="" if self._command in ("promote", "demote") else "questions")
+        yield said(text, group="" if self._command in ("promote", "demote", "switchover") else "questions")
 
 
 def _queue(name: str) -> Item:
@@ -290,6 +293,11 @@ class LinkTalk:
             case Method.DATA:
                 for frame, content in self._decoder.feed(body):
                     yield from self._stream(frame, content)
+            case Method.HANDOVER:
+                notice = json.loads(body)
+                position, off = notice["position"], notice["off"]
+                soon = "hands over soon" if off is None else f"does not hand over: {off}"
+                yield said(soon if position is None else f"hands over at {position[1]}", news=True)
             case Method.EXCLUDED:
                 notice = json.loads(body)
                 yield said(

@@ -20,12 +20,14 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
 from ha.core.effects import (
     Effect,
+    HoldInput,
     ReadRegister,
     Resume,
     SaveRecord,
     StartServing,
     StopServing,
     SwapRegister,
+    TakeInput,
     Withhold,
 )  # fmt: skip
 from ha.core.in_sync_record import record_from_json
@@ -295,6 +297,8 @@ def _of_effect(effect: Effect, node: str) -> Event | None:
             return Event(0.0, "does", node, describe(effect) or "")
         case Withhold():
             return Event(0.0, "does", node, "withhold all that confirms or delivers")
+        case HoldInput() | TakeInput():
+            return Event(0.0, "does", node, describe(effect) or "")
         case Resume():
             return Event(0.0, "does", node, "resume")
         case ReadRegister():

@@ -25,7 +25,9 @@ def plans(authority: str, count: int, *, all_durable: bool = True) -> list[Plan]
     return found
 
 
-CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL)] + [("register", kind) for kind in Fault]
+CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL, Fault.HAND_OVER)] + [
+    ("register", kind) for kind in Fault
+]
 
 
 @pytest.mark.parametrize(("authority", "kind"), CASES)

@@ -19,7 +19,7 @@ from broker.model.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
-from ha.core import ha_broker, hello, manual, peer_methods, primary, promotion, register
+from ha.core import ha_broker, hello, manual, peer_methods, primary, promotion, register, switchover
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.ha_broker import HaBroker
 from ha.core.hello import JoinRequest
@@ -29,6 +29,7 @@ from ha.core.primary import Primary
 from ha.core.promotion import Promotion
 from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
+from ha.core.switchover import Switchover
 from tests.simulation.sentences import HOLE, arguments_of, returns_of
 
 Entry = tuple[str, str]
@@ -46,6 +47,8 @@ GRANTED, REFUSED = "promotion granted", "promotion refused"
 JOIN_REFUSED = "join refused"
 GIVEN_UP = "backup given up"
 STEPPED_DOWN = "stopped serving"
+HANDED_OVER = "switchover"
+HINDERED = "switchover taken back"
 NOT_PROMOTED = "not promoted: "
 LOSS = "loss of a backup"
 EXCLUDED, UNCOUNTED = "excluded from the record", "gone before it was in sync"
@@ -61,11 +64,13 @@ REFUSALS = (
     + arguments_of([ha_broker], frozenset({"Answer"}), 2, where=(1, False))
     + arguments_of([promotion], frozenset({"_answer"}), 2, where=(1, False))
     + returns_of(promotion, "waits_for")
+    + arguments_of([switchover], frozenset({"_answer", "_end"}), 2, where=(1, False))
 ).without(f"{NOT_PROMOTED}{HOLE}")
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
+HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
 LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
-STEPS_DOWN = arguments_of([ha_broker, peer_methods], frozenset({"step_down"}), 0)
+STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down"}), 0)
 
 SENTENCES = {
     GRANTED: GRANTS,
@@ -73,6 +78,7 @@ SENTENCES = {
     JOIN_REFUSED: JOIN_REFUSALS,
     GIVEN_UP: LOSSES,
     STEPPED_DOWN: STEPS_DOWN,
+    HINDERED: HINDRANCES,
 }
 """What can be said, by theme."""
 
@@ -254,11 +260,27 @@ def _lose(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _step_down(original: Callable[..., None]) -> Callable[..., None]:
-    def step_down(self: HaBroker, reason: str, now: float) -> None:
+    def step_down(self: HaBroker, reason: str, *rest: Any) -> None:
         _count(STEPPED_DOWN, STEPS_DOWN.kind_of(reason))
-        original(self, reason, now)
+        original(self, reason, *rest)
 
     return step_down
+
+
+def _resume(original: Callable[..., None]) -> Callable[..., None]:
+    def resume(self: Switchover, primary: Primary, plan: Any, why: str) -> None:
+        _count(HINDERED, HINDRANCES.kind_of(why))
+        original(self, primary, plan, why)
+
+    return resume
+
+
+def _end(original: Callable[..., None]) -> Callable[..., None]:
+    def end(self: Switchover, plan: Any, ok: bool, reason: str) -> None:
+        _count(HANDED_OVER, f"{plan.step.value}, then {'done' if ok else 'not done'}")
+        original(self, plan, ok, reason)
+
+    return end
 
 
 def _method(original: Callable[..., None]) -> Callable[..., None]:
@@ -290,6 +312,8 @@ _WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (RemoteBackup, "phase", _phase),
     (HaBroker, "take_effects", _take_effects),
     (HaBroker, "step_down", _step_down),
+    (Switchover, "_resume", _resume),
+    (Switchover, "_end", _end),
     (RecordKeeper, "answered", _answered),
     (Promotion, "settle", _settle),
     (Inbox, "take", _take_inbox),

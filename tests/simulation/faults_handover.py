@@ -1,0 +1,63 @@
+"""Switchovers: asked for at any node, to anybody, and what may come in between."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_nodes import break_links, draw_death
+from tests.simulation.machine import Machine
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Saboteur
+
+SERENE = 4
+"""Of so many and as many again, this many switchovers are left in peace."""
+
+
+def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Mostly the primary is asked, to hand over to a ready backup; sometimes another, or to another."""
+    pair = s.targets(rng)
+    if pair is None:
+        return
+    primary, backup = pair
+    strays = [m for m in s.world.machines if m.node is not None]
+    asked = primary if rng.random() < 0.85 else rng.choice(strays)
+    to = rng.choice((None, backup.name, backup.name, rng.choice(s.world.machines).name))
+    _ask(s, asked, to)
+    soon = rng.random() * rng.choice((0.002, 0.02, 0.2))
+    s.later(soon, partial(_meanwhile, s, plan, rng, primary, backup, asked))
+
+
+def _ask(s: Saboteur, machine: Machine, to: str | None) -> None:
+    s.pending += 1
+
+    def done() -> None:
+        s.pending -= 1
+
+    s.world.operator.switch_over(machine, to, done)
+
+
+def _meanwhile(
+    s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine, backup: Machine, asked: Machine
+) -> None:
+    """One thing, or nothing."""
+    match rng.randrange(2 * SERENE + 2):
+        case 0:
+            s.kill_and_restart(primary, draw_death(rng), plan.length)
+        case 1:
+            s.kill_and_restart(backup, draw_death(rng), plan.length)
+        case 2:
+            break_links(primary, backup, rng)
+        case 3:
+            machine = rng.choice((primary, backup))
+            machine.pause(in_tick=rng.random() < 0.5)
+            s.later(plan.length * rng.choice((1.0, 5.0)), machine.resume)
+        case 4:
+            _ask(s, asked, None)
+        case 5 if s.world.arbitrated:
+            s.world.operator.ask(rng.choice(s.world.machines))
+        case _:
+            pass
