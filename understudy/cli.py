@@ -23,6 +23,7 @@ _COMMANDS = {
     "ready": ("understudy.cli_manage", "ready", "Is the node ready, or active? Exit code 0 or 1."),
     "promote": ("understudy.cli_manage", "promote", "Make the node the primary."),
     "demote": ("understudy.cli_manage", "demote", "Make the primary stop serving and rejoin as a backup."),
+    "switchover": ("understudy.cli_manage", "switchover", "Have the primary hand over, without a loss."),
     "query": ("understudy.cli_manage", "query", "Show everything a node knows of itself."),
     "ping": ("understudy.cli_manage", "ping", "Does the node answer?"),
     "quarantine": (

@@ -1,4 +1,4 @@
-"""Commands that ask one running node something: status, ready, promote, demote, query, ping."""
+"""Commands that ask one running node something: status, ready, promote, demote, switchover, query, ping."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from understudy.cli_options import Failed, broker_options, duration_value, leave
-from understudy.config_types import HostPort
+from understudy.config_types import HostPort, parse_address
 from understudy.management import Unreachable, ask
 
 STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
@@ -106,6 +106,29 @@ def promote(
 def demote(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
     """Make the primary close its clients, stop serving, and join again as a backup."""
     _do(address, "demote", user, password, timeout, form, {})
+
+
+@click.command()
+@broker_options
+@click.option("--to", metavar="NAME", help="Who is to be the primary; if not said, the best of its backups.")
+def switchover(
+    address: HostPort, user: str, password: str, timeout: float, form: str, to: str | None
+) -> None:
+    """Have the primary hand over to a backup, without a loss; returns once that one serves clients. Any node
+    may be asked: one that does not serve is asked who does."""
+    found = status_of(question(address, "status", user, password, timeout))
+    if found["status"] not in SERVING:
+        address = _primary_of(found) or address
+    _do(address, "switchover", user, password, timeout, form, {"to": to})
+
+
+def _primary_of(found: dict[str, Any]) -> HostPort | None:
+    """Where the node says that the primary is, if it knows."""
+    _, at, where = str(found.get("primary") or "").rpartition(" at ")
+    try:
+        return parse_address(where) if at else None
+    except ValueError:
+        return None
 
 
 @click.command()

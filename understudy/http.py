@@ -2,8 +2,8 @@
 promotion.
 
 Role: a second door to what `Node.status` and `Node.manage` say; lives on the broker's event loop and does
-nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote and demote ask
-for an administrator by HTTP basic authentication, and for POST.
+nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote, demote and
+switchover ask for an administrator by HTTP basic authentication, and for POST.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ class HttpServer:
         app.router.add_get("/api/status", self._status)
         app.router.add_post("/api/promote", self._promote)
         app.router.add_post("/api/demote", self._demote)
+        app.router.add_post("/api/switchover", self._switchover)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, address.host, address.port)
@@ -153,6 +154,17 @@ class HttpServer:
         if await self._arguments(request):
             return web.json_response({"ok": False, "reason": "it takes no arguments"}, status=400)
         return await self._command("demote", {})
+
+    async def _switchover(self, request: web.Request) -> web.Response:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        args = await self._arguments(request)
+        to = args.get("to")
+        if not isinstance(to, str | None) or set(args) - {"to"}:
+            return web.json_response(
+                {"ok": False, "reason": 'the only argument is "to", the name of a backup'}, status=400
+            )
+        return await self._command("switchover", {"to": to})
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of the body; an empty body is an empty one."""

@@ -155,6 +155,7 @@ RARE: Mapping[Entry, str] = {
             (watching.HINDERED, "the disk of … did not take everything …"),
             (watching.HANDED_OVER, "handed over, then not done"),
             (watching.HANDED_OVER, "returning, then not done"),
+            (watching.HANDED_OVER, "returning, then done"),
         ],
         A_HANDOVER_FAILS,
     ),
@@ -182,7 +183,8 @@ def built() -> set[Entry]:
     found |= {watching.register_answer(read, outcome) for read in (True, False) for outcome in Outcome}
     found |= {(watching.LOSS, watching.EXCLUDED), (watching.LOSS, watching.UNCOUNTED)}
     found |= {(watching.HANDED_OVER, f"{step.value}, then not done") for step in switchover.Step}
-    found |= {(watching.HANDED_OVER, f"{switchover.Step.HANDED.value}, then done")}
+    ends_well = (switchover.Step.HANDED, switchover.Step.RETURNING)
+    found |= {(watching.HANDED_OVER, f"{step.value}, then done") for step in ends_well}
     found |= {(FAULT, fault.value) for fault in Fault}
     return found
 

@@ -86,7 +86,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_2(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["status", "ready", "promote", "demote", "query", "ping"])
+@pytest.mark.parametrize("command", ["status", "ready", "promote", "demote", "switchover", "query", "ping"])
 def test_an_unreachable_node_is_one_line_and_exit_1(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     port = closed_port()
     code, out, err = understudy(capsys, command, "-b", f"127.0.0.1:{port}")
@@ -115,7 +115,7 @@ def test_a_node_that_says_nothing_is_given_up(capsys: pytest.CaptureFixture[str]
 def test_help_and_version_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = understudy(capsys, "--help")
     assert code == 0
-    for command in ("serve", "status", "promote", "demote", "reconcile", "demo", "passwd"):
+    for command in ("serve", "status", "promote", "demote", "switchover", "reconcile", "demo", "passwd"):
         assert command in out
     assert understudy(capsys, "--version")[0] == 0
     assert understudy(capsys, "serve", "--help")[0] == 0

@@ -118,27 +118,33 @@ def test_commands_ask_for_post_and_an_administrator() -> None:
             ("POST", "/api/promote", {"data": b"no JSON"}),
             ("POST", "/api/demote", login("joe", "joe")),
             ("POST", "/api/demote", {"data": b"no JSON"}),
+            ("GET", "/api/switchover", GUEST),
+            ("POST", "/api/switchover", {"json": {"to": "b"}}),
         )
     ]
-    assert codes == [405, 401, 401, 401, 401, 401, 403, 401]
+    assert codes == [405, 401, 401, 401, 401, 401, 403, 401, 405, 401]
     assert node.asked == []
 
 
-def test_an_administrator_promotes_and_demotes() -> None:
+def test_an_administrator_promotes_demotes_and_switches_over() -> None:
     node = StandIn()
     answers = visit(
         node,
         ("POST", "/api/promote", GUEST),
         ("POST", "/api/promote", {**GUEST, "json": {"force_lossy": True}}),
         ("POST", "/api/demote", GUEST),
+        ("POST", "/api/switchover", GUEST),
+        ("POST", "/api/switchover", {**GUEST, "json": {"to": "b"}}),
     )
-    assert [code for code, _ in answers] == [200, 200, 200]
+    assert [code for code, _ in answers] == [200] * 5
     assert node.asked == [
         ("promote", {"force_lossy": False}),
         ("promote", {"force_lossy": True}),
         ("demote", {}),
+        ("switchover", {"to": None}),
+        ("switchover", {"to": "b"}),
     ]
-    assert node.ticks == 3
+    assert node.ticks == 5
 
 
 def test_a_refusal_is_a_409_with_the_reason() -> None:
@@ -150,7 +156,7 @@ def test_a_refusal_is_a_409_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"[", b"[]", b"3", b'{"force_lossy": 1}', b'{"colour": "red"}', b"\xff\xfe"]
+    "body", [b"[", b"[]", b"3", b'{"force_lossy": 1}', b'{"to": 1}', b'{"colour": "red"}', b"\xff\xfe"]
 )
 def test_a_wrong_body_is_a_400(body: bytes) -> None:
     node = StandIn()
@@ -158,6 +164,7 @@ def test_a_wrong_body_is_a_400(body: bytes) -> None:
         node,
         ("POST", "/api/promote", {**GUEST, "data": body}),
         ("POST", "/api/demote", {**GUEST, "data": body}),
+        ("POST", "/api/switchover", {**GUEST, "data": body}),
     )
-    assert [code for code, _ in answers] == [400, 400]
+    assert [code for code, _ in answers] == [400, 400, 400]
     assert node.asked == []

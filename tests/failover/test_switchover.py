@@ -1,0 +1,132 @@
+"""Switchovers of real processes under load: everything confirmed arrives, and the books agree.
+
+How long clients wait is not asserted here: `python -m bench.switchover` prints it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kombu.entity
+import pytest
+
+from tests.failover.pair import PATIENCE, Pair, understudy
+from understudy.client import Consumer, Publisher
+from understudy.demo_plain import Plain
+
+_Queue: Any = kombu.entity.Queue
+ORDERS = _Queue("orders", durable=True)
+ROUNDS = 4
+OTHER = {"left": "right", "right": "left"}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with Pair(tmp_path) as made:
+        yield made
+
+
+class Traffic:
+    """A publisher and a consumer, each in a thread of its own, until `stop`."""
+
+    def __init__(self, pair: Pair) -> None:
+        books = pair.folder / "clients"
+        self.publisher = Publisher(pair.both, "shop", books, declare=[ORDERS], window=100)
+        self.consumer = Consumer(pair.both, "orders", "store", books, declare=[ORDERS])
+        self.seen: Counter[int] = Counter()
+        self.sent = 0
+        self._enough = threading.Event()
+        self._all_sent = threading.Event()
+        self._threads = [threading.Thread(target=run) for run in (self._publish, self._consume)]
+        for thread in self._threads:
+            thread.start()
+
+    def _publish(self) -> None:
+        try:
+            with self.publisher:
+                while not self._enough.is_set():
+                    self.publisher.publish(b"%d" % self.sent, "orders")
+                    self.sent += 1
+        finally:
+            self._all_sent.set()
+
+    def _done(self) -> bool:
+        return self._all_sent.is_set() and len(self.seen) >= self.publisher.counts.confirmed
+
+    def _consume(self) -> None:
+        with self.consumer:
+            for delivery in self.consumer.deliveries(until=self._done):
+                self.seen[int(delivery.body)] += 1
+
+    def stop(self) -> None:
+        self._enough.set()
+        for thread in self._threads:
+            thread.join(2 * PATIENCE)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+
+def test_there_and_back_under_load_loses_nothing_and_the_books_agree(pair: Pair) -> None:
+    pair.whole()
+    traffic = Traffic(pair)
+    primary = "left"
+    try:
+        for _ in range(ROUNDS):
+            before = traffic.publisher.counts.confirmed
+            pair.until(lambda: traffic.publisher.counts.confirmed > before + 100, "confirms")  # noqa: B023
+            code, out, err = pair.command("switchover", primary, "--to", OTHER[primary], "--format", "json")
+            assert code == 0, err
+            assert json.loads(out)["ok"]
+            primary = OTHER[primary]
+            assert pair.status(primary) in ("recovering", "active")
+            pair.wait_for(OTHER[primary], "ready")
+    finally:
+        traffic.stop()
+    counts = traffic.publisher.counts
+    assert (counts.confirmed, counts.nacked) == (traffic.sent, 0)
+    assert sorted(traffic.seen) == list(range(traffic.sent))
+    assert pair.stop(OTHER[primary]) == pair.stop(primary) == 0
+    assert sum(record["kind"] == "quarantined" for n in OTHER for record in pair.ledger(n)) == 0
+    code, out, err = understudy("reconcile", str(pair.folder), "--format", "json")
+    assert code == 0, f"{out}{err}"
+
+
+def test_any_node_may_be_asked_and_who_cannot_says_why(pair: Pair) -> None:
+    pair.whole()
+    code, _, err = pair.command("switchover", "left", "--to", "nobody")
+    assert code == 1
+    assert "nobody cannot take over: it is no backup of this node" in err
+    assert err.count("\n") == 1
+    code, out, err = pair.command("switchover", "right")  # the backup: who serves is asked instead
+    assert code == 0, err
+    assert out.startswith(f"{pair.addresses['left']}: right serves in epoch ")
+    pair.wait_for("left", "ready")
+    pair.kill("left")
+    pair.until(lambda: "serving alone" in pair.answer("right")["reason"], "left to be excluded")
+    code, _, err = pair.command("switchover", "right")
+    assert code == 1
+    assert "no backup is in sync" in err
+
+
+def test_plain_kombu_code_goes_along(pair: Pair) -> None:
+    pair.whole()
+    client = Plain(pair.both, _Queue("plain", durable=True))
+    client.connect()
+    stop = threading.Event()
+    thread = threading.Thread(target=client.run, args=(400, 0.0, stop))
+    thread.start()
+    try:
+        pair.until(lambda: client.counts()["confirmed"] > 100, "some confirms")
+        code, _, err = pair.command("switchover", "left")
+        assert code == 0, err
+        thread.join(2 * PATIENCE)
+        assert not thread.is_alive()
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+    counts = client.counts()
+    assert (counts["published"], counts["confirmed"], counts["lost"]) == (400, 400, 0)
