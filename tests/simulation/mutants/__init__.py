@@ -15,12 +15,13 @@ from tests.simulation.mutants import (
     queues,
     record,
     register,
+    switchover,
 )
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
-    *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS,
+    *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
 )  # fmt: skip
 
 

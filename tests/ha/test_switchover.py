@@ -1,0 +1,205 @@
+"""Corners of a switchover that a transcript cannot show: clients that come early, and words out of place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.grammar import encode_frame
+from broker.engine import Peer
+from ha.adapter.inbox import Arrived
+from ha.core.link import Method, to_json
+from tests.ha.client import Client
+from tests.ha.pair import STEP, Host, Pair
+
+
+def pair_of(count: int = 2, **settings: Any) -> Pair:
+    pair = Pair(count, **settings)
+    pair.up()
+    pair.declare(pair[0], "q")
+    pair.run(0.2)
+    return pair
+
+
+def switch(pair: Pair, host: Host, to: str | None = None) -> list[dict[str, Any]]:
+    """Ask for it; the answer comes into the list."""
+    answers: list[dict[str, Any]] = []
+    host.running.manage("switchover", {"to": to}, answers.append, pair.now)
+    return answers
+
+
+def knock(pair: Pair, host: Host) -> Any:
+    """A client that says all it has to say before it is let in or refused."""
+    conn = host.running.accept(Peer("127.0.0.1", 40001, loopback=True), pair.now)
+    conn.receive(PROTOCOL_HEADER, pair.now)
+    for name, more in (
+        ("connection.start-ok", {"client_properties": {}, "mechanism": "PLAIN", "response": b"\0guest\0guest",
+                                 "locale": "en_US"}),
+        ("connection.tune-ok", {"channel_max": 10, "frame_max": 131072, "heartbeat": 0}),
+        ("connection.open", {"virtual_host": "/"}),
+    ):  # fmt: skip
+        conn.receive(encode_frame(0, name, **more), pair.now)
+    return conn
+
+
+def said(conn: Any) -> bytes:
+    return b"".join(conn.take_output())
+
+
+OPEN_OK = encode_frame(0, "connection.open-ok")
+
+
+def test_clients_that_come_early_are_held_by_both_and_let_in_by_the_heir() -> None:
+    pair = pair_of()
+    a, b = pair[0], pair[1]
+    b.syncing = False
+    pair.publish(a, "q", "x")
+    answers = switch(pair, a)
+    pair.run(0.1)
+    early = [knock(pair, a), knock(pair, b)]
+    pair.run(0.2)
+    assert not answers
+    assert all(OPEN_OK not in (text := said(conn)) and b"320" not in text for conn in early)
+    b.syncing = True
+    pair.until(lambda: bool(answers))
+    assert answers[0]["ok"], answers
+    pair.run(0.3)
+    assert OPEN_OK in said(early[1])
+    assert b"switchover to b at 127.0.0.1:5001" in said(early[0])
+
+
+def test_clients_that_come_early_are_served_when_it_comes_to_nothing() -> None:
+    pair = pair_of(min_backups=1, on_backup_loss="block")
+    a, b = pair[0], pair[1]
+    b.syncing = False
+    pair.publish(a, "q", "x")
+    answers = switch(pair, a)
+    pair.run(0.1)
+    early = knock(pair, a)
+    pair.until(lambda: bool(answers))
+    assert not answers[0]["ok"]
+    pair.run(0.3)
+    assert OPEN_OK in said(early)
+
+
+def test_nothing_is_read_from_clients_while_it_drains_and_confirms_still_go_out() -> None:
+    pair = pair_of()
+    a, b = pair[0], pair[1]
+    client = Client("x", a, pair.now)
+    pair.run(STEP)
+    client.begin(pair.now)
+    pair.run(STEP)
+    b.syncing = False
+    client.publish("q", "ab", pair.now)
+    pair.run(STEP)
+    answers = switch(pair, a)
+    pair.run(STEP)
+    assert client.conn.paused_reading
+    assert not client.pump(pair.now)
+    b.syncing = True
+    pair.until(lambda: bool(answers))
+    words = client.pump(pair.now)
+    assert words[0] == "x: confirmed up to 2"
+    assert "320" in words[1]
+    assert pair.contents(b, "q") == "ab"
+
+
+def test_it_waits_for_whoever_else_confirms_wait_for() -> None:
+    pair = pair_of(3)
+    a, c = pair[0], pair[2]
+    c.syncing = False
+    pair.publish(a, "q", "x")
+    answers = switch(pair, a, "b")
+    pair.run(0.5)
+    assert a.status == "active"
+    c.syncing = True
+    pair.until(lambda: bool(answers))
+    assert answers[0]["ok"]
+
+
+def test_a_demotion_meanwhile_ends_it() -> None:
+    pair = pair_of()
+    a, b = pair[0], pair[1]
+    b.syncing = False
+    pair.publish(a, "q", "x")
+    answers = switch(pair, a)
+    pair.run(0.1)
+    assert pair.ask(a, "demote")["ok"]
+    assert answers[0]["reason"] == "not switched over to b: demoted meanwhile"
+    assert a.status == "joining"
+    assert not a.running.broker.input_held
+
+
+def hostile(epoch: Callable[[int], int], n: Callable[[int], int]) -> Callable[[Pair], bytes]:
+    def make(pair: Pair) -> bytes:
+        here = pair[1].running.replica.position
+        return to_json({"epoch": epoch(here.epoch), "position": [epoch(here.epoch), n(here.n)], "off": None})
+
+    return make
+
+
+WRONG = {
+    "a position that it has not got": hostile(lambda e: e, lambda n: n + 1),
+    "a position that it has passed": hostile(lambda e: e, lambda n: n - 1),
+    "another epoch": hostile(lambda e: e + 65536, lambda n: n),
+    "no position": lambda pair: to_json({"epoch": 65537, "position": "here", "off": None}),
+    "no numbers": lambda pair: to_json({"epoch": "e", "position": [[], {}], "off": None}),
+    "no JSON": lambda pair: b"{",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_handover_that_cannot_be_right_costs_the_link_and_nothing_else(what: str) -> None:
+    pair = pair_of()
+    b = pair[1]
+    backup = b.running.core.backup
+    assert backup is not None and backup.peer is not None
+    b.running._inbox.put(Arrived(backup.peer, Method.HANDOVER, WRONG[what](pair)))
+    pair.run(STEP)
+    assert b.running.core.primary is None
+    assert not b.running.core.promotion.active
+    pair.until(lambda: b.status == "ready")
+    assert pair[0].status == "active"
+
+
+def test_a_handover_by_a_stranger_is_none() -> None:
+    pair = pair_of()
+    b = pair[1]
+    position = b.running.replica.position
+    text = to_json({"epoch": position.epoch, "position": list(position), "off": None})
+    b.running._inbox.put(Arrived(4711, Method.HANDOVER, text))
+    pair.run(0.5)
+    assert (pair[0].status, b.status) == ("active", "ready")
+    assert not b.running.core.promotion.active
+
+
+def test_who_was_asked_by_the_old_primary_takes_no_handover_of_before() -> None:
+    pair = pair_of(backup_timeout=1.0)
+    a, b = pair[0], pair[1]
+    link = next(w for w in pair.wires if w.dialer is b and w.acceptor is a)
+    pair.wires.remove(link)  # what a says on the link stays on its way
+    answers = switch(pair, a)
+    pair.until(lambda: bool(answers), limit=5.0)
+    assert answers[0]["reason"].endswith("a serves in epoch 131073"), answers
+    late = b"".join(link.conn.take_output())
+    assert late.count(b'"position"') == 2, "soon, and now"
+    b.running.dial_received(link.dial_id, late, pair.now)
+    pair.wires.append(link)
+    pair.until(lambda: (a.status, b.status) == ("active", "ready"))
+    assert not any("hands over" in sentence for sentence in b.log)
+
+
+def test_the_named_one_by_its_id_and_the_best_of_several() -> None:
+    pair = pair_of(3)
+    a, c = pair[0], pair[2]
+    answers = switch(pair, a, c.running.me.node_id)
+    pair.until(lambda: bool(answers))
+    assert answers[0]["reason"] == f"c serves in epoch {c.running.core.epoch}"
+    pair.until(lambda: {h.status for h in pair.hosts} == {"active", "ready"})
+    pair.publish(c, "q", "x")
+    again = switch(pair, c)
+    pair.until(lambda: bool(again))
+    assert again[0]["ok"]

@@ -1,0 +1,91 @@
+"""Mutants of the switchover: what a planned change of primaries must not do on its way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.values import FOREVER
+from ha.adapter.node import Node
+from ha.core.authority import Evidence, Verdict
+from ha.core.effects import SendMethod, TakeInput
+from ha.core.ha_broker import HaBroker
+from ha.core.link import Method
+from ha.core.manual import ManualAuthority
+from ha.core.switchover import Step, Switchover
+from tests.simulation.mutants.mutant import Mutant, Patch
+
+
+def _open_while(step: Step) -> Any:
+    """Breaks a gate: no confirm waits for anybody in that step."""
+
+    def breaks(gate: Any) -> Any:
+        def broken(self: HaBroker) -> Any:
+            plan = self.switchover.plan
+            return FOREVER if plan is not None and plan.step is step else gate.fget(self)
+
+        return property(broken)
+
+    return breaks
+
+
+def _answer_all(stop_serving: Any) -> Any:
+    def broken(self: Node, reason: str, now: float) -> None:
+        if self.core.switchover.plan is not None:
+            self.broker.release()
+        stop_serving(self, reason, now)
+
+    return broken
+
+
+def _go_on(step_down: Any) -> Any:
+    def broken(self: HaBroker, reason: str, now: float, heir: Any = None) -> None:
+        if heir is None:
+            step_down(self, reason, now)
+        else:
+            self._c.do(SendMethod(heir[0], Method.HANDOVER, heir[1]), TakeInput())
+
+    return broken
+
+
+def _believe_it(judge: Any) -> Any:
+    """The heir goes by the handover, whatever the old primary answers."""
+
+    def broken(self: ManualAuthority, e: Evidence) -> Any:
+        if e.link_end is not None and e.link_end.handed_over:
+            return Verdict(True, "it has been handed over to", "unforced")
+        return judge(self, e)
+
+    return broken
+
+
+_ANYHOW = Patch(Switchover, "_drained", lambda original: lambda self, *where: True)
+
+MUTANTS = (
+    Mutant(
+        "confirm what the heir has not got",
+        "A primary that is to hand over confirms what is still on its way, since the heir will have it.",
+        (2,),
+        (
+            Patch(HaBroker, "applied", _open_while(Step.DRAINING)),
+            Patch(HaBroker, "durable", _open_while(Step.DRAINING)),
+        ),
+    ),
+    Mutant(
+        "confirm after the handover",
+        "A primary hands over before the heir has the last position, and tells its clients that all is well.",
+        (1, 2),
+        (
+            _ANYHOW,
+            Patch(HaBroker, "applied", _open_while(Step.HANDED)),
+            Patch(HaBroker, "durable", _open_while(Step.HANDED)),
+            Patch(Node, "stop_serving", _answer_all),
+        ),
+        because="1 where it is lost by that, 2 where it is not.",
+    ),
+    Mutant(
+        "hand over and go on serving",
+        "The heir is told to serve, and needs no lease to wait for; the old primary keeps its clients as well.",
+        (8,),
+        (Patch(HaBroker, "step_down", _go_on), Patch(ManualAuthority, "_judge", _believe_it)),
+    ),
+)
