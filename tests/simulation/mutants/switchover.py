@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "hand over and go on serving",
-        "The heir is told to serve, and needs no lease to wait for; the old primary keeps its clients as well.",
+        "The heir is told to serve, and waits for no lease; the old primary keeps its clients as well.",
         (8,),
         (Patch(HaBroker, "step_down", _go_on), Patch(ManualAuthority, "_judge", _believe_it)),
     ),
