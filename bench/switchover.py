@@ -1,7 +1,7 @@
 """How long the client kit waits at a planned change of primaries: `python -m bench.switchover [--rounds N]`.
 
-A pair of real processes; a publisher (window 100) and a consumer of the kit run throughout. Each round asks
-for a switchover as an operator does, waits until the old primary is a ready backup again, and goes on. For
+Real processes, a pair or more; a publisher (window 100) and a consumer of the kit run throughout. Each round
+asks for a switchover as an operator does, waits until all others are ready backups again, and goes on. For
 each client an interruption runs from the last confirm (delivery) before to the first after it, as the kit
 measures it (`Failover.outages`); each message that the publisher was asked for must arrive. With `--plain`
 also a client on kombu alone with its own list of addresses: the longest stretch without a confirm.
@@ -83,21 +83,23 @@ class Traffic:
                 raise Failed("a client did not come to its end")
 
 
-def start_pair(children: Children, folder: Path) -> list[HostPort]:
-    """Two nodes, the first of them promoted, the other ready."""
-    addresses = [HostPort("127.0.0.1", port) for port in free_ports(2)]
-    both = ",".join(map(str, addresses))
-    for name, address in zip("ab", addresses, strict=True):
+def start_nodes(children: Children, folder: Path, count: int) -> dict[str, HostPort]:
+    """So many nodes, the first of them promoted, the others ready."""
+    names = "abcde"[:count]
+    addresses = [HostPort("127.0.0.1", port) for port in free_ports(count)]
+    all_of_them = ",".join(map(str, addresses))
+    for name, address in zip(names, addresses, strict=True):
         arguments = ["understudy", "serve", "--name", name, "--listen", str(address)]
-        arguments += ["--data-dir", str(folder / name), "--set", f"ha.brokers={both}"]
+        arguments += ["--data-dir", str(folder / name), "--set", f"ha.brokers={all_of_them}"]
         children.start(name, arguments)
     for address in addresses:
         wait_for(address, "joining")
     answer = ask(addresses[0], "promote")
     if not answer["ok"]:
         raise Failed(answer["reason"])
-    wait_for(addresses[1], "ready")
-    return addresses
+    for address in addresses[1:]:
+        wait_for(address, "ready")
+    return dict(zip(names, addresses, strict=True))
 
 
 def wait_for(address: HostPort, status: str) -> None:
@@ -112,26 +114,28 @@ def wait_for(address: HostPort, status: str) -> None:
     raise Failed(f"waited in vain for {address} to be {status}")
 
 
-def measure(rounds: int, rate: float, plain: bool) -> dict[str, object]:
+def measure(rounds: int, rate: float, count: int, *, plain: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name, Children(Path(name)) as children:
-        addresses = start_pair(children, Path(name))
-        both = ",".join(map(str, addresses))
-        traffic = Traffic(both, rate)
+        nodes = start_nodes(children, Path(name), count)
+        names, addresses = list(nodes), ",".join(map(str, nodes.values()))
+        traffic = Traffic(addresses, rate)
         commands: list[float] = []
         waits: list[float] = []
         for number in range(rounds):
-            primary, backup = addresses[number % 2], addresses[1 - number % 2]
-            client = PlainTraffic(both) if plain else None
+            primary, heir = names[number % count], names[(number + 1) % count]
+            client = PlainTraffic(addresses) if plain else None
             before = traffic.publisher.counts.confirmed
             while traffic.publisher.counts.confirmed < before + rate / 2:
                 time.sleep(GLANCE)
             began = time.monotonic()
-            answer = ask(primary, "switchover", {"to": None})
+            answer = ask(nodes[primary], "switchover", {"to": heir})
             commands.append(time.monotonic() - began)
             if not answer["ok"]:
                 raise Failed(answer["reason"])
-            wait_for(primary, "ready")
-            wait_for(backup, "active")
+            wait_for(nodes[heir], "active")
+            for other in names:
+                if other != heir:
+                    wait_for(nodes[other], "ready")
             if client is not None:
                 waits.append(client.longest())
         traffic.stop()
@@ -152,8 +156,8 @@ def measure(rounds: int, rate: float, plain: bool) -> dict[str, object]:
 class PlainTraffic:
     """A client on kombu alone, for some three seconds; `longest` waits for its end."""
 
-    def __init__(self, both: str) -> None:
-        self._client = Plain(both, PLAIN)
+    def __init__(self, addresses: str) -> None:
+        self._client = Plain(addresses, PLAIN)
         self._client.connect()
         arguments = (PLAIN_MESSAGES, PLAIN_RATE, threading.Event())
         self._thread = threading.Thread(target=self._client.run, args=arguments, daemon=True)
@@ -178,11 +182,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.switchover", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rate", type=float, default=2000.0, help="messages a second (2000)")
+    parser.add_argument("--nodes", type=int, choices=range(2, 6), default=2)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        found = measure(options.rounds, options.rate, options.plain)
+        found = measure(options.rounds, options.rate, options.nodes, plain=options.plain)
     except (Failed, Unreachable) as error:
         print(f"bench.switchover: {error}", file=sys.stderr)
         return 1

@@ -117,6 +117,8 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
 
 
 def _reason(core: HaBroker, why: str) -> str:
+    if changing := core.switchover.reason():
+        return changing
     if core.primary is not None:
         return core.primary.reason()
     if core.backup is None:

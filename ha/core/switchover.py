@@ -98,6 +98,19 @@ class Switchover:
         """Clients that come now are held: soon they are told where to go, or served here again."""
         return self.plan is not None and self.plan.step is Step.DRAINING
 
+    def reason(self) -> str:
+        """One sentence on what it waits for; "" if there is none."""
+        plan = self.plan
+        if plan is None:
+            return ""
+        match plan.step:
+            case Step.DRAINING:
+                return f"switching over to {plan.name}: takes in nothing new until it has everything"
+            case Step.HANDED:
+                return f"has handed over to {plan.name}, and waits to see it serve"
+            case Step.RETURNING:
+                return f"{plan.why}; wants to be primary again"
+
     # -- the beginning
 
     def begin(self, token: int, to: str | None, now: float) -> None:
