@@ -326,9 +326,9 @@ class Node:
     ) -> None:
         """Run `ping | status | query | ready | promote | demote | switchover`; `reply` is called once, some
         ticks later perhaps. The answer has `ok` (bool), `reason` (a sentence) and `status`. `promote` takes
-        `force_lossy` and `fenced` (bool: the old primary certainly runs no more), `switchover` takes `to` (a
-        name; None: the best of them); both answer once clients are served, or nothing has come of it, which
-        may take a `lease` and more. A driver outside a tick calls `end_tick` soon after.
+        `force_lossy` and `fenced` (who certainly runs no more; True: the old primary), `switchover` takes
+        `to` (a name; None: the best of them); both answer once clients are served, or nothing has come of
+        it, which may take a `lease` and more. A driver outside a tick calls `end_tick` soon after.
         """
         match command:
             case "ping":
@@ -346,7 +346,7 @@ class Node:
             case "promote":
                 token = self._token(reply)
                 cluster = self._random(16).hex()
-                force, fenced = bool(args.get("force_lossy", False)), bool(args.get("fenced", False))
+                force, fenced = bool(args.get("force_lossy", False)), args.get("fenced", False)
                 self.core.promote(token, cluster, now, force_lossy=force, fenced=fenced)
                 self._core_deadline = now
             case "demote":

@@ -269,11 +269,13 @@ class HaBroker:
     # -- promotion and demotion
 
     def promote(
-        self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool = False, fenced: bool = False
-    ) -> None:
+        self, token: int, new_cluster_id: str, now: float, *, force_lossy: bool = False,
+        fenced: bool | str = False,
+    ) -> None:  # fmt: skip
         """An operator wants this node to be primary. Answered once clients are served, or it is refused.
 
-        `fenced`: the operator vouches that the old primary runs no more, so that its lease is not waited for.
+        `fenced`: the operator vouches that the old primary, or the node of that name, runs no more, so that
+        its lease is not waited for.
         """
         if self.status.serves:
             already = f"already {self.status.value} in epoch {self._epoch}"

@@ -43,8 +43,10 @@ class Attempt:
     token: int | None
     """Of the operator who waits; None once answered."""
     check: StatusCheck
-    fenced: bool
-    """The operator vouches that the old primary, the owner of the record, runs no more."""
+    fenced: bool | str
+    """The operator vouches that the old primary, the owner of the record, runs no more; or the node of that
+    name, which may be another one: somebody has switched over since.
+    """
     answer_by: float
     step: Step = Step.ASKING
     reading: bool = False
@@ -152,7 +154,7 @@ class Promotion:
     # -- asking
 
     def begin(
-        self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool
+        self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool | str
     ) -> None:
         """An operator asks; without a token, this node itself, whose switchover that is."""
         tuning = self._c.tuning
@@ -238,7 +240,8 @@ class Promotion:
         self._lineage.learn(attempt.record)
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
-        over = old is None or attempt.fenced or old.owner.node_id == self._c.me.node_id
+        fenced = attempt.fenced is True or (old is not None and attempt.fenced == old.owner_name)
+        over = old is None or fenced or old.owner.node_id == self._c.me.node_id
         if old is not None and not (over and attempt.old_served):
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
             since = said.at if said is not None and heard else now

@@ -12,7 +12,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     crash NODE...                the process: what was written is not lost
     power NODE...                all of them in one instant; peers see silence
     freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
-    promote NODE [force|fenced]  demote NODE              an operator; what was answered
+    promote NODE [force|fenced[=WHOM]]  demote NODE       an operator; what was answered
     switchover NODE [TO] | switching NODE [TO]            the same; its answer comes meanwhile, as `NODE: ok`
     operators NODE...            as many operators, who promote one each in the same instant
   between them
@@ -150,7 +150,8 @@ class Interpreter:
         self._host(name).syncing = what == "go"
 
     def do_promote(self, name: str, force: str = "") -> None:
-        self._ask(name, "promote", force_lossy=force == "force", fenced=force == "fenced")
+        fenced = force == "fenced" or force.removeprefix("fenced=") if force.startswith("fenced") else False
+        self._ask(name, "promote", force_lossy=force == "force", fenced=fenced)
 
     def do_demote(self, name: str) -> None:
         self._ask(name, "demote")

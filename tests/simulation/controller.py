@@ -131,16 +131,17 @@ class Controller(Management):
         candidate = self.rng.choice(willing)
         fenced = self._fence(candidate)
         self._asking = True
-        self.clock.note(f"{self.name}: promote {candidate.name}{', the old one is fenced' if fenced else ''}")
+        self.clock.note(f"{self.name}: promote {candidate.name}{f', {fenced} is fenced' if fenced else ''}")
         self._lines[candidate.name].ask(
             "promote", PROMOTION_LIMIT, partial(self._promoted, candidate), fenced=fenced
         )
 
-    def _fence(self, candidate: Machine) -> bool:
+    def _fence(self, candidate: Machine) -> str | None:
+        """Who is certainly down. It may not be the primary any more: an operator may have switched over."""
         if not self.plan.fences or self.believed is None or self.believed is candidate:
-            return False
+            return None
         believed, self.believed = self.believed, None
-        return self.kill(believed)
+        return believed.name if self.kill(believed) else None
 
     def _promoted(self, machine: Machine, reply: Reply | None) -> None:
         self._asking = False

@@ -26,9 +26,19 @@ def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     strays = [m for m in s.world.machines if m.node is not None]
     asked = primary if rng.random() < 0.85 else rng.choice(strays)
     to = rng.choice((None, backup.name, backup.name, rng.choice(s.world.machines).name))
+    if rng.random() < 0.1:
+        _slow(s, primary, rng)
     _ask(s, asked, to)
     soon = rng.random() * rng.choice((0.002, 0.02, 0.2))
     s.later(soon, partial(_meanwhile, s, plan, rng, primary, backup, asked))
+
+
+def _slow(s: Saboteur, machine: Machine, rng: Random) -> None:
+    """The old primary's own disk is what takes too long."""
+    machine.slow_time = rng.choice((0.1, 1.5)) * s.world.plan.timing.ack_timeout
+    machine.slow_until = s.clock.now + 0.3
+    s.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
+    s.later(0.3 + machine.slow_time, lambda: None)
 
 
 def _ask(s: Saboteur, machine: Machine, to: str | None) -> None:
@@ -48,7 +58,8 @@ def _meanwhile(
         case 0:
             s.kill_and_restart(primary, draw_death(rng), plan.length)
         case 1:
-            s.kill_and_restart(backup, draw_death(rng), plan.length)
+            others = [m for m in s.world.machines if m is not primary and m.node is not None]
+            s.kill_and_restart(rng.choice([backup, *others]), draw_death(rng), plan.length)
         case 2:
             break_links(primary, backup, rng)
         case 3:
