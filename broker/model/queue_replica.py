@@ -211,6 +211,16 @@ class ReplicaContents:
                 for low, high in tombs.ranges_within(first, last):
                     epoch.remove(low, high)
 
+    def entombed(self, run: EnqueueRun) -> dict[int, list[Range]]:
+        """What of a run for this queue alone was dequeued before it came, by epoch: swallowed, not held."""
+        tombs = (self._tombstones or {}).get(run.envelope.epoch)
+        if tombs is None:
+            return {}
+        first = run.firsts[0]
+        count = len(run.raws.lengths) if isinstance(run.raws, RawRun) else len(run.raws)
+        ranges = tombs.ranges_within(first, first + count - 1)
+        return {run.envelope.epoch: ranges} if ranges else {}
+
     def _add_around(
         self, epoch: _EpochRuns, first: int, last: int, envelope: Envelope, raws: RawRun | list[bytes]
     ) -> None:

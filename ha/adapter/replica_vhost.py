@@ -148,14 +148,21 @@ class ReplicaVhost:
         return QueueBegun(found.name, total(extra), quarantined, found.replica.ids())
 
     def add_runs(self, queue: bytes, payload: bytes) -> None:
-        if queue not in self._vhost.queues_by_uuid:
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is None:
             return  # begun, and deleted since
         records = self._decode(payload)
+        swallowed: list[bytes] = []
         for record in records:
             if not isinstance(record, EnqueueRun) or record.queues != [queue]:
                 raise LinkError("a snapshot piece with anything but runs of its queue")
             self._vhost.apply(record)
-        self._append(self.position, _stored(payload))
+            # The store has their dequeues, but from before: it would bring them back at the next start.
+            swallowed += [
+                encode_record(Dequeue(queue, epoch, Reason.DROPPED, ranges, Scope.STORE))
+                for epoch, ranges in found.replica.entombed(record).items()
+            ]
+        self._append(self.position, [*_stored(payload), *swallowed])
         self._ledger.batch(Batch(self.position, 0, records), BACKUP)
 
     def end_queue(self, queue: bytes) -> None:
