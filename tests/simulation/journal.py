@@ -124,8 +124,8 @@ class Known:
 
 @dataclass(slots=True)
 class Temporary:
-    """An exclusive or auto-delete queue: when the connection that declared it began, and since when it has
-    to be over. `ending`: its client is about to end it, or may have lost it."""
+    """An exclusive or auto-delete queue: when its client asked for it, the last time that it was heard, and
+    since when it has to be over. `ending`: its client is about to end it, or may have lost it."""
 
     opened_at: float
     ending: bool = False

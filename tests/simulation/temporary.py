@@ -56,13 +56,14 @@ class TemporaryUser(Actor):
 
     def _declare(self, session: Session) -> None:
         self._unacked, self._in_use = {}, False
-        self._temporary = Temporary(self.clock.now)
+        before = self.journal.temporaries.get(self.queue)
+        self._temporary = Temporary(self.clock.now if before is None else before.opened_at)
         self.journal.temporaries[self.queue] = self._temporary
         arguments: dict[str, Any] = {"x-replicate": "all"} if self.replicated else {}
         self.journal.operations += 3
         session.call(
-            "queue.declare", self._ignore, queue=self.queue, exclusive=self.exclusive,
-            auto_delete=not self.exclusive, args=arguments,
+            "queue.declare", partial(self._declared, self.clock.now), queue=self.queue,
+            exclusive=self.exclusive, auto_delete=not self.exclusive, args=arguments,
         )  # fmt: skip
         session.call("queue.bind", self._ignore, queue=self.queue, exchange=self.topology.churned)
         self._uses += 1
@@ -72,6 +73,11 @@ class TemporaryUser(Actor):
     @property
     def _tag(self) -> str:
         return f"{self.name}-{self._uses}"
+
+    def _declared(self, at: float, *_: object) -> None:
+        """Only now has whoever serves certainly heard that it is back."""
+        if self._temporary is not None:
+            self._temporary.opened_at = at
 
     def _ignore(self, *_: object) -> None:
         """It is so."""

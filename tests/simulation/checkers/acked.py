@@ -13,9 +13,9 @@ class Acked22:
     so soon after that the promoted node need not have had the dequeue yet.
 
     Surely heard: for longer than any packet is on its way, its connection lasted, its node lived, and no
-    other was promoted. A delivery that may have left its node before that does not count, however late it
-    is read. Left out are messages that were sent twice, and times at which packets were kept from anywhere
-    or nodes were frozen.
+    other was promoted; nor had another been, so that this one only had not heard of it yet. A delivery that
+    may have left its node before that does not count, however late it is read. Left out are messages that
+    were sent twice, and times at which packets were kept from anywhere or nodes were frozen.
     """
 
     def __init__(self, journal: Journal, records: Records, troubles: Troubles, plan: Plan) -> None:
@@ -56,6 +56,9 @@ class Acked22:
         if ending.at <= max(self.troubles.cut + self.repeats, self.frozen) + self.way:
             return False
         if any(line.opened_at <= promotion.at <= heard for promotion in self.records.promotions):
+            return False
+        last = next((p for p in reversed(self.records.promotions) if p.at < line.opened_at), None)
+        if last is not None and last.machine.address[1] != line.port:
             return False
         return not any(
             life.died is not None and line.opened_at <= life.died <= heard

@@ -176,10 +176,10 @@ def _quarantine(machine: Machine) -> set[Id]:
                 try:
                     entry = json.loads(line)
                     queue, epoch, sequence = entry["queue"], int(entry["epoch"]), int(entry["sequence"])
-                    one = (bytes.fromhex(queue), epoch, sequence)
+                    one, body = (bytes.fromhex(queue), epoch, sequence), entry["body"]
                 except (ValueError, KeyError):
                     continue  # torn, so that its node ended before it dropped anything; or rotten since
-                if not entry["body"].startswith("<"):
+                if not body.startswith("<"):
                     raise Violation(15, f"{path} has a message without its body")
                 found.add(one)
     return found
