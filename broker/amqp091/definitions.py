@@ -19,7 +19,7 @@ _Arguments = dict[str, Any]
 WITHOUT_EFFECT = frozenset((
     "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow",
     "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
-    "x-single-active-consumer", "alternate-exchange",
+    "x-single-active-consumer",
 ))  # fmt: skip
 """Arguments of RabbitMQ's that are kept and compared, and do nothing here yet: the operator is told."""
 

@@ -101,6 +101,10 @@ class Definitions(Topology):
         except ValueError:
             raise CommandInvalid(f"unknown exchange type '{type_}'") from None
         declared = ExchangeDeclare(name, type_, durable, auto_delete, internal, _checked(arguments))
+        if not isinstance(declared.arguments.get("alternate-exchange", ""), str):
+            raise PreconditionFailed(
+                f"invalid arg 'alternate-exchange' for exchange '{name}' in vhost '{self.name}': not a string"
+            )
         found = self.exchanges.get(name)
         if found is not None:
             self._check_same_exchange(found, declared)

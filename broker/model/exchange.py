@@ -143,6 +143,7 @@ class Exchange:
     """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete)."""
 
     __slots__ = (
+        "alternate",
         "arguments",
         "auto_delete",
         "bindings",
@@ -163,6 +164,8 @@ class Exchange:
         self.auto_delete = declared.auto_delete
         self.internal = declared.internal
         self.arguments = declared.arguments
+        alternate = declared.arguments.get("alternate-exchange")
+        self.alternate = alternate if isinstance(alternate, str) else None
         self.replicate = declared.replicate
         self.scope = declared.scope
         self.bound = False

@@ -126,11 +126,9 @@ class Topology:
     ) -> tuple[tuple[Queue, ...], bool]:
         """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
 
-        Without `headers`, a headers exchange on the way matches nothing and is reported.
+        Without `headers`, a headers exchange on the way matches nothing and is reported. Where nothing
+        matches, an exchange hands over to its alternate, if it names one that is there (as in RabbitMQ).
         """
-        if source.name == "":
-            queue = self.queues.get(routing_key)
-            return ((queue,) if queue is not None else ()), False
         queues: dict[Queue, None] = {}
         seen = {source.name}
         to_visit = [source]
@@ -140,8 +138,14 @@ class Topology:
             if headers is None and exchange.type is ExchangeType.HEADERS:
                 needs_headers = True
                 continue
-            for binding in exchange.matcher.match(routing_key, headers or {}):
-                target = binding.target
+            targets: list[Queue | Exchange] = [
+                binding.target for binding in exchange.matcher.match(routing_key, headers or {})
+            ]
+            if exchange.name == "" and routing_key in self.queues:
+                targets = [self.queues[routing_key]]
+            if not targets and exchange.alternate in self.exchanges:
+                targets = [self.exchanges[exchange.alternate]]
+            for target in targets:
                 if isinstance(target, Queue):
                     queues[target] = None
                 elif target.name not in seen:

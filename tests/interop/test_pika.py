@@ -195,3 +195,19 @@ def test_an_unknown_type_of_exchange_costs_the_connection(live: Live) -> None:
     with pytest.raises(ConnectionClosedByBroker) as caught:
         doomed.channel().exchange_declare("odd", "x-odd")
     assert caught.value.reply_code == 503
+
+
+def test_what_an_exchange_has_no_binding_for_goes_to_its_alternate(connection: Any) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.exchange_declare("orders", "topic", durable=True, arguments={"alternate-exchange": "strays"})
+    channel.exchange_declare("strays", "fanout", durable=True)
+    for queue, exchange, key in (("eu", "orders", "eu.#"), ("rest", "strays", "")):
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, exchange, key)
+    for key in ("eu.de", "us.ny"):
+        channel.basic_publish("orders", key, key.encode(), mandatory=True)
+    assert (drained(channel, "eu"), drained(channel, "rest")) == ([b"eu.de"], [b"us.ny"])
+    channel.queue_unbind("rest", "strays", "")
+    with pytest.raises(UnroutableError):
+        channel.basic_publish("orders", "us.ny", b"x", mandatory=True)

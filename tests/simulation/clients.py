@@ -28,7 +28,9 @@ class Declarer(Actor):
             calls.append(("queue.declare", {"queue": queue.name, "durable": queue.durable}))
         for exchange in self.topology.exchanges:
             if not exchange.builtin:
+                more = {"alternate-exchange": exchange.alternate} if exchange.alternate else {}
                 shape = {"exchange": exchange.name, "type": exchange.type, "durable": exchange.durable}
+                shape["args"] = more
                 calls.append(("exchange.declare", shape))
         for binding in self.topology.bindings:
             ends = {"source": binding.source, "destination": binding.target, "key": binding.key}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.fault_plan import FaultPlan, draw_faults
-from tests.simulation.topology import Topology, draw_topology
+from tests.simulation.topology import Topology, draw_alternates, draw_topology
 
 MOST_CLIENTS = 8
 
@@ -200,6 +200,7 @@ def draw_plan(seed: int) -> Plan:
     nodes = rng.choice((2,) * 12 + (3,) * 5 + (4, 4, 5))
     names = "ABCDE"[:nodes]
     topology = draw_topology(Random(f"{seed}/topology"))
+    topology = draw_alternates(topology, Random(f"{seed}/alternates"))
     cut_every = rng.choice((0.0, 0.0, 0.1, 0.5))
     publishers = tuple(_publisher(rng, f"p{n + 1}") for n in range(rng.randint(1, 3)))
     consumers = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 KEYS = ("a", "a.b", "a.b.c", "b", "c.a")
@@ -21,6 +21,7 @@ class ExchangePlan:
     type: str
     durable: bool
     builtin: bool = False
+    alternate: str = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,10 +69,12 @@ class Topology:
             if name in seen:
                 continue
             seen.add(name)
-            kind = next(plan.type for plan in self.exchanges if plan.name == name)
-            for binding in self.bindings:
-                if binding.source == name and matches(kind, binding.key, key):
-                    (todo.append if binding.to_exchange else found.add)(binding.target)
+            this = next(plan for plan in self.exchanges if plan.name == name)
+            taken = [b for b in self.bindings if b.source == name and matches(this.type, b.key, key)]
+            for binding in taken:
+                (todo.append if binding.to_exchange else found.add)(binding.target)
+            if not taken:
+                todo += [plan.name for plan in self.exchanges if plan.name == this.alternate]
         return frozenset(found)
 
 
@@ -115,6 +118,21 @@ def draw_topology(rng: Random) -> Topology:
     if rng.random() < 0.4:
         bindings.append(BindingPlan(direct, topic, rng.choice(KEYS), to_exchange=True))
     return Topology(tuple(queues), tuple(exchanges), tuple(bindings), churned=fanout)
+
+
+def draw_alternates(topology: Topology, rng: Random) -> Topology:
+    """Topic and direct exchange may take what the other one has no binding for. Only where all of it survives
+    a restart: a binding that is lost would send its messages there.
+    """
+    other = {plan.type: plan.name for plan in topology.exchanges if plan.type != "fanout"}
+    ways = {"topic": other["direct"], "direct": other["topic"]}
+    exchanges = tuple(
+        replace(plan, alternate=ways[plan.type] if rng.random() < 0.3 else "")
+        if plan.type in ways and not plan.builtin and topology.all_durable
+        else plan
+        for plan in topology.exchanges
+    )
+    return replace(topology, exchanges=exchanges)
 
 
 def draw_target(topology: Topology, rng: Random) -> tuple[str, str]:

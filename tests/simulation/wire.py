@@ -32,7 +32,7 @@ _TABLE = """
 20 11 channel.open-ok           S:reserved
 20 40 channel.close             h:code s:text h:class_id h:method_id
 20 41 channel.close-ok
-40 10 exchange.declare    h:r s:exchange s:type b:passive b:durable b:auto_delete b:internal b:nowait t:a
+40 10 exchange.declare    h:r s:exchange s:type b:passive b:durable b:auto_delete b:internal b:nowait t:args
 40 11 exchange.declare-ok
 40 20 exchange.delete           h:r s:exchange b:if_unused b:nowait
 40 21 exchange.delete-ok

@@ -140,3 +140,54 @@ def test_memo_is_bounded(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) ->
     for i in range(20):
         vhost.route("amq.direct", f"k{i}")
         assert len(vhost._routes) <= 4
+
+
+# -- alternate exchanges
+
+
+def alternate(vhost: VirtualHost, name: str, type_: str, to: str, **more: bool) -> None:
+    vhost.declare_exchange(name, type_, arguments={"alternate-exchange": to}, **more)
+
+
+def test_what_nothing_takes_goes_to_the_alternate_and_along_the_chain(vhost: VirtualHost) -> None:
+    alternate(vhost, "first", "direct", "second")
+    alternate(vhost, "second", "topic", "amq.fanout")
+    vhost.bind_queue("q1", "first", "a", owner=OWNER)
+    vhost.bind_queue("q2", "second", "b.*", owner=OWNER)
+    vhost.bind_queue("q3", "amq.fanout", "", owner=OWNER)
+    assert [routed(vhost, "first", key) for key in ("a", "b.c", "c")] == [["q1"], ["q2"], ["q3"]]
+    assert routed(vhost, "second", "a") == ["q3"]
+
+
+def test_an_alternate_may_come_go_and_lead_back(vhost: VirtualHost) -> None:
+    alternate(vhost, "first", "direct", "later")
+    assert routed(vhost, "first", "x") == []
+    alternate(vhost, "later", "direct", "first")
+    assert routed(vhost, "first", "x") == []
+    vhost.bind_queue("q1", "later", "x", owner=OWNER)
+    assert routed(vhost, "first", "x") == ["q1"]
+    vhost.delete_exchange("later")
+    assert routed(vhost, "first", "x") == []
+
+
+def test_an_alternate_may_be_internal_and_go_by_headers(vhost: VirtualHost) -> None:
+    alternate(vhost, "by-headers", "headers", "rest")
+    vhost.declare_exchange("rest", "fanout", internal=True)
+    vhost.bind_queue("q1", "by-headers", "", owner=OWNER, arguments={"kind": "a"})
+    vhost.bind_queue("q2", "rest", "", owner=OWNER)
+    alternate(vhost, "first", "direct", "by-headers")
+    assert vhost.route("first", "x").needs_headers
+    for headers, reached in (({"kind": "a"}, ["q1"]), ({"kind": "b"}, ["q2"]), ({}, ["q2"])):
+        route = vhost.route_with_headers("first", "x", headers)
+        assert [queue.name for queue in route.queues] == reached
+
+
+def test_an_alternate_has_a_name(vhost: VirtualHost) -> None:
+    with pytest.raises(
+        PreconditionFailed, match="invalid arg 'alternate-exchange' for exchange 'x' in vhost '/'"
+    ):
+        vhost.declare_exchange("x", "direct", arguments={"alternate-exchange": 1})
+    assert "x" not in vhost.exchanges
+    alternate(vhost, "x", "direct", "amq.fanout")
+    with pytest.raises(PreconditionFailed, match="alternate-exchange"):
+        alternate(vhost, "x", "direct", "amq.direct")
