@@ -18,8 +18,10 @@ from broker.model.records import (
     EnqueueRun,
     ExchangeDeclare,
     ExchangeDelete,
+    Milestone,
     QueueDeclare,
     QueueDelete,
+    QueueEnds,
     Record,
     Unbind,
     Unrouted,
@@ -73,6 +75,13 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
             queue = vhost.queues_by_uuid.get(record.queue)
             if queue is not None:
                 queue.consumer_seen = True
+        case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
+            if deleted:
+                vhost.graves.bury(uuid, ends)
+            elif (queue := vhost.queues_by_uuid.get(uuid)) is not None:
+                queue.replica.set_ends(ends)
+        case Milestone():
+            vhost.milestone(record.epoch)
         case _:
             assert_never(record)
 

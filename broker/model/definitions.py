@@ -262,6 +262,8 @@ class Definitions(Topology):
         return count
 
     def _drop_queue(self, queue: Queue) -> None:
+        if queue.scope & Scope.LINK:
+            self.graves.bury(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
         owned = self._owned.get(queue.owner)
         if queue.owner is not None and owned is not None:

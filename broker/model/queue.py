@@ -11,6 +11,7 @@ the queue's contents (a snapshot includes it), hence `_unacked`: per epoch, sequ
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from itertools import groupby, islice, repeat
@@ -19,7 +20,9 @@ from operator import itemgetter
 from broker.errors import InternalError
 from broker.model.consumer import Consumer
 from broker.model.dispatch import dispatch_to_many
+from broker.model.epoch_ends import EpochEnd, EpochEnds, after_milestone
 from broker.model.history import History
+from broker.model.id_source import IdSource
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, Envelope, QueueDeclare
 from broker.model.replication_id_set import ReplicationIdSet
@@ -31,25 +34,6 @@ class Mode(enum.Enum):
     """Serves: contents are `ready` and unacked."""
     REPLICA = "replica"
     """Follows: contents are in `replica`."""
-
-
-class IdSource:
-    """Gives sequences of one epoch for one queue, from 1 without gaps.
-
-    A hook may put its own on `queue.ids`: anything with `epoch`, `next` and `take`.
-    """
-
-    __slots__ = ("epoch", "next")
-
-    def __init__(self, epoch: int, following: int = 1) -> None:
-        self.epoch = epoch
-        self.next = following
-
-    def take(self, count: int) -> int:
-        """Reserve `count` sequences; the first of them."""
-        first = self.next
-        self.next = first + count
-        return first
 
 
 _seq_of = itemgetter(0)
@@ -67,6 +51,7 @@ class Queue:
     """One queue. Attributes are to be read by all, and written by the model only, save `ids` and `owner`.
 
     `exclusive`: declared so; `owner`: the connection it belongs to, None until claimed after a promotion.
+    `earlier`: how far history got in epochs before the one served.
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
     messages that channels still hold come back to nothing.
     """
@@ -83,10 +68,10 @@ class Queue:
         "content_scope",
         "deleted",
         "durable",
+        "earlier",
         "exclusive",
         "history",
         "ids",
-        "last_seen",
         "mode",
         "name",
         "on_schedule",
@@ -134,7 +119,7 @@ class Queue:
         self.consumer_seen = False
         self.deleted = False
         self.scheduled = False
-        self.last_seen: dict[int, int] = {}
+        self.earlier: EpochEnds = {}
         self._turn = 0
         self._unacked: dict[int, dict[int, Entry]] = {}
         self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
@@ -365,14 +350,36 @@ class Queue:
                 found += [entry for entry in group if entry[0] in wanted]
         return found
 
-    def last_sequences(self) -> dict[int, int]:
-        """Per epoch the highest sequence this queue ever had here."""
+    def ends(self) -> EpochEnds:
+        """How far each epoch got in this queue."""
         if self.mode is Mode.REPLICA:
-            return self.replica.last_sequences()
-        last = dict(self.last_seen)
-        if self.ids.next > 1:
-            last[self.ids.epoch] = self.ids.next - 1
-        return last
+            return self.replica.ends()
+        if self.ids.next == 1:
+            return dict(self.earlier)
+        return self.earlier | {self.ids.epoch: EpochEnd(self.ids.next - 1)}
+
+    def milestone(self, epoch: int) -> None:
+        """Forget ends of epochs before `epoch` that had settled, and settle those without messages."""
+        if self.mode is Mode.REPLICA:
+            self.replica.set_ends(after_milestone(self.replica.ends(), self.replica.held_epochs(), epoch))
+        else:
+            self.earlier = after_milestone(self.earlier, self._held_epochs(), epoch)
+
+    def milestone_due(self) -> bool:
+        """While it serves: would one change anything?"""
+        if not self.earlier:
+            return False
+        held = self._held_epochs()
+        return any(end.settled or number not in held for number, end in self.earlier.items())
+
+    def _held_epochs(self) -> set[int]:
+        """Epochs before the one served of which messages are held; O(log n) each."""
+        held = {number for number, some in self._unacked.items() if some}
+        for number in self.earlier if self._foreign else ():
+            at = bisect_left(self.ready, (number, 0), key=_id_of)
+            if at < len(self.ready) and _epoch_of(self.ready[at]) == number:
+                held.add(number)
+        return held
 
     # -- changing sides
 
@@ -388,7 +395,7 @@ class Queue:
         one."""
         if self.replica.incomplete:
             raise InternalError(f"queue '{self.name}' cannot serve: its copy is incomplete")
-        newest = max(self.replica.last_sequences(), default=0)
+        newest = max(self.replica.ends(), default=0)
         if newest >= epoch:
             raise InternalError(f"queue '{self.name}' has messages of epoch {newest}, not before {epoch}")
 
@@ -398,7 +405,7 @@ class Queue:
         Raises InternalError as `check_may_serve`.
         """
         self.check_may_serve(epoch)
-        self.last_seen = self.replica.last_sequences()
+        self.earlier = self.replica.ends()
         contents = self.replica.entries()
         self.ready = deque((seq, envelope.as_redelivered(), raw) for seq, envelope, raw in contents)
         self._foreign = len(self.ready)
@@ -413,8 +420,7 @@ class Queue:
     def deactivate(self) -> None:
         """ACTIVE -> REPLICA: ready and unacked become replica contents; consumers are forgotten untold."""
         contents = ReplicaContents()
-        for epoch, last in self.last_sequences().items():
-            contents.note_sequence(epoch, last)
+        contents.set_ends(self.ends())
         entries = self.held_entries()
         start = 0
         while start < len(entries):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import repeat
 
+from broker.model.epoch_ends import EpochEnd, EpochEnds
 from broker.model.records import EnqueueRun, Entry, Envelope, RawRun
 from broker.model.replication_id_set import Range, ReplicationIdSet, to_ranges
 
@@ -90,9 +91,10 @@ class _Run:
 
 
 class _EpochRuns:
-    """The runs of one epoch, disjoint, ascending; dead ones are swept out when they are many."""
+    """The runs of one epoch, disjoint, ascending; dead ones are swept out when they are many. `highest`,
+    `lacking`, `settled`: its end (`EpochEnd`)."""
 
-    __slots__ = ("count", "dead", "firsts", "highest", "runs")
+    __slots__ = ("count", "dead", "firsts", "highest", "lacking", "runs", "settled")
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
@@ -100,6 +102,8 @@ class _EpochRuns:
         self.count = 0
         self.dead = 0
         self.highest = 0
+        self.lacking: ReplicationIdSet | None = None
+        self.settled = False
 
     def overlapping(self, low: int, high: int) -> int:
         """Index of the first run that may reach into low..high, or of the first beyond."""
@@ -178,14 +182,40 @@ class ReplicaContents:
         """The snapshot is whole: forget the tombstones."""
         self._tombstones = None
 
-    def last_sequences(self) -> dict[int, int]:
-        """Per epoch the highest sequence ever added here, also if dequeued since."""
-        return {number: epoch.highest for number, epoch in sorted(self._epochs.items())}
+    def ends(self) -> EpochEnds:
+        """How far each epoch got here, also if all of it is dequeued since."""
+        return {
+            number: EpochEnd(
+                epoch.highest, tuple(epoch.lacking.ranges() if epoch.lacking else ()), epoch.settled
+            )
+            for number, epoch in sorted(self._epochs.items())
+            if epoch.highest
+        }
 
-    def note_sequence(self, epoch: int, sequence: int) -> None:
-        """Remember that `epoch` got as far as `sequence`, though the message itself is not here any more."""
-        runs = self._epochs.setdefault(epoch, _EpochRuns())
-        runs.highest = max(runs.highest, sequence)
+    def set_ends(self, ends: EpochEnds) -> None:
+        """What history had is this, and nothing else; messages that it never had may still be held."""
+        for number in [n for n, epoch in self._epochs.items() if n not in ends and not epoch.count]:
+            del self._epochs[number]
+        for epoch in self._epochs.values():
+            epoch.highest, epoch.lacking, epoch.settled = 0, None, False
+        for number, end in ends.items():
+            epoch = self._epochs.setdefault(number, _EpochRuns())
+            epoch.highest, epoch.settled = end.last, end.settled
+            epoch.lacking = ReplicationIdSet(end.lacking) if end.lacking else None
+
+    def lack(self, ids: dict[int, ReplicationIdSet]) -> None:
+        """These are in history, and not here until they come, or their dequeue does."""
+        for number, missing in ids.items():
+            epoch = self._epochs.setdefault(number, _EpochRuns())
+            if epoch.lacking is None:
+                epoch.lacking = ReplicationIdSet()
+            for low, high in missing.ranges():
+                epoch.lacking.add_range(low, high)
+                epoch.highest = max(epoch.highest, high)
+
+    def held_epochs(self) -> list[int]:
+        """Epochs of which messages are held."""
+        return [number for number, epoch in self._epochs.items() if epoch.count]
 
     def add_run(self, first: int, envelope: Envelope, raws: RawRun | list[bytes]) -> None:
         """Hold first..first+count-1 of `envelope.epoch`. Ids already held or entombed are skipped.
@@ -205,6 +235,8 @@ class ReplicaContents:
         else:
             self._add_around(epoch, first, last, envelope, raws)
         epoch.highest = max(epoch.highest, last)
+        if epoch.lacking:
+            epoch.lacking.discard_range(first, last)
         if self._tombstones:
             tombs = self._tombstones.get(envelope.epoch)
             if tombs is not None:
@@ -247,6 +279,8 @@ class ReplicaContents:
         if held is not None:
             for low, high in ranges:
                 held.remove(low, high)
+                if held.lacking:
+                    held.lacking.discard_range(low, high)
         if self._tombstones is not None:
             tombs = self._tombstones.setdefault(epoch, ReplicationIdSet())
             for low, high in ranges:
@@ -297,7 +331,7 @@ class ReplicaContents:
         return found
 
     def clear(self) -> None:
-        """Forget all messages; what `last_sequences` says stays."""
+        """Forget all messages; what `ends` says stays."""
         for epoch in self._epochs.values():
             epoch.runs, epoch.firsts, epoch.count, epoch.dead = [], [], 0, 0
 

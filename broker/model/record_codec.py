@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.records import (
     Bind,
     ConsumerSeen,
@@ -21,13 +22,16 @@ from broker.model.records import (
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
+    Milestone,
     QueueDeclare,
     QueueDelete,
+    QueueEnds,
     RawRun,
     Record,
     Unbind,
     Unrouted,
 )
+from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.value_codec import UnsupportedValue, decode_value, encode_value
 from broker.model.values import Reason, Scope
 
@@ -40,6 +44,9 @@ _U32 = struct.Struct("<I")
 _RUN = struct.Struct("<QQBHIQI")  # epoch, wall_ms, flags, channel, largest_frame, producer_first, count
 _RANGES = struct.Struct("<QBI")  # epoch, reason, count of ranges
 _TAGS = struct.Struct("<QQ")
+_ENDS = struct.Struct("<BI")  # deleted, count of epochs
+_END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
+_EPOCH = struct.Struct("<Q")
 _PERSISTENT, _REDELIVERED, _PRODUCER = 1, 2, 4
 _SWAP = sys.byteorder == "big"
 
@@ -257,6 +264,35 @@ def _decode_consumer_seen(body: _Reader, scope: Scope) -> ConsumerSeen:
     return ConsumerSeen(bytes(body.take(16)), scope)
 
 
+def _encode_queue_ends(record: QueueEnds) -> list[bytes]:
+    parts = [record.queue, _ENDS.pack(record.deleted, len(record.ends))]
+    for epoch, end in record.ends.items():
+        parts.append(_END.pack(epoch, end.last, end.settled, len(end.lacking)))
+        parts.append(_numbers("Q", [bound for pair in end.lacking for bound in pair]))
+    return parts
+
+
+def _decode_queue_ends(body: _Reader, scope: Scope) -> QueueEnds:
+    queue = bytes(body.take(16))
+    deleted, count = body.unpack(_ENDS)
+    ends = {}
+    for _ in range(count):
+        epoch, last, settled, ranges = body.unpack(_END)
+        flat = body.numbers("Q", ranges * 2)
+        lacking = ReplicationIdSet.from_ranges(list(zip(flat[::2], flat[1::2], strict=True)))
+        ends[epoch] = EpochEnd(last, tuple(lacking.ranges()), bool(settled))
+    return QueueEnds(queue, ends, bool(deleted), scope)
+
+
+def _encode_milestone(record: Milestone) -> list[bytes]:
+    return [_EPOCH.pack(record.epoch)]
+
+
+def _decode_milestone(body: _Reader, scope: Scope) -> Milestone:
+    (epoch,) = body.unpack(_EPOCH)
+    return Milestone(epoch, scope)
+
+
 _Encoder = Callable[..., list[bytes]]
 _Decoder = Callable[[_Reader, Scope], Record]
 _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
@@ -270,6 +306,8 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     8: (Bind, _encode_bind, _decode_bind),
     9: (Unbind, _encode_bind, _decode_unbind),
     10: (ConsumerSeen, _encode_consumer_seen, _decode_consumer_seen),
+    11: (QueueEnds, _encode_queue_ends, _decode_queue_ends),
+    12: (Milestone, _encode_milestone, _decode_milestone),
 }
 _KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
 _SCOPES: Final = tuple(Scope(bits) for bits in range(4))

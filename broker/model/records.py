@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker.model.epoch_ends import EpochEnds
 from broker.model.values import Position, Reason, Scope
 
 
@@ -189,9 +190,29 @@ class ConsumerSeen:
     scope: Scope = Scope.NONE
 
 
+@dataclass(slots=True)
+class QueueEnds:
+    """What history ever had of one queue, instead of what was known before. `deleted`: of one that is no
+    more; then no ends means that history never had such a queue."""
+
+    queue: bytes
+    ends: EpochEnds
+    deleted: bool = False
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Milestone:
+    """All known members hold all of history up to the milestone before: ends that had settled by then are
+    forgotten. `epoch`: the one served; ends of it stay."""
+
+    epoch: int
+    scope: Scope = Scope.NONE
+
+
 Record = (
     EnqueueRun | Unrouted | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
-    | Bind | Unbind | ConsumerSeen
+    | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone
 )  # fmt: skip
 
 

@@ -20,7 +20,15 @@ from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
-from broker.model.records import ConsumerSeen, EnqueueRun, Envelope, Record, Unrouted
+from broker.model.records import (
+    ConsumerSeen,
+    EnqueueRun,
+    Envelope,
+    Milestone,
+    QueueEnds,
+    Record,
+    Unrouted,
+)
 from broker.model.values import Need, Scope
 
 __all__ = ["PublishRoute", "QueueInfo", "Removed", "VirtualHost"]
@@ -198,6 +206,21 @@ class VirtualHost(Definitions):
         self.deciding = True
         self.serving = False
 
+    def milestone(self, epoch: int) -> None:
+        """All known members hold what settled at the last one: forget it, and settle what may be."""
+        self.graves.milestone()
+        for queue in self.queues.values():
+            queue.milestone(epoch)
+
+    def make_milestone(self) -> bool:
+        """As the one that serves: make it history, if there is anything to settle or to forget."""
+        epoch = self.history.epoch
+        due = bool(self.graves) or any(queue.milestone_due() for queue in self.queues.values())
+        if due:
+            self._record(Milestone(epoch, Scope.STORE | Scope.LINK))
+            self.milestone(epoch)
+        return due
+
     def orphans(self) -> list[Queue]:
         """Auto-delete queues that had a consumer, and exclusive ones, whose clients have not come back."""
         return [
@@ -220,6 +243,15 @@ class VirtualHost(Definitions):
         """Declares, ConsumerSeen and binds that rebuild what `scope` sees (all if None), in an order that
         applies."""
         return definitions_of(self, scope)
+
+    def ends(self, scope: Scope) -> list[QueueEnds]:
+        """What history ever had in the queues that `scope` sees, and in those that it has deleted."""
+        found = [
+            QueueEnds(q.uuid, q.ends() if q.content_scope & scope else {}, False, q.scope)
+            for q in self.queues.values()
+            if q.scope & scope
+        ]
+        return found + [QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.graves]
 
     def fingerprint(self, scope: Scope | None = None) -> str:
         """Hex hash of queues, exchanges, bindings and message ids: those that `scope` sees, or all."""

@@ -26,7 +26,8 @@ class PrimaryVhost:
         return Position(history.epoch, history.n)
 
     def definitions(self) -> list[bytes]:
-        return [encode_record(record) for record in self._vhost.definitions(Scope.LINK)]
+        found = self._vhost.definitions(Scope.LINK) + self._vhost.ends(Scope.LINK)
+        return [encode_record(record) for record in found]
 
     def queues(self) -> list[tuple[bytes, int]]:
         return [(q.uuid, q.ids.next) for q in self._vhost.queues.values() if q.scope & Scope.LINK]
@@ -37,8 +38,8 @@ class PrimaryVhost:
             return None
         if not found.content_scope & Scope.LINK:
             # Of level `configuration`: whatever a backup holds of it, it holds by itself.
-            return Cut({}, [], {})
-        return Cut(found.snapshot(), found.held_entries(), found.last_sequences())
+            return Cut({}, [])
+        return Cut(found.snapshot(), found.held_entries())
 
     def has(self, queue: bytes) -> bool:
         return queue in self._vhost.queues_by_uuid
@@ -53,6 +54,9 @@ class PrimaryVhost:
                 most -= queue.total_count
                 held[queue.uuid] = queue.snapshot()
         return held
+
+    def make_milestone(self) -> bool:
+        return self._vhost.make_milestone()
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         found = self._vhost.queues_by_uuid.get(queue)

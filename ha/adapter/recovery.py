@@ -35,7 +35,8 @@ def recover(store: Store, vhost: VirtualHost) -> Position:
 
 def _checkpoint(vhost: VirtualHost, position: Position) -> Iterator[tuple[Position, list[bytes]]]:
     """Everything the store sees, as batches that share the restored position."""
-    yield position, [encode_record(record) for record in vhost.definitions(Scope.STORE)]
+    ends = [record for record in vhost.ends(Scope.STORE) if record.ends]
+    yield position, [encode_record(record) for record in (*vhost.definitions(Scope.STORE), *ends)]
     for queue in vhost.queues.values():
         if not queue.scope & Scope.STORE:
             continue

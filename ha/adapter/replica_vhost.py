@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.model.epoch_ends import had
 from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.records import (
     Batch,
@@ -20,10 +21,10 @@ from broker.model.records import (
     ExchangeDelete,
     QueueDeclare,
     QueueDelete,
+    QueueEnds,
     Record,
     Unbind,
 )  # fmt: skip
-from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import ORIGIN, Position, Reason, Scope
 from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import BACKUP, LedgerPort
@@ -51,6 +52,8 @@ class ReplicaVhost:
         self._quarantine = quarantine
         self._save_incomplete = save_incomplete
         self._serial = 0
+        self._lacking: set[bytes] = set()
+        """Queues of which messages were still to come when the store was last told of their ends."""
         self.position = ORIGIN
         """The newest batch, or definitions, that went into the model and to the store."""
 
@@ -104,6 +107,7 @@ class ReplicaVhost:
         queues = {r.uuid for r in wanted if isinstance(r, QueueDeclare)}
         names = {r.name for r in wanted if isinstance(r, QueueDeclare)}
         exchanges = {r.name for r in wanted if isinstance(r, ExchangeDeclare)}
+        graves = {r.queue: r.ends for r in wanted if isinstance(r, QueueEnds) and r.deleted}
         bindings = {encode_record(r) for r in wanted if isinstance(r, Bind)}
         changes: list[Record] = []
         for record in self._vhost.definitions(Scope.LINK):
@@ -120,23 +124,29 @@ class ReplicaVhost:
                 )
         for queue in list(self._vhost.queues.values()):
             if queue.uuid not in queues and (queue.scope & Scope.LINK or queue.name in names):
-                count = self._export(queue, queue.snapshot())
+                beyond = minus(queue.snapshot(), had(graves.get(queue.uuid, {})))
+                count = self._export(queue, beyond)
                 sentences.append(
                     f"queue {queue.name!r} is not on the primary: deleted, {count} messages to quarantine"
                 )
                 changes.append(QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE))
+                changes.append(QueueEnds(queue.uuid, {}, True, Scope.STORE))
         changes += [
             ExchangeDelete(r.name, r.scope) for r in self._vhost.definitions(Scope.LINK)
             if isinstance(r, ExchangeDeclare) and r.name not in exchanges
         ]  # fmt: skip
+        # Its own history has deleted these; the primary's knows nothing of it.
+        changes += [
+            QueueEnds(uuid, {}, True, Scope.STORE) for uuid, _ in self._vhost.graves if uuid not in graves
+        ]
         return changes
 
-    def begin_queue(self, queue: bytes, ids: IdsByEpoch, last: dict[int, int]) -> QueueBegun:
+    def begin_queue(self, queue: bytes, ids: IdsByEpoch) -> QueueBegun:
         found = self._queue(queue)
         extra = minus(found.replica.ids(), ids)
         quarantined = 0
         if extra:
-            quarantined = self._export(found, _beyond(extra, last))
+            quarantined = self._export(found, minus(extra, had(found.replica.ends())))
             found.replica.keep_only(ids)
             drops = [
                 encode_record(Dequeue(queue, epoch, Reason.DROPPED, list(gone.ranges()), Scope.STORE))
@@ -145,6 +155,11 @@ class ReplicaVhost:
             self._append(self.position, drops)
         found.replica.complete()  # tombstones of a link before this one are of another primary's history
         found.replica.begin_incomplete()
+        missing = minus(ids, found.replica.ids())
+        if missing:
+            found.replica.lack(missing)
+            self._note_ends(found)
+            self._lacking.add(queue)
         return QueueBegun(found.name, total(extra), quarantined, found.replica.ids())
 
     def add_runs(self, queue: bytes, payload: bytes) -> None:
@@ -169,8 +184,17 @@ class ReplicaVhost:
         found = self._vhost.queues_by_uuid.get(queue)
         if found is not None:
             found.replica.complete()
+            if queue in self._lacking:
+                self._note_ends(found)
+        self._lacking.discard(queue)
 
     # -- inside
+
+    def _note_ends(self, queue: Queue) -> None:
+        """On disk too: who is promoted by force from here, after a restart perhaps, knows what it lacks."""
+        if queue.scope & Scope.STORE:
+            ends = QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)
+            self._append(self.position, [encode_record(ends)])
 
     def _append(self, position: Position, payload: list[bytes]) -> None:
         self._serial = self._store.append(position, payload)
@@ -204,9 +228,3 @@ class ReplicaVhost:
 def _stored(payload: bytes) -> list[bytes]:
     """The records that the store sees, still encoded."""
     return [bytes(framed) for _, scope, framed in split_records(payload) if scope & Scope.STORE]
-
-
-def _beyond(extra: IdsByEpoch, last: dict[int, int]) -> IdsByEpoch:
-    """Those that the primary's history never contained: above the last sequence it had of their epoch."""
-    known = {epoch: ReplicationIdSet([(0, top)]) for epoch, top in last.items()}
-    return minus(extra, known)

@@ -68,6 +68,7 @@ class HaSettings:
     def tuning(self) -> Tuning:
         """The same numbers as the core wants them."""
         return Tuning(
+            members=len(self.brokers),
             block_on_loss=self.on_backup_loss == "block",
             min_backups=self.min_backups,
             ack_timeout=self.ack_timeout,

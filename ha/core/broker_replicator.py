@@ -11,7 +11,7 @@ from ha.core.errors import LinkError
 from ha.core.link import Frame, parse_batch, parse_position, parse_queue
 from ha.core.ports import ReplicaModel
 from ha.core.queue_replicator import QueueReplicator
-from ha.core.queue_snapshot import decode_ids, decode_last
+from ha.core.queue_snapshot import decode_ids
 
 
 class BrokerReplicator:
@@ -67,8 +67,10 @@ class BrokerReplicator:
     def _queue(self, kind: Frame, body: bytes) -> None:
         queue, rest = parse_queue(body)
         if kind is Frame.QUEUE_BEGIN:
-            ids, at = decode_ids(rest)
-            replicator = self._queues[queue] = QueueReplicator(self._model, queue, ids, decode_last(rest, at))
+            ids, end = decode_ids(rest)
+            if end != len(rest):
+                raise LinkError(f"{len(rest) - end} bytes too many where a queue begins")
+            replicator = self._queues[queue] = QueueReplicator(self._model, queue, ids)
             if replicator.dropped:
                 self.sentences.append(
                     f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "

@@ -16,7 +16,7 @@ from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import RecordVersion
 
-VERSION = 2
+VERSION = 3
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 FRAME_LIMIT = 1 << 30
 """Largest frame that a decoder waits for, in bytes; more is a broken or hostile peer."""

@@ -23,8 +23,6 @@ class Cut(NamedTuple):
     ids: IdsByEpoch
     entries: list[Entry]
     """Sorted by (epoch, sequence)."""
-    last: dict[int, int]
-    """Per epoch the highest sequence that this node's history ever had in this queue."""
 
 
 class PrimaryModel(Protocol):
@@ -34,7 +32,8 @@ class PrimaryModel(Protocol):
         """Of the last batch flushed; (epoch, 0) before the first."""
 
     def definitions(self) -> list[bytes]:
-        """Encoded records of all replicated objects, in an order that applies."""
+        """Encoded records of all replicated objects, in an order that applies, and of what history ever had
+        in each queue, deleted ones too."""
 
     def queues(self) -> list[tuple[bytes, int]]:
         """Uuid and next sequence of every replicated queue."""
@@ -50,6 +49,11 @@ class PrimaryModel(Protocol):
 
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         """Ids in the queues whose messages are replicated; none beyond `most` messages in all."""
+
+    def make_milestone(self) -> bool:
+        """All members hold all of history up to the last milestone: make another, in the next batch, if
+        there is anything to settle or to forget; whether there was.
+        """
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
         """Entries of one queue as encoded EnqueueRun records."""
@@ -82,9 +86,9 @@ class ReplicaModel(Protocol):
     def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
         """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""
 
-    def begin_queue(self, queue: bytes, ids: IdsByEpoch, last: dict[int, int]) -> QueueBegun:
-        """Drop what is not in `ids`; expect a snapshot. What is beyond `last` was never in the primary's
-        history: it is exported, durably, before it is dropped.
+    def begin_queue(self, queue: bytes, ids: IdsByEpoch) -> QueueBegun:
+        """Drop what is not in `ids`; expect a snapshot. What was never in the primary's history, as its
+        definitions told, is exported, durably, before it is dropped.
         """
 
     def add_runs(self, queue: bytes, payload: bytes) -> None: ...

@@ -26,7 +26,7 @@ from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, t
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard, before_all_of
-from ha.core.quiesce import encode_point, note_point
+from ha.core.quiesce import QuiescePoints
 from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
@@ -66,8 +66,7 @@ class Primary:
         """It is about to hand over: every flush is to leave nothing gathered."""
         self.flushed_all = True
         """This tick's flush left nothing gathered: what the queues hold is what history says."""
-        self._next_point = now
-        self._last_point = Position(self.epoch, 0)
+        self._points = QuiescePoints(context, model, self._feeder, record.epoch, now)
         self._ticked_at = now
         for who in sorted(record.in_sync):
             backup = RemoteBackup(who, record.names.get(who.node_id, ""), None, now)
@@ -207,7 +206,7 @@ class Primary:
             self._replicated(backup, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.phase, backup.expected, backup.since = Phase.IN_SYNC, False, now
-            self._next_point = now
+            self._points.hasten(now)
             self._lost_one, self.had_backup = False, True
             self._c.log(f"{backup.name} is in sync from {_text(backup.acked)} on")
             self._note_record("included", backup)
@@ -326,8 +325,9 @@ class Primary:
 
     def end_tick(self, now: float) -> None:
         """After the flush: cut a quiesce point if it is time; begin, feed and advance joiners."""
-        if self._quiesce_due(now) and self.flushed_all:
+        if self._points.due(self.backups.values(), now) and self.flushed_all:
             self.quiesce(now)
+            self._points.milestone(self.backups.values())
         self._hungry, self._ticked_at = False, now
         for backup in list(self.backups.values()):
             if backup.peer is not None:
@@ -338,25 +338,12 @@ class Primary:
         queues for a joiner, or a quiesce point, or hand over: at one position, all copies hold the same.
         """
         cuts = any(b.phase is Phase.WAITING or b.queue for b in self.backups.values())
-        self.flushed_all = self.drains or cuts or self._quiesce_due(now)
+        self.flushed_all = self.drains or cuts or self._points.due(self.backups.values(), now)
         return self.flushed_all
-
-    def _quiesce_due(self, now: float) -> bool:
-        return now >= self._next_point and any(b.phase is Phase.IN_SYNC for b in self.backups.values())
 
     def quiesce(self, now: float) -> None:
         """Cut a quiesce point, if a backup is in sync and history has moved since the one before."""
-        self._next_point = now + self._c.tuning.quiesce_every
-        position = self._model.position()
-        synced = [b for b in self.backups.values() if b.phase is Phase.IN_SYNC]
-        if not synced or position == self._last_point:
-            return
-        self._last_point = position
-        held = self._model.held(self._c.tuning.quiesce_most)
-        name = f"{position.epoch}.{position.n}"
-        note_point(self._c, name, held)
-        for backup in synced:
-            self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
+        self._points.cut(self.backups.values(), now)
 
     def timers(self, now: float) -> None:
         """Heartbeats, and judgement on the silent. After a pause of our own, first listen, then judge."""

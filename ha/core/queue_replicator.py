@@ -12,10 +12,10 @@ from ha.core.queue_snapshot import minus, total
 class QueueReplicator:
     """Keeps what is common, drops what the primary has not, takes what is missing."""
 
-    def __init__(self, model: ReplicaModel, queue: bytes, ids: IdsByEpoch, last: dict[int, int]) -> None:
+    def __init__(self, model: ReplicaModel, queue: bytes, ids: IdsByEpoch) -> None:
         self._model = model
         self.queue = queue
-        begun = model.begin_queue(queue, ids, last)
+        begun = model.begin_queue(queue, ids)
         self.name, self.dropped, self.quarantined = begun.name, begun.dropped, begun.quarantined
         self.kept = total(begun.held)
         self.missing = total(minus(ids, begun.held))

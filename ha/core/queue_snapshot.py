@@ -87,19 +87,3 @@ def decode_have(body: bytes) -> dict[bytes, IdsByEpoch]:
             raise LinkError("a queue of a have message is cut short")
         held[queue], at = decode_ids(body, at + 16)
     return held
-
-
-def encode_last(last: dict[int, int]) -> bytes:
-    """Highest sequence per epoch."""
-    return _COUNT.pack(len(last)) + b"".join(_RANGE.pack(epoch, last[epoch]) for epoch in sorted(last))
-
-
-def decode_last(body: bytes, at: int) -> dict[int, int]:
-    try:
-        (count,) = _COUNT.unpack_from(body, at)
-        pairs = body[at + _COUNT.size :]
-        if len(pairs) != count * _RANGE.size:
-            raise LinkError("last sequences of the wrong size")
-        return dict(_RANGE.iter_unpack(pairs))
-    except struct.error as error:
-        raise LinkError(f"last sequences that cannot be read: {error}") from error

@@ -9,11 +9,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from broker.model.values import Position
 from ha.core.errors import LinkError
-from ha.core.ports import IdsByEpoch
+from ha.core.feeder import Feeder
+from ha.core.link import Frame, frame
+from ha.core.ports import IdsByEpoch, PrimaryModel
+from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 
 UUID = 16
+
+
+class QuiescePoints:
+    """When to cut them, and to make the milestones that go with them. Owner: Primary."""
+
+    def __init__(
+        self, context: Context, model: PrimaryModel, feeder: Feeder, epoch: int, now: float
+    ) -> None:  # fmt: skip
+        self._c = context
+        self._model = model
+        self._feeder = feeder
+        self._next = now
+        self._last = Position(epoch, 0)
+        self._milestone: Position | None = None
+
+    def due(self, backups: Iterable[RemoteBackup], now: float) -> bool:
+        return now >= self._next and any(b.phase is Phase.IN_SYNC for b in backups)
+
+    def hasten(self, now: float) -> None:
+        """Now: a backup has got in sync."""
+        self._next = now
+
+    def cut(self, backups: Iterable[RemoteBackup], now: float) -> None:
+        """Cut a point, if a backup is in sync and history has moved since the one before."""
+        self._next = now + self._c.tuning.quiesce_every
+        position = self._model.position()
+        synced = [b for b in backups if b.phase is Phase.IN_SYNC]
+        if not synced or position == self._last:
+            return
+        self._last = position
+        held = self._model.held(self._c.tuning.quiesce_most)
+        name = f"{position.epoch}.{position.n}"
+        note_point(self._c, name, held)
+        for backup in synced:
+            self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
+
+    def milestone(self, backups: Iterable[RemoteBackup]) -> None:
+        """Make one if every member is in sync and holds, on disk, all up to the one before: nobody can
+        return with what had settled by then.
+        """
+        synced = [b for b in backups if b.phase is Phase.IN_SYNC]
+        behind = self._milestone is not None and any(b.acked_durable < self._milestone for b in synced)
+        if len(synced) == self._c.tuning.members - 1 and not behind:
+            position = self._model.position()
+            if self._model.make_milestone():
+                self._milestone = Position(position.epoch, position.n + 1)
 
 
 def encode_point(name: str, queues: Iterable[bytes]) -> list[bytes]:

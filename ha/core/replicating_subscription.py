@@ -16,7 +16,7 @@ from broker.model.records import Entry
 from broker.model.replication_id_set import ReplicationIdSet
 from ha.core.link import Frame, frame
 from ha.core.ports import IdsByEpoch, PrimaryModel
-from ha.core.queue_snapshot import encode_ids, encode_last, minus
+from ha.core.queue_snapshot import encode_ids, minus
 
 
 class ReplicatingSubscription:
@@ -39,7 +39,7 @@ class ReplicatingSubscription:
             return []
         live = {self._epoch: ReplicationIdSet([(self._live_from, 2**63)])}
         self._slices = list(_pick(cut.entries, minus(minus(cut.ids, self._has), live)))
-        return frame(Frame.QUEUE_BEGIN, [self.queue, encode_ids(cut.ids), encode_last(cut.last)])
+        return frame(Frame.QUEUE_BEGIN, [self.queue, encode_ids(cut.ids)])
 
     def read(self, model: PrimaryModel, limit: int) -> tuple[list[bytes], bool]:
         """Frames of about `limit` bytes, and whether the queue is now whole, or gone."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Tuning:
     """Times in seconds, sizes in bytes."""
 
+    members: int = 0
+    """Nodes that may be part of the cluster, this one included."""
     block_on_loss: bool = False
     min_backups: int = 0
     ack_timeout: float = 2.0

@@ -125,16 +125,16 @@ def test_tombstones_of_one_link_do_not_swallow_messages_of_the_next() -> None:
     pair.publish(a, "q", "xy")
     pair.run(0.3)
     queue = a.running.vhost.queues["q"]
-    ids, last, epoch = queue.snapshot(), queue.last_sequences(), a.running.core.epoch
+    ids, epoch = queue.snapshot(), a.running.core.epoch
     runs = a.running.core._primary_model.encode_runs(queue.uuid, queue.held_entries())
     replica = b.running.replica
     nothing: dict[int, ReplicationIdSet] = {}
-    replica.begin_queue(queue.uuid, nothing, last)
+    replica.begin_queue(queue.uuid, nothing)
     gone = encode_record(Dequeue(queue.uuid, epoch, Reason.ACKED, [(1, 1)], Scope.LINK | Scope.STORE))
     here = replica.position
     replica.apply_batch(Position(here.epoch, here.n + 1), 0, gone)
     # the link breaks here; another primary begins
-    replica.begin_queue(queue.uuid, ids, last)
+    replica.begin_queue(queue.uuid, ids)
     replica.add_runs(queue.uuid, b"".join(runs))
     replica.end_queue(queue.uuid)
     assert pair.contents(b, "q") == "xy"

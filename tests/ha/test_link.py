@@ -24,10 +24,8 @@ from ha.core.link import (
 from ha.core.queue_snapshot import (
     decode_have,
     decode_ids,
-    decode_last,
     encode_have,
     encode_ids,
-    encode_last,
     minus,
     total,
 )
@@ -89,13 +87,12 @@ def test_ids_on_the_wire_and_their_difference(left: dict[int, set[int]], right: 
     assert total(rest) == len(flat(rest))
 
 
-def test_have_and_last_sequences() -> None:
+def test_have() -> None:
     held = {bytes([i]) * 16: {7: ReplicationIdSet([(1, 5), (9, 9)])} for i in range(5)}
     payloads = encode_have(held, 100)
     assert len(payloads) > 1
     back = decode_have(b"".join(payloads))
     assert {q: list(ids[7].ranges()) for q, ids in back.items()} == {q: [(1, 5), (9, 9)] for q in held}
-    assert decode_last(encode_last({1: 5, 2: 9}), 0) == {1: 5, 2: 9}
 
 
 def test_a_record_and_its_revisions() -> None:

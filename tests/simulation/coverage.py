@@ -59,6 +59,7 @@ UNREACHABLE: Mapping[Entry, str] = {
     (watching.ENDED, "expired"): NOT_BUILT,
     (watching.ENDED, "dropped"): NOT_BUILT,
     (watching.ENDED, "dead-lettered"): NOT_BUILT,
+    (watching.RECORD, "QueueEnds"): "definitions and the store tell it, no batch does",
     watching.SENT[Method.MANAGE]: "operators send it, no node does",
     watching.HEARD[Method.MANAGE_OK]: "operators hear it, no node does",
     watching.register_answer(True, Outcome.CONFLICT): "a register refuses swaps; a read it answers or not",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents
 from broker.model.values import Position
 from tests.simulation.checked import Pair, violates
@@ -134,10 +135,10 @@ def test_15_what_the_new_primary_never_had_is_exported_before_it_is_dropped() ->
     held = {(queue, epoch - 1, 1)}
     divergent._before["B"] = (pair.b.life, held)
     divergent._promoted["A"].queues.add(queue)
-    divergent._promoted["A"].last[queue, epoch - 1] = 1
+    divergent._promoted["A"].ends[queue, epoch - 1] = EpochEnd(1).had()
     divergent._rejoined(pair.b)  # its history had that one
     divergent._before["B"] = (pair.b.life, held)
-    divergent._promoted["A"].last.clear()
+    divergent._promoted["A"].ends.clear()
     with violates(15):
         divergent._rejoined(pair.b)
 
@@ -153,7 +154,7 @@ def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None
     sequence = lost[0][0]
     promoted = divergent._promoted["A"]
     promoted.epoch, promoted.held = epoch + 1, set()
-    promoted.last.clear()
+    promoted.ends.clear()
     queue.replica.dequeue(epoch, [(sequence, sequence)])
     divergent._before["B"] = (pair.b.life, {(queue.uuid, epoch, sequence)})
     promoted.queues.add(queue.uuid)
@@ -181,14 +182,16 @@ def test_15_what_went_as_the_history_of_another_primary_had_it_need_not_be_expor
         assert ((queue, 7, 1) in divergent._before["B"][1]) is bool(kept)
 
 
-def test_15_what_the_primary_held_is_not_exported() -> None:
+def test_15_what_was_in_the_history_of_the_primary_is_not_exported() -> None:
     pair = Pair()
     divergent = pair.checkers.divergent
     queue = vhost_of(pair.b).queues["q1"]
     some = queue.replica.entries()[:1]
     mine = {(queue.uuid, some[0][1].epoch, some[0][0])}
     divergent._before["B"] = (pair.b.life, set(mine))
-    divergent._promoted["A"].held = set(mine)
+    promoted = divergent._promoted["A"]
+    promoted.epoch += 1
+    promoted.ends[queue.uuid, some[0][1].epoch] = EpochEnd(some[0][0]).had()
     pair.b.running._quarantine.export(queue.uuid, "q1", some)
     with violates(15):
         divergent._rejoined(pair.b)

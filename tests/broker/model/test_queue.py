@@ -7,6 +7,7 @@ import pytest
 from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.consumer import Consumer
+from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
 from broker.model.records import Dequeue, EnqueueRun, Unrouted
 from broker.model.values import Need, Reason, Scope
@@ -231,7 +232,7 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
     publish(vhost, "q", *bodies(4))
     end_tick(vhost)
     vhost.deactivate()
-    assert (queue.total_count, queue.last_sequences()) == (4, {5: 4})
+    assert (queue.total_count, queue.ends()) == (4, {5: EpochEnd(4)})
     assert vhost.list_queues()[0].ready == 4
     queue.requeue(sink.got)  # a channel that closes late changes nothing
     vhost.activate(6)
@@ -244,7 +245,7 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
         (6, 1, False),
         (6, 2, False),
     ]
-    assert queue.last_sequences() == {5: 4, 6: 2}
+    assert queue.ends() == {5: EpochEnd(4), 6: EpochEnd(2)}
     sink = consume(vhost, queue)
     vhost.dispatch()
     queue.acknowledge(sink.got[1:5])

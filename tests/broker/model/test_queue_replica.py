@@ -8,6 +8,7 @@ import weakref
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents, group_runs
 from broker.model.records import Envelope, RawRun
 from broker.model.replication_id_set import ReplicationIdSet
@@ -121,7 +122,7 @@ def test_a_run_dequeued_whole_lets_go_of_its_bytes() -> None:
     contents.dequeue(1, [(3, 3)])
     gc.collect()
     assert gone
-    assert contents.last_sequences() == {1: 3}
+    assert contents.ends() == {1: EpochEnd(3)}
 
 
 def test_the_index_stays_small_over_a_long_life() -> None:
@@ -138,6 +139,6 @@ def test_an_empty_run_is_nothing() -> None:
     contents = ReplicaContents()
     contents.add_run(1, envelope(1), RawRun([], b""))
     assert contents.entries() == []
-    contents.note_sequence(3, 9)
-    assert contents.last_sequences() == {3: 9}
+    contents.set_ends({3: EpochEnd(9)})
+    assert contents.ends() == {3: EpochEnd(9)}
     assert contents.ids() == {}

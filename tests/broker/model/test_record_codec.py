@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.record_codec import (
     CorruptRecord,
     UnsupportedValue,
@@ -25,8 +26,10 @@ from broker.model.records import (
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
+    Milestone,
     QueueDeclare,
     QueueDelete,
+    QueueEnds,
     RawRun,
     Record,
     Unbind,
@@ -80,6 +83,7 @@ def runs(draw: Any) -> EnqueueRun:
     )
 
 
+END = st.builds(EpochEnd, U64, st.sampled_from([(), ((1, 1),), ((2, 5), (9, 2**40))]), BOOL)
 RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(Unrouted, NAME, U64, U64, SCOPE),
     st.builds(Dequeue, UUID, U64, st.sampled_from(Reason), st.lists(st.tuples(U64, U64), max_size=5), SCOPE),
@@ -90,6 +94,8 @@ RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(Bind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE),
     st.builds(Unbind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE),
     st.builds(ConsumerSeen, UUID, SCOPE),
+    st.builds(QueueEnds, UUID, st.dictionaries(U64, END, max_size=3), BOOL, SCOPE),
+    st.builds(Milestone, U64, SCOPE),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.checkers.faults import Troubles
 from tests.simulation.checkers.records import Records
 from tests.simulation.journal import STRAGGLE, Delivery, Ending, Journal, Violation
+from tests.simulation.machine import Machine
 from tests.simulation.plan import Plan
 
 
@@ -15,7 +16,8 @@ class Acked22:
     Surely heard: for longer than any packet is on its way, its connection lasted, its node lived, and no
     other was promoted; nor had another been, so that this one only had not heard of it yet. A delivery that
     may have left its node before that does not count, however late it is read. Left out are messages that
-    were sent twice, and times at which packets were kept from anywhere or nodes were frozen.
+    were sent twice, and times at which packets were kept from anywhere, nodes were frozen, or one that would
+    hand over read nothing.
     """
 
     def __init__(self, journal: Journal, records: Records, troubles: Troubles, plan: Plan) -> None:
@@ -29,8 +31,22 @@ class Acked22:
         self.bound = timing.dequeue_lag + timing.ack_timeout + timing.backup_timeout + self.way
         self.checked = 0
         self.frozen = -1e9
-        """When a process was last frozen or went on."""
+        """When a process was last frozen, or went on, or heard its clients again."""
+        self._deaf: set[str] = set()
+        """Nodes that read nothing of clients for now."""
         journal.on_delivery.append(self.delivery)
+
+    def ticked(self, machine: Machine, now: float) -> None:
+        if machine.running.broker.input_held:
+            self._deaf.add(machine.name)
+        elif machine.name in self._deaf:
+            self.ended(machine, now)
+
+    def ended(self, machine: Machine, now: float) -> None:
+        """It reads again, or never more."""
+        if machine.name in self._deaf:
+            self._deaf.discard(machine.name)
+            self.frozen = now
 
     def delivery(self, delivery: Delivery) -> None:
         message, queue = delivery.message, delivery.subscription.queue
@@ -51,7 +67,7 @@ class Acked22:
 
     def _heard(self, ending: Ending, now: float) -> bool:
         line, heard = ending.line, ending.at + self.way
-        if line is None or now <= heard or (line.lost_at is not None and line.lost_at <= heard):
+        if self._deaf or line is None or now <= heard or (line.lost_at is not None and line.lost_at <= heard):
             return False
         if ending.at <= max(self.troubles.cut + self.repeats, self.frozen) + self.way:
             return False

@@ -9,7 +9,7 @@ from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.inspection import medium, vhost_of
-from tests.simulation.journal import Violation
+from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 
 Id = tuple[bytes, int, int]
@@ -31,17 +31,16 @@ def held_ids(machine: Machine) -> set[Id]:
 class Promoted:
     """What a node held, and had ever held, when it was promoted. `parent`: whose history it goes on with."""
 
-    def __init__(self, machine: Machine, epoch: int, parent: Promoted | None) -> None:
+    def __init__(self, machine: Machine, epoch: int, parent: Promoted | None, at: float) -> None:
+        self.at = at
         self.life = machine.life
         self.epoch = epoch
         self.parent = parent
         self.held = held_ids(machine)
         self.queues = {queue.uuid for queue in vhost_of(machine).queues.values()}
-        self.last = {
-            (queue.uuid, of_epoch): last
-            for queue in vhost_of(machine).queues.values()
-            for of_epoch, last in queue.last_sequences().items()
-        }
+        vhost = vhost_of(machine)
+        ends = [(queue.uuid, queue.ends()) for queue in vhost.queues.values()] + list(vhost.graves)
+        self.ends = {(uuid, of): end.had() for uuid, its in ends for of, end in its.items()}
 
     def line(self) -> Iterator[Promoted]:
         """This one, and all before it whose history is in its own."""
@@ -50,21 +49,27 @@ class Promoted:
             yield one
             one = one.parent
 
-    def had(self, one: Id) -> bool:
-        """Was it ever in the history that this one goes on with?"""
+    def had(self, one: Id, since: float = -1.0) -> bool:
+        """Was it ever in the history that this one goes on with? `since`: not counting what only those
+        promoted earlier remembered."""
         queue, epoch, sequence = one
-        return any(p.epoch > epoch and sequence <= p.last.get((queue, epoch), 0) for p in self.line())
+        return any(
+            p.epoch > epoch and sequence in p.ends[queue, epoch]
+            for p in self.line()
+            if (queue, epoch) in p.ends and (p is self or p.at > since)
+        )
 
 
 class Divergent15:
     """15: what a node held when it began to look for a primary, and has dropped when it is ready, was either
-    in the history of that primary, or is in its quarantine, on disk. What the primary held itself is not
-    exported; what was exported as divergent is not served by anyone promoted later who goes on with the
-    history that it diverged from. (A member of the record who never joined that primary goes on with an older
-    one.)"""
+    in the history of that primary, or is in its quarantine, on disk. What that history had, dequeued since or
+    not, is not exported, unless all memory of it was lost meanwhile; what was exported as divergent is not
+    served by anyone promoted later who goes on with the history that it diverged from. (A member of the
+    record who never joined that primary goes on with an older one.)"""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, journal: Journal) -> None:
         self.records = records
+        self.journal = journal
         self.exported = 0
         self._before: dict[str, tuple[int, set[Id]]] = {}
         self._promoted: dict[str, Promoted] = {}
@@ -80,7 +85,9 @@ class Divergent15:
     def promoted(self, promotion: Promotion) -> None:
         node, epoch = promotion.machine.node, promotion.record.epoch
         parent = self._by_epoch.get(node.replica.position.epoch) if node is not None else None
-        found = self._promoted[promotion.machine.name] = Promoted(promotion.machine, epoch, parent)
+        found = self._promoted[promotion.machine.name] = Promoted(
+            promotion.machine, epoch, parent, promotion.at
+        )
         self._by_epoch[epoch] = found
         line = set(found.line())
         back = {one for one in found.held & self._divergent.keys() if self._divergent[one] in line}
@@ -156,14 +163,14 @@ class Divergent15:
                     f"{primary.name} never had, and not exported it",
                 )  # fmt: skip
             self._divergent[queue, epoch, sequence] = promoted
-        needless = (exported - self._exported.get(machine.name, set())) & before & promoted.held
+        new = (exported - self._exported.get(machine.name, set())) & before
+        needless = {one for one in new if promoted.had(one, since=self.journal.memory_lost)}
         if needless:
             queue, epoch, sequence = min(needless)
-            if queue in queues_now:
-                raise Violation(
-                    15, f"{machine.name} has exported {epoch}-{sequence} of {queue.hex()}, which "
-                    f"{primary.name} had",
-                )  # fmt: skip
+            raise Violation(
+                15, f"{machine.name} has exported {epoch}-{sequence} of {queue.hex()}, which was in the "
+                f"history of {primary.name}",
+            )  # fmt: skip
         self.exported += len(exported & before)
 
 

@@ -77,7 +77,7 @@ class Checkers:
         self.cut_off = CutOff28(plan, machines, register)
         self.definitions = Definitions6(journal, self.confirms)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
-        self.divergent = Divergent15(self.records)
+        self.divergent = Divergent15(self.records, journal)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
         self.frozen = Frozen28(plan)
@@ -99,6 +99,7 @@ class Checkers:
         self.troubles.resumed(machine, self.clock.now)
         self.troubles.happened(self.clock.now)
         self.frozen.killed(machine)
+        self.acked.ended(machine, self.clock.now)
         self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
         self.cold_starts.killed(machine)
@@ -125,6 +126,7 @@ class Checkers:
         self.troubles.look(self.clock.now)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
+        self.acked.ticked(machine, self.clock.now)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now

@@ -9,6 +9,7 @@ from tests.simulation.mutants import (
     confirms,
     copies,
     disks,
+    divergence,
     epochs,
     lease,
     promotion,
@@ -22,6 +23,7 @@ from tests.simulation.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
     *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
+    *divergence.MUTANTS,
 )  # fmt: skip
 
 

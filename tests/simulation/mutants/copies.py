@@ -7,6 +7,7 @@ from typing import Any
 from broker.model import applying, history
 from broker.model import vhost as vhost_module
 from broker.model.definitions import Definitions
+from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
@@ -90,7 +91,7 @@ def _forget_what_goes(export: Any) -> Any:
 
 def _one_epoch_for_all_ids(set_ids: Any) -> Any:
     def broken(self: HaHooks, queue: Queue) -> None:
-        queue.ids = IdSetter(1, queue.last_seen.get(1, 0) + 1)  # type: ignore[assignment]
+        queue.ids = IdSetter(1, queue.earlier.get(1, EpochEnd(0)).last + 1)  # type: ignore[assignment]
 
     return broken
 

@@ -1,0 +1,88 @@
+"""What history remembers of its epochs, and when it forgets it."""
+
+from __future__ import annotations
+
+from broker.model.consumer import Consumer
+from broker.model.epoch_ends import EpochEnd, Graves, after_milestone, had
+from broker.model.queue_replica import ReplicaContents
+from broker.model.replication_id_set import ReplicationIdSet
+from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
+
+
+def ranges(contents: ReplicaContents) -> dict[int, list[tuple[int, int]]]:
+    return {epoch: had_.ranges_within(1, 99) for epoch, had_ in had(contents.ends()).items()}
+
+
+def test_an_end_is_all_up_to_the_last_but_what_was_lost() -> None:
+    ids = EpochEnd(9, ((3, 4), (9, 9))).had()
+    assert ids.ranges_within(1, 99) == [(1, 2), (5, 8)]
+    assert had({7: EpochEnd(2)})[7].ranges_within(1, 99) == [(1, 2)]
+
+
+def test_what_is_lacking_comes_or_its_dequeue_does() -> None:
+    contents = ReplicaContents()
+    contents.set_ends({1: EpochEnd(9), 2: EpochEnd(4)})
+    contents.begin_incomplete()
+    contents.lack({1: ReplicationIdSet([(2, 6)]), 3: ReplicationIdSet([(1, 2)])})
+    assert ranges(contents) == {1: [(1, 1), (7, 9)], 2: [(1, 4)], 3: []}
+    contents.dequeue(1, [(3, 4)])
+    contents.dequeue(3, [(2, 2)])
+    assert ranges(contents) == {1: [(1, 1), (3, 4), (7, 9)], 2: [(1, 4)], 3: [(2, 2)]}
+    contents.set_ends({2: EpochEnd(3)})
+    assert ranges(contents) == {2: [(1, 3)]}
+
+
+def test_two_milestones_without_messages_and_an_end_is_forgotten() -> None:
+    ends = {1: EpochEnd(5), 2: EpochEnd(6), 3: EpochEnd(7)}
+    once = after_milestone(ends, {2}, 3)
+    assert once == {1: EpochEnd(5, settled=True), 2: EpochEnd(6), 3: EpochEnd(7)}
+    twice = after_milestone(once, set(), 3)
+    assert twice == {2: EpochEnd(6, settled=True), 3: EpochEnd(7)}
+    assert after_milestone(twice, set(), 3) == {3: EpochEnd(7)}
+
+
+def test_graves_are_forgotten_so_too_and_when_they_are_too_many() -> None:
+    graves = Graves()
+    graves.bury(b"a", {1: EpochEnd(5)})
+    graves.milestone()
+    graves.bury(b"b", {1: EpochEnd(5)})
+    graves.milestone()
+    assert list(graves) == [(b"b", {1: EpochEnd(5, settled=True)})]
+    graves.bury(b"b", {})
+    graves.bury(b"empty", {})
+    assert not len(graves)
+    for number in range(Graves.MOST + 5):
+        graves.bury(b"%d" % number, {1: EpochEnd(1)})
+    assert len(graves) == Graves.MOST and next(iter(graves))[0] == b"5"
+
+
+def test_a_follower_remembers_as_the_primary_does() -> None:
+    vhost, follower = serving(5, Everything()), Follower()
+    vhost.history.sinks.append(follower)
+    queue = vhost.declare_queue("q", owner=OWNER)
+    other = vhost.declare_queue("other", owner=OWNER)
+    publish(vhost, "q", *[b"x"] * 4)
+    publish(vhost, "other", *[b"x"] * 2)
+    end_tick(vhost)
+    vhost.deactivate()
+    vhost.activate(6)
+    follower.vhost.queues["q"].replica.set_ends(queue.ends())
+    sink = Sink()
+    vhost.consume(Consumer(queue, "c", sink))
+    vhost.dispatch()
+    queue.acknowledge(sink.got[:3])
+    assert not vhost.make_milestone()  # one message of epoch 5 is still there
+    end_tick(vhost)
+    assert queue.ends() == {5: EpochEnd(4)} == follower.vhost.queues["q"].ends()
+    queue.acknowledge(sink.got[3:])
+    vhost.delete_queue("other", owner=OWNER)
+    assert vhost.make_milestone()
+    end_tick(vhost)
+    for each in (vhost, follower.vhost):
+        assert each.queues["q"].ends() == {5: EpochEnd(4, settled=True)}
+        assert list(each.graves) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
+    assert vhost.make_milestone()
+    end_tick(vhost)
+    for each in (vhost, follower.vhost):
+        assert not each.queues["q"].ends() and not len(each.graves)
+    assert not vhost.make_milestone()

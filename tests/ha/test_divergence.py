@@ -1,0 +1,146 @@
+"""An old primary, or backup, that returns: what history dequeued or deleted is dropped silently, what history
+never had is exported first, whoever serves and however he came to it (invariants 14, 15).
+"""
+
+from __future__ import annotations
+
+from tests.ha.pair import Host, Pair
+
+
+def quarantined(host: Host) -> int:
+    return int(host.running.status()["quarantined"])
+
+
+def rejoin(pair: Pair, host: Host, other: Host) -> None:
+    pair.start(host)
+    pair.until(lambda: host.status == "ready")
+    assert pair.fingerprint(host) == pair.fingerprint(other)
+
+
+def test_what_history_deleted_with_its_queue_is_dropped_silently() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(0.2)
+    pair.kill(b)
+    a.running.vhost.delete_queue("q", owner=pair)
+    pair.run(0.2)
+    rejoin(pair, b, a)
+    assert quarantined(b) == 0
+
+
+def test_what_history_dequeued_before_two_restarts_is_dropped_silently() -> None:
+    """A start compacts the store: of an epoch without messages nothing is left. The second knows nothing."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(0.2)
+    pair.kill(b)
+    assert pair.consume(a, "q", 3) == "abc"
+    pair.run(2.5)
+    for _ in range(2):
+        pair.kill(a)
+        pair.start(a)
+        pair.run(0.3)
+    assert bool(pair.ask(a, "promote")["ok"])
+    rejoin(pair, b, a)
+    assert quarantined(b) == 0
+
+
+def half_a_queue() -> tuple[Pair, Host, Host]:
+    """b is cut off with the first messages of a queue, and with a live one that came down the stream before
+    the rest. a has confirmed all.
+    """
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.kill(b)
+    for letter in "abcdefghijkl":
+        pair.publish(a, "q", letter)
+    pair.run(2.5)
+    pair.snapshots(a, 1)
+    pair.start(b)
+    pair.until(lambda: b.status == "catch-up")
+    pair.publish(a, "q", "x")
+    pair.until(lambda: "x" in pair.contents(b, "q"))
+    return pair, a, b
+
+
+def test_what_a_forced_heir_lacks_in_the_middle_is_exported_by_the_old_primary() -> None:
+    """What it lacks must not vanish unexported."""
+    pair, a, b = half_a_queue()
+    pair.separate(a, b, reset=True)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    half = pair.contents(b, "q")
+    assert "l" not in half and "x" in half
+    pair.run(0.1)
+    pair.heal()
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == half
+    assert quarantined(a) == len(set("abcdefghijklx") - set(half))
+
+
+def test_a_forced_heir_knows_what_it_lacks_after_a_restart_too() -> None:
+    pair, a, b = half_a_queue()
+    pair.separate(a, b, reset=True)
+    pair.kill(b)
+    pair.start(b)
+    pair.run(0.1)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    half = pair.contents(b, "q")
+    assert "l" not in half and "x" in half
+    pair.heal()
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == half
+    assert quarantined(a) == len(set("abcdefghijklx") - set(half))
+
+
+def test_what_a_queue_had_that_is_no_longer_on_the_primary_is_exported_if_history_never_had_it() -> None:
+    """b goes on without a; the queue is deleted there. Of what a had in it, b knew only a part."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(0.2)
+    pair.separate(a, b)
+    pair.publish(a, "q", "de")  # confirmed by nobody
+    pair.run(0.2)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    b.running.vhost.delete_queue("q", owner=pair)
+    pair.run(0.2)
+    pair.heal()
+    rejoin(pair, a, b)
+    assert quarantined(a) == 2
+
+
+def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.declare(a, "q")
+    pair.declare(a, "gone")
+    for queue in ("q", "gone"):
+        pair.publish(a, queue, "abc")
+    pair.run(0.2)
+    pair.kill(c)
+    pair.run(2.5)
+    a.running.vhost.delete_queue("gone", owner=pair)
+    pair.consume(a, "q", 3)
+    for letter in "xy":  # history moves, and points are cut
+        pair.run(6.0)
+        pair.publish(a, "q", letter)
+    graves = a.running.vhost.graves
+    assert len(graves) == 1
+    rejoin(pair, c, a)
+    assert quarantined(c) == 0
+    pair.until(lambda: not len(graves))
+    pair.run(0.2)
+    assert not len(b.running.vhost.graves) and not len(c.running.vhost.graves)

@@ -1,0 +1,43 @@
+"""Mutants of what history remembers of itself: an old copy that returns is judged by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model import queue as queue_module
+from broker.model.epoch_ends import EpochEnds, Graves
+from broker.model.vhost import VirtualHost
+from tests.simulation.mutants.mutant import Mutant, Patch, never
+
+
+def _none(ends: Any) -> Any:
+    return lambda self, scope: []
+
+
+def _whatever_is_held(after_milestone: Any) -> Any:
+    def broken(ends: EpochEnds, held: Any, epoch: int) -> EpochEnds:
+        return {number: end for number, end in ends.items() if number >= epoch}
+
+    return broken
+
+
+MUTANTS = (
+    Mutant(
+        "leave no tombstone of a deleted queue",
+        "What a node held of a queue that was deleted while it was away goes to quarantine, for no need.",
+        (15,),
+        (Patch(Graves, "bury", never),),
+    ),
+    Mutant(
+        "tell a joiner nothing of the past",
+        "A joiner judges what it holds by its own past: what only it ever had is not exported.",
+        (15,),
+        (Patch(VirtualHost, "ends", _none),),
+    ),
+    Mutant(
+        "forget an epoch that still has messages",
+        "Its messages are consumed while a backup is away; it exports them when it returns, for no need.",
+        (15,),
+        (Patch(queue_module, "after_milestone", _whatever_is_held),),
+    ),
+)
