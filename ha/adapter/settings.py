@@ -65,6 +65,16 @@ class HaSettings:
         """Seconds between link heartbeats: a third of the lease, and often enough for `ack_timeout`."""
         return min(self.lease, self.ack_timeout) / 3
 
+    def terms(self) -> dict[str, str]:
+        """What a primary and its backups must have the same, by key of the configuration."""
+        return {
+            "ha.authority": self.authority,
+            "ha.lease": f"{self.lease:g}s",
+            "ha.min_backups": str(self.min_backups),
+            "ha.on_backup_loss": self.on_backup_loss,
+            "ha.replicate": self.default_level,
+        }
+
     def tuning(self) -> Tuning:
         """The same numbers as the core wants them."""
         return Tuning(
@@ -76,4 +86,5 @@ class HaSettings:
             heartbeat=self.heartbeat,
             lease=self.lease,
             peer_patience=min(0.5, self.ack_timeout / 2),
+            terms=self.terms(),
         )

@@ -17,6 +17,7 @@ from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.in_sync_record import InSyncRecord, RecordVersion
 from ha.core.membership import Status
 from ha.core.role import Self_
+from ha.core.terms import Terms
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,6 +42,7 @@ class PeerAnswer:
     silence."""
     withheld: bool = False
     """It serves, and cannot prove that it is the primary: clients get nothing from it."""
+    terms: Terms = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)

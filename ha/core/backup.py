@@ -79,6 +79,8 @@ class Backup:
         self.heir = False
         """The primary is about to hand over to this node, or has."""
         self.refused = ""
+        self.disagreement = self._told = ""
+        """Why it does not follow the primary that it sees: what they are configured to differently."""
 
     # -- joining
 
@@ -87,7 +89,7 @@ class Backup:
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
-        self._last_ack, self._echo = now, 0.0
+        self._last_ack, self._echo, self.disagreement = now, 0.0, ""
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
@@ -104,6 +106,13 @@ class Backup:
             "epoch": record.epoch if record else 0,
         }  # fmt: skip
         self._c.do(SendMethod(peer, Method.JOIN, to_json(request)))
+
+    def disagree(self, primary_name: str, differs: str) -> None:
+        """That node serves, and this one must not follow it as they are configured. Said once."""
+        self.disagreement = f"does not join {primary_name}: {differs}"
+        if self.disagreement != self._told:
+            self._c.log(self.disagreement)
+        self._told = self.disagreement
 
     def join_ok(self, payload: bytes, now: float) -> None:
         """The primary's answer. Its record is fsynced before anything of its stream is applied."""
@@ -321,8 +330,5 @@ class Backup:
                 left = self._replicator.open_queues if self._replicator is not None else 0
                 return f"catching up with {self.primary_name}; {left} queues on their way"
             case _:
-                return (
-                    f"refused by {self.primary_name}: {self.refused}"
-                    if self.refused
-                    else "no primary is known"
-                )
+                refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""
+                return self.disagreement or refused or "no primary is known"

@@ -13,6 +13,7 @@ from ha.core.in_sync_record import Incarnation, count, label, record_from_json
 from ha.core.link import VERSION
 from ha.core.membership import Membership, Status
 from ha.core.role import Context, Self_
+from ha.core.terms import terms_from_json
 
 
 def hello_answer(
@@ -39,6 +40,7 @@ def hello_answer(
         "incomplete": context.incomplete,
         "version": VERSION,
         "record": record.as_json() if record is not None else None,
+        "terms": dict(context.tuning.terms),
     }
 
 
@@ -63,6 +65,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             seen=count(document.get("seen", 0)),
             promoting=bool(document.get("promoting", False)),
             withheld=bool(document.get("withheld", False)),
+            terms=terms_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError(f"a hello that cannot be read: {error!r}") from error

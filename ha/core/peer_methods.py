@@ -24,6 +24,7 @@ from ha.core.primary import Primary
 from ha.core.promotion import Promotion
 from ha.core.queue_snapshot import decode_have
 from ha.core.role import Context
+from ha.core.terms import difference
 
 HAVE_MOST = 256 << 20
 """Octets of HAVE before a JOIN: ranges of ids, by queue; far more than any disk makes."""
@@ -74,6 +75,8 @@ class PeerMethods:
     def lost(self, peer: int) -> None:
         """A connection is gone."""
         self._have.pop(peer, None)
+        if self._node.backup is not None:
+            self._node.backup.disagreement = ""
 
     def hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One method. What a peer may not say costs it the connection, and nothing else."""
@@ -177,7 +180,12 @@ class PeerMethods:
         backup = self._node.backup
         if backup is None or backup.peer is not None or self._node.promotion.active:
             return
-        if answer.epoch >= self._node.epoch:
+        if answer.epoch < self._node.epoch:
+            return
+        differs = difference(self._c.tuning.terms, answer.terms, answer.name)
+        if differs:
+            backup.disagree(answer.name, differs)
+        else:
             backup.join(peer, answer.node_id, answer.name, now)
 
     def _ask_back(self, answer: PeerAnswer) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ha.core.terms import Terms
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,3 +36,5 @@ class Tuning:
     """How long a promotion waits for the answer of a peer."""
     authority_patience: float = 2.0
     """How long an operator waits for the answer of the authority; a commit that is asked for goes on."""
+    terms: Terms = field(default_factory=dict)
+    """What the configuration of a primary and of its backups must agree on."""

@@ -74,6 +74,8 @@ class Host:
     """False: the disk has stopped answering."""
     frozen: bool = False
     ids: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of its own, from its next start on."""
 
     @property
     def running(self) -> Node:
@@ -130,7 +132,7 @@ class Pair:
             brokers = [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
             host.node = Node(
                 broker=BrokerSettings(name=host.name, frame_max=self.frame_max),
-                ha=HaSettings(brokers=brokers, **self.settings),
+                ha=HaSettings(brokers=brokers, **self.settings | host.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
                 files=files,
                 ledger=ledger,

@@ -56,6 +56,14 @@ LIMIT = 30.0
 LETTERS = ascii_lowercase + ascii_uppercase
 
 
+def _values(settings: tuple[str, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for setting in settings:
+        key, value = setting.split("=")
+        values[key] = float(value) if "." in value else int(value) if value.isdigit() else value
+    return values
+
+
 class Interpreter:
     """One transcript."""
 
@@ -97,14 +105,13 @@ class Interpreter:
     # -- the nodes
 
     def do_nodes(self, count: str, *settings: str) -> None:
-        values: dict[str, Any] = {}
-        for setting in settings:
-            key, value = setting.split("=")
-            values[key] = float(value) if "." in value else int(value) if value.isdigit() else value
-        self.pair = Pair(int(count), **values)
+        self.pair = Pair(int(count), **_values(settings))
         self.clients = {}
         for host in self.pair.hosts:
             host.log = Told(self, host.name)
+
+    def do_configure(self, name: str, *settings: str) -> None:
+        self._host(name).settings = _values(settings)
 
     def do_up(self, count: str, *settings: str) -> None:
         self.do_nodes(count, *settings)

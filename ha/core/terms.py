@@ -1,0 +1,32 @@
+"""What the configurations of two nodes must agree on before one may be the backup of the other.
+
+The hello carries it; PeerMethods compares. A lease that differs could be waited out too briefly; a level, a
+loss policy or a number of backups that differs would change, at a failover, what a confirm promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import label
+
+Terms = Mapping[str, str]
+"""Key of the configuration -> its value, as text."""
+
+
+def terms_from_json(document: object) -> dict[str, str]:
+    """LinkError if it is not a short table of texts."""
+    if not isinstance(document, dict) or len(document) > 100:
+        raise LinkError("settings that cannot be read")
+    return {label(key): label(value) for key, value in document.items()}
+
+
+def difference(mine: Terms, theirs: Terms, name: str) -> str:
+    """What differs between this node and the one of that name, as a sentence; empty if nothing does."""
+    told = [
+        f"{key} is {mine.get(key, 'unknown')} here and {theirs.get(key, 'unknown')} on {name}"
+        for key in sorted(mine.keys() | theirs.keys())
+        if mine.get(key) != theirs.get(key)
+    ]
+    return "; ".join(told) + "; these must be the same on all nodes" if told else ""
