@@ -7,19 +7,23 @@ MESSAGES ?= 60000
 SEEDS    ?= 1000
 FIRST    ?= 1
 SOAK_SEEDS ?= 20000
+ROUNDS   ?= 100
+SEED     ?=
 ARGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test check lint types bench sim soak format clean
+.PHONY: help setup java demo test test-cluster-smoke check lint types bench sim soak soak-simulation format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
 	@echo "make test                     the tests (ARGS='-k link -x' goes to pytest)"
+	@echo "make test-cluster-smoke       partitions of real nodes in network namespaces (root)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency; writes bench/README.md"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
-	@echo "make soak SOAK_SEEDS=20000    every hand-made bug hunted by the simulation, then a long run of its seeds"
+	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
+	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
@@ -42,6 +46,10 @@ demo: setup
 test: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest $(ARGS)
 
+test-cluster-smoke: setup
+	@sh scripts/ensure_namespaces.sh
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/failover $(ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -58,7 +66,11 @@ bench: $(STAMP)
 sim: $(STAMP)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
-soak: $(STAMP)
+soak: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
+	  $(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak-simulation: $(STAMP)
 	@$(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && exit $$mutants
 

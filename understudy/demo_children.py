@@ -112,12 +112,17 @@ class Children:
     def running(self) -> list[Child]:
         return [child for child in self._all if child.exit_code is None]
 
-    def start(self, name: str, arguments: Sequence[str], *, events: bool = False) -> Child:
-        """Run `python -m ARGUMENTS`; with `events`, its output is JSON lines for `self.events`."""
+    def start(
+        self, name: str, arguments: Sequence[str], *, events: bool = False, prefix: Sequence[str] = ()
+    ) -> Child:
+        """Run `python -m ARGUMENTS`; with `events`, its output is JSON lines for `self.events`.
+
+        `prefix`: a command that becomes the one that follows it, such as `nsenter`.
+        """
         log = self._log_dir / f"{name}.log"
         with log.open("ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [*prefix, sys.executable, "-m", *arguments],
                 stdin=subprocess.PIPE if events else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if events else errors,
                 stderr=errors,

@@ -1,7 +1,7 @@
 """The checkers can fail: each mutant of the product is found by the checker that it names.
 
-Here a few of them each day, in turn; `make soak` hunts them all. Which turn it is can be said in the
-environment: `MUTANTS_TURN=3 pytest tests/simulation/test_mutants.py`.
+Here a few of them each day, in turn; `make soak-simulation` hunts them all. Which turn it is can be said in
+the environment: `MUTANTS_TURN=3 pytest tests/simulation/test_mutants.py`.
 """
 
 from __future__ import annotations
