@@ -18,6 +18,9 @@ from broker.model.values import ExchangeType, Scope
 EVERYWHERE = Scope.STORE | Scope.LINK
 """Scope of the built-in exchanges: a binding from one goes wherever its target goes."""
 
+EVENTS = "amq.failover"
+"""Where the broker tells of changes of membership, named after Qpid's: internal, clients only bind to it."""
+
 BUILT_IN: dict[str, ExchangeType] = {
     "": ExchangeType.DIRECT,
     "amq.direct": ExchangeType.DIRECT,
@@ -25,6 +28,7 @@ BUILT_IN: dict[str, ExchangeType] = {
     "amq.topic": ExchangeType.TOPIC,
     "amq.headers": ExchangeType.HEADERS,
     "amq.match": ExchangeType.HEADERS,
+    EVENTS: ExchangeType.TOPIC,
 }
 
 
@@ -201,6 +205,6 @@ class Exchange:
 def built_in_exchanges() -> dict[str, Exchange]:
     """The exchanges that every virtual host has; they are in no definitions and no history."""
     return {
-        name: Exchange(ExchangeDeclare(name, type_.value, True, False, False, {}, "all", EVERYWHERE))
+        name: Exchange(ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE))
         for name, type_ in BUILT_IN.items()
     }

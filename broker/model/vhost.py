@@ -16,6 +16,7 @@ from broker.hooks import Hooks
 from broker.model.applying import apply_record
 from broker.model.consumer import Consumer
 from broker.model.definitions import Definitions, Removed
+from broker.model.exchange import EVENTS
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.publish_route import PublishRoute
@@ -103,6 +104,12 @@ class VirtualHost(Definitions):
             if seen_by or history.ledger_wanted:
                 history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
         return route.need[persistent]
+
+    def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
+        """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
+        queues, _ = self._reach(self.exchanges[EVENTS], routing_key, {})
+        route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
+        self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
 
     def consume(self, consumer: Consumer) -> Scope:
         """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, assert_never
 
+from ha.adapter.announcements import announce
 from ha.adapter.authority_port import request_of
 from ha.core.effects import (
     AdoptCluster,
+    Announce,
     Answer,
     ClosePeer,
     Effect,
@@ -86,6 +88,8 @@ class EffectRunner:
                 node.stop_serving(reason, now)
             case Answer(token=token, ok=ok, reason=reason):
                 node.answer(token, ok, reason)
+            case Announce(event=event, name=name, reason=reason):
+                announce(node, event, name, reason)
             case _:
                 assert_never(effect)
 

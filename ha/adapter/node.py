@@ -80,7 +80,7 @@ class Node:
         identity = files.identity
         self.me = Self_(identity.node_id, broker.name, identity.incarnation, identity.number, broker.version)
         self._store, self._files, self.ledger = store, files, ledger
-        self._settings, self._random, self.log = ha, random_bytes, log
+        self.settings, self._random, self.log = ha, random_bytes, log
         self._inbox = Inbox()
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
         wanted = not isinstance(ledger, NullLedger)
@@ -392,7 +392,7 @@ class Node:
         for queue in self.vhost.queues.values():
             self.hooks.set_ids(queue)
         self.ledger.view = epoch
-        self._grace_until = now + self._settings.reconnect_grace if self.vhost.orphans() else None
+        self._grace_until = now + self.settings.reconnect_grace if self.vhost.orphans() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""

@@ -144,7 +144,19 @@ class Note:
     fields: dict[str, Any]
 
 
+@dataclass(slots=True, frozen=True)
+class Announce:
+    """Tell the clients who want to know of a change of membership: `event` (joining, in-sync, lost, excluded,
+    promoted, switchover) of the node `name`. Nothing waits for it.
+    """
+
+    event: str
+    name: str
+    reason: str
+
+
 Effect = (
     SendMethod | SendStream | ClosePeer | Redial | SaveRecord | ReadRegister | SwapRegister | Withhold
     | Resume | HoldInput | TakeInput | AdoptCluster | StartServing | StopServing | Answer | Log | Note
+    | Announce
 )  # fmt: skip

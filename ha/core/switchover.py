@@ -23,7 +23,7 @@ from typing import Protocol
 
 from broker.model.values import Position
 from ha.core.authority import PeerAnswer
-from ha.core.effects import Answer, HoldInput, SendMethod, TakeInput
+from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput
 from ha.core.in_sync_record import Incarnation
 from ha.core.link import Method, to_json
 from ha.core.membership import Status
@@ -152,7 +152,7 @@ class Switchover:
         self.plan = Plan(token, heir.who, heir.name, address, primary.epoch, limit)
         primary.drains = True
         self._c.log(f"switches over to {heir.name}: takes in nothing new until it has everything")
-        self._c.do(HoldInput())
+        self._c.do(Announce("switchover", heir.name, ""), HoldInput())
         self._tell(heir, None)
 
     def _tell(self, heir: RemoteBackup, off: str | None) -> None:

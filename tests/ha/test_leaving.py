@@ -41,7 +41,7 @@ def test_an_auto_delete_queue_outlives_a_demotion_until_the_grace_is_over() -> N
     assert pair.ask(b, "promote")["ok"]
     pair.run(1.0)
     assert pair.contents(b, "q") == "ab"
-    pair.run(b.running._settings.reconnect_grace)
+    pair.run(b.running.settings.reconnect_grace)
     assert "q" not in b.running.vhost.queues
 
 

@@ -1,0 +1,63 @@
+"""Changes of membership as messages of the exchange `amq.failover`, in JSON, for whoever binds to it.
+
+Called by EffectRunner on the node that serves. The key is the event and the name of the node that it is
+about, with a dot between. As Qpid's exchange of this name does, each tells all addresses too.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from broker.amqp091.frames import HEADER, body_frames, frame
+
+if TYPE_CHECKING:
+    from ha.adapter.node import Node
+
+CONTENT_TYPE = b"application/json"
+LARGEST = 4096
+"""The smallest frame_max there is: no client needs the event framed again."""
+
+_CONTENT = struct.Struct(">HHQH")
+_FLAGS = 1 << 15 | 1 << 12 | 1 << 6 | 1 << 5
+"""content-type, delivery-mode, timestamp and type, in this order (AMQP 0-9-1, class basic)."""
+
+
+def announce(node: Node, event: str, name: str, reason: str) -> None:
+    """Publish it, if this node serves. Nobody bound: nothing happens."""
+    if not node.vhost.serving:
+        return
+    body = json.dumps(_document(node, event, name, reason)).encode()
+    header = b"".join(
+        [
+            _CONTENT.pack(60, 0, len(body), _FLAGS),
+            _short(CONTENT_TYPE),
+            b"\1",
+            struct.pack(">Q", node.vhost.wall_ms // 1000),
+            _short(event.encode()),
+        ]
+    )
+    parts = [frame(HEADER, 1, header), *body_frames(1, body, LARGEST)]
+    node.vhost.announce(f"{event}.{name}", b"".join(parts), max(map(len, parts)))
+
+
+def _short(text: bytes) -> bytes:
+    return bytes([len(text)]) + text
+
+
+def _document(node: Node, event: str, name: str, reason: str) -> dict[str, Any]:
+    """`brokers`: all addresses of the pair; `in_sync`: names of the backups that confirms wait for."""
+    core = node.core
+    primary = core.primary
+    return {
+        "event": event,
+        "node": name,
+        "reason": reason,
+        "epoch": core.epoch,
+        "primary": node.me.name,
+        "status": core.status.value,
+        "in_sync": primary.in_sync_names() if primary is not None else [],
+        "brokers": [f"{host}:{port}" for host, port in node.settings.brokers],
+        "at_ms": node.vhost.wall_ms,
+    }
