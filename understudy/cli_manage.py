@@ -13,10 +13,8 @@ from rich.table import Table
 
 from understudy.cli_options import Failed, broker_options, duration_value, leave
 from understudy.config_types import HostPort, parse_address
-from understudy.management import Unreachable, ask
+from understudy.management import SERVING, STATUSES, Unreachable, ask
 
-STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
-SERVING = ("standalone", "recovering", "active")
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
 _MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync", "lag", "lag_bytes")
 _HIDDEN_COLUMNS = ("uuid", "node_id")

@@ -12,21 +12,17 @@ import asyncio
 import ipaddress
 import json
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from broker.errors import LoginRefused
 from broker.security.authenticator import Authenticator
-from understudy import __version__
 from understudy.config_types import HostPort
-
-SERVING = ("standalone", "recovering", "active")
-STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
+from understudy.management import SERVING
+from understudy.metrics import NodeCollector
 
 
 class Manageable(Protocol):
@@ -37,40 +33,6 @@ class Manageable(Protocol):
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
     ) -> None: ...
-
-
-class _NodeCollector(Collector):
-    """Reads the node when Prometheus asks, so that nothing is counted on the message path."""
-
-    def __init__(self, node: Manageable) -> None:
-        self._node = node
-
-    def collect(self) -> Iterator[Metric]:
-        found = self._node.status()
-        info = InfoMetricFamily("understudy_node", "Who this node is")
-        info.add_metric(
-            [], {"name": str(found["name"]), "node_id": str(found.get("node_id", "")), "version": __version__}
-        )
-        yield info
-        status = GaugeMetricFamily(
-            "understudy_status", "1 for the status the node has now", labels=["status"]
-        )
-        for name in STATUSES:
-            status.add_metric([name], float(found["status"] == name))
-        yield status
-        yield _gauge("understudy_serving", "1 while clients are served", found["status"] in SERVING)
-        yield _gauge(
-            "understudy_promotable", "1 while an unforced promotion would be accepted", found["promotable"]
-        )
-        yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
-        yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
-        yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
-        in_sync = [member for member in found.get("members") or [] if member.get("in_sync")]
-        yield _gauge("understudy_members_in_sync", "Members in the in-sync record", len(in_sync))
-
-
-def _gauge(name: str, text: str, value: Any) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=float(value))
 
 
 class HttpServer:
@@ -90,7 +52,7 @@ class HttpServer:
         self._clock = clock
         self._tick_soon = tick_soon
         self._registry = CollectorRegistry()
-        self._registry.register(_NodeCollector(node))
+        self._registry.register(NodeCollector(node.status))
         ProcessCollector(registry=self._registry)
         self._runner: web.AppRunner | None = None
 

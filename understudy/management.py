@@ -16,6 +16,8 @@ from understudy.config_types import HostPort
 
 MANAGE = 50
 MANAGE_OK = 51
+STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
+SERVING = ("standalone", "recovering", "active")
 CAPABILITIES = {"understudy.management": True}
 
 

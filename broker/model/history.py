@@ -50,6 +50,7 @@ class History:
         "dequeue_lag",
         "epoch",
         "ledger_wanted",
+        "longest_lag",
         "n",
         "position",
         "sinks",
@@ -64,6 +65,8 @@ class History:
         self._gathered: dict[_Gathered, list[int]] = {}
         self._deadline: float | None = None
         self._hasty = False
+        self.longest_lag = 0.0
+        """Seconds: the longest that a dequeue has waited from its tick's end until it was flushed."""
         self._records: list[Record] = []
         self.epoch = epoch
         self.n = 0
@@ -110,6 +113,11 @@ class History:
             self._records.append(Dequeue(queue, epoch, reason, to_ranges(seqs), scope))
         self._gathered = {}
 
+    @property
+    def waiting(self) -> int:
+        """Dequeues gathered and not flushed yet."""
+        return sum(map(len, self._gathered.values()))
+
     def hasten(self) -> None:
         """The next `flush` leaves no dequeue behind, however young."""
         self._hasty = True
@@ -124,6 +132,7 @@ class History:
             if self._deadline is None:
                 self._deadline = now + self.dequeue_lag
             if force or self._hasty or now >= self._deadline:
+                self.longest_lag = max(self.longest_lag, now - self._deadline + self.dequeue_lag)
                 self.gather()
         self._hasty = False
         if not self._records:

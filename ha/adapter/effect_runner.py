@@ -6,6 +6,7 @@ A save is durable before the effect after it begins: that is what makes "recorde
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, assert_never
 
 from ha.adapter.announcements import announce
@@ -45,6 +46,8 @@ class EffectRunner:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.events: Counter[str] = Counter()
+        """Changes of membership since the start."""
 
     def run(self, now: float) -> None:
         """Until there is nothing left: carrying one out may lead to more."""
@@ -84,11 +87,13 @@ class EffectRunner:
             case StartServing(epoch=epoch):
                 node.start_serving(epoch, now)
             case StopServing(reason=reason):
+                self.events["demoted"] += 1
                 node.broker.take_input()
                 node.stop_serving(reason, now)
             case Answer(token=token, ok=ok, reason=reason):
                 node.answer(token, ok, reason)
             case Announce(event=event, name=name, reason=reason):
+                self.events[event] += 1
                 announce(node, event, name, reason)
             case _:
                 assert_never(effect)

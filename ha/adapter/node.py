@@ -319,7 +319,8 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
-        return status_of(self.core, self.me, self.vhost, self._position(), self._quarantine.count)
+        counts = {"quarantined": self._quarantine.count, "events": dict(self._effects.events)}
+        return status_of(self.core, self.me, self.vhost, self._position()) | counts
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float

@@ -13,10 +13,10 @@ from ha.core.role import Self_
 LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
 
 
-def status_of(
-    core: HaBroker, me: Self_, vhost: VirtualHost, position: Position, quarantined: int
-) -> dict[str, Any]:
-    """How the node stands now."""
+def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position) -> dict[str, Any]:
+    """How the node stands now. `dequeues`: how many wait to be told to store and link, and the longest time
+    that any has waited, in seconds.
+    """
     promotable, why = core.promotable()
     return {
         "name": me.name,
@@ -31,10 +31,10 @@ def status_of(
         "reason": _reason(core, why),
         "position": list(position),
         "queues": len(vhost.queues),
-        "quarantined": quarantined,
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,
+        "dequeues": {"waiting": vhost.history.waiting, "longest_lag": vhost.history.longest_lag},
     }
 
 

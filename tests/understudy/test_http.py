@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -24,13 +26,14 @@ class StandIn:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.answer: dict[str, Any] = {"ok": True, "reason": "serving"}
         self.ticks = 0
+        self.more: dict[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
         return {
             "name": "left", "node_id": "ab", "status": self.state, "epoch": 65537, "link": "up",
             "promotable": False,
             "members": [{"name": "left", "in_sync": True}, {"name": "right", "in_sync": False}],
-            "reason": "all is well", "queues": 3,
+            "reason": "all is well", "queues": 3, **self.more,
         }  # fmt: skip
 
     def manage(
@@ -168,3 +171,38 @@ def test_a_wrong_body_is_a_400(body: bytes) -> None:
     )
     assert [code for code, _ in answers] == [400, 400, 400]
     assert node.asked == []
+
+
+def test_each_metric_is_in_the_table_and_each_of_the_table_is_told() -> None:
+    ((_, text),) = visit(StandIn(), ("GET", "/metrics", {}))
+    told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE understudy_")}
+    table = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
+    assert told == set(re.findall(r"^\| `(understudy_\w+)` \|", table, re.MULTILINE))
+
+
+def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
+    node = StandIn()
+    node.more = {
+        "members": [
+            {"name": "a", "in_sync": True, "connected": True, "lag": 0, "self": True},
+            {"name": "b", "in_sync": True, "connected": True, "lag": 3, "lag_bytes": 4096, "queues_left": 0},
+            {"name": "c", "in_sync": False, "connected": False},
+        ],
+        "events": {"excluded": 2}, "quarantined": 5, "withheld": True,
+        "dequeues": {"waiting": 7, "longest_lag": 0.0125},
+    }  # fmt: skip
+    ((_, text),) = visit(node, ("GET", "/metrics", {}))
+    for line in (
+        'understudy_backup_lag_batches{member="b"} 3.0',
+        'understudy_backup_lag_bytes{member="b"} 4096.0',
+        'understudy_member_connected{member="c"} 0.0',
+        'understudy_events_total{event="excluded"} 2.0',
+        'understudy_events_total{event="promoted"} 0.0',
+        "understudy_quarantined_messages_total 5.0",
+        "understudy_members_in_sync 2.0",
+        "understudy_dequeues_waiting 7.0",
+        "understudy_dequeue_lag_seconds_max 0.0125",
+        "understudy_withheld 1.0",
+    ):
+        assert line in text.splitlines()
+    assert 'member="a"' not in text

@@ -1,0 +1,107 @@
+"""What `/metrics` tells Prometheus of a node. Owner: `HttpServer`.
+
+Reads the node's status when it is asked, so that nothing is counted on the message path. docs/METRICS.md has
+the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from understudy import __version__
+from understudy.management import SERVING, STATUSES
+
+EVENTS = ("promoted", "demoted", "joining", "in-sync", "lost", "excluded", "switchover")
+_LAGS = (
+    ("lag", "understudy_backup_lag_batches", "Batches sent to a backup and not yet applied there"),
+    ("lag_bytes", "understudy_backup_lag_bytes", "Octets sent to a backup and not yet acknowledged"),
+    ("queues_left", "understudy_backup_queues_left", "Queues that a joining backup has not fetched yet"),
+)
+
+
+class NodeCollector(Collector):
+    """`status` gives what `Node.status` gives."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._status()
+        yield from _identity(found)
+        yield _gauge("understudy_serving", "1 while clients are served", found["status"] in SERVING)
+        yield _gauge(
+            "understudy_withheld",
+            "1 while a primary cannot prove that it is one, and withholds all from clients",
+            bool(found.get("withheld")),
+        )
+        yield _gauge(
+            "understudy_promotable", "1 while an unforced promotion would be accepted", found["promotable"]
+        )
+        yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
+        yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
+        yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
+        yield from _members(found.get("members") or [])
+        yield from _counts(found)
+
+
+def _identity(found: dict[str, Any]) -> Iterator[Metric]:
+    info = InfoMetricFamily("understudy_node", "Who this node is")
+    info.add_metric(
+        [], {"name": str(found["name"]), "node_id": str(found.get("node_id", "")), "version": __version__}
+    )
+    yield info
+    status = GaugeMetricFamily("understudy_status", "1 for the status the node has now", labels=["status"])
+    for name in STATUSES:
+        status.add_metric([name], float(found["status"] == name))
+    yield status
+
+
+def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Lags are known to the primary only."""
+    in_sync = sum(bool(member.get("in_sync")) for member in members)
+    yield _gauge("understudy_members_in_sync", "Members in the in-sync record", in_sync)
+    others = [member for member in members if not member.get("self")]
+    connected = GaugeMetricFamily("understudy_member_connected", "1 while it is connected", labels=["member"])
+    for member in others:
+        connected.add_metric([str(member["name"])], float(bool(member.get("connected"))))
+    yield connected
+    for field, name, text in _LAGS:
+        family = GaugeMetricFamily(name, text, labels=["member"])
+        for member in others:
+            if field in member:
+                family.add_metric([str(member["name"])], float(member[field]))
+        yield family
+
+
+def _counts(found: dict[str, Any]) -> Iterator[Metric]:
+    events = found.get("events") or {}
+    family = CounterMetricFamily(
+        "understudy_events", "Changes of membership that this node decided, since its start", labels=["event"]
+    )
+    for event in EVENTS:
+        family.add_metric([event], float(events.get(event, 0)))
+    yield family
+    yield CounterMetricFamily(
+        "understudy_quarantined_messages",
+        "Divergent messages that this node has set aside, since its start",
+        value=float(found.get("quarantined") or 0),
+    )
+    dequeues = found.get("dequeues") or {}
+    yield _gauge(
+        "understudy_dequeues_waiting",
+        "Messages that left their queues, of which backups and disk are not told yet",
+        dequeues.get("waiting", 0),
+    )
+    yield _gauge(
+        "understudy_dequeue_lag_seconds_max",
+        "Longest time that a dequeue has waited to be told, since the start",
+        dequeues.get("longest_lag", 0),
+    )
+
+
+def _gauge(name: str, text: str, value: Any) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=float(value))
