@@ -36,6 +36,7 @@ SETTINGS = (
 )
 """What a node needs that is not on loopback."""
 _CLONE_NEWNET = 0x40000000
+_PREFIX = "understudy-test-"
 _NOBODY = "02:00:00:00:00:01"
 """A hardware address that no interface of the lab has."""
 _TABLE = "add table inet cut; add chain inet cut in { type filter hook input priority 0; };"
@@ -128,6 +129,7 @@ class Lab:
     # -- pieces
 
     def _build(self) -> None:
+        _sweep()
         _ip("netns", "add", self._hub)
         _ip("-n", self._hub, "link", "set", "lo", "up")
         _ip("-n", self._hub, "link", "add", "bridge", "type", "bridge")
@@ -152,13 +154,21 @@ class Lab:
                 subprocess.run(["ip", "netns", "delete", self._namespace(name)], capture_output=True)
 
     def _namespace(self, name: str) -> str:
-        return f"us{os.getpid()}-{name}"
+        return f"{_PREFIX}{os.getpid()}-{name}"
 
     def _path(self, name: str) -> str:
         return f"/run/netns/{self._namespace(name)}"
 
     def _rule(self, name: str, rules: str) -> None:
         _run("nsenter", f"--net={self._path(name)}", "nft", rules)
+
+
+def _sweep() -> None:
+    """Remove what a process left behind that was killed before it could."""
+    for path in Path("/run/netns").glob(f"{_PREFIX}*"):
+        owner = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
+            subprocess.run(["ip", "netns", "delete", path.name], capture_output=True)
 
 
 def _ip(*arguments: str) -> None:

@@ -111,7 +111,7 @@ class Rounds:
             folder = root / f"leg-{self.outcome.legs + 1}"
             try:
                 self._leg(folder, first, last)
-            except (AssertionError, OSError) as error:
+            except Exception as error:  # whatever it is, its seed is said, and its remains are kept
                 raise RoundsFailed(f"{error}; what is left of it: {folder}") from error
             if not self.outcome.good:
                 raise RoundsFailed(f"messages were lost, or the books do not prove that none was: {folder}")
@@ -196,8 +196,9 @@ class Rounds:
             promoted = FAULTS[fault](stage)
             stage.whole()
             stage.goes_on()
-        except AssertionError as error:
-            raise AssertionError(f"round {number}, seed {seed}, {fault}: {error}") from error
+        except Exception as error:
+            words = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            raise AssertionError(f"round {number}, seed {seed}, {fault}: {words}") from error
         done = Round(
             number, seed, fault, promoted, *stage.traffic.longest_gaps(), time.monotonic() - began,
             self.outcome.confirmed + stage.traffic.confirmed,
