@@ -307,6 +307,41 @@ def isolated_primary(stage: Stage) -> str:
     return promoted
 
 
+def severed_primary(stage: Stage) -> str:
+    """Cut off from its backups, while clients reach it, and killed before it has excluded them: what it could
+    not replicate it has not confirmed (2, 3). Should this busy machine have been too slow, it has confirmed
+    alone by right, and is the one to be promoted again.
+    """
+    assert stage.lab is not None
+    primary, backups = stage.primary(), stage.backups()
+    before = _exclusions(stage, primary)
+    for backup in backups:
+        stage.lab.drop(primary, backup)
+        stage.lab.drop(backup, primary)
+    goals = [(each, each.published + GOES_ON) for each in stage.traffic.kit]
+    stage.until(
+        lambda: all(each.published >= goal for each, goal in goals), "messages that cannot be replicated"
+    )
+    stage.cluster.kill(primary)
+    if _exclusions(stage, primary) > before:
+        stage.lab.heal()
+        stage.cluster.start(primary)
+        stage.until(lambda: bool(stage.promote([primary])), f"{primary} to be promoted again")
+        return primary
+    promoted = stage.promote(backups, force=True)
+    assert promoted, "an operator who forces is obeyed"
+    stage.goes_on()
+    stage.lab.heal()
+    stage.cluster.start(primary)
+    return promoted
+
+
+def _exclusions(stage: Stage, name: str) -> int:
+    """How many a node has recorded so far."""
+    records = stage.cluster.ledger(name)
+    return sum(record["kind"] == "insync" and record["reason"] == "excluded" for record in records)
+
+
 Fault = Callable[[Stage], str]
 PROCESS: dict[str, Fault] = {
     "kill-primary": kill_primary,
@@ -322,6 +357,7 @@ NETWORK: dict[str, Fault] = {
     "mute-backup": mute_backup,
     "parted-backups": parted_backups,
     "isolated-primary": isolated_primary,
+    "severed-primary": severed_primary,
 }
 """These need a `Lab`."""
 THREE_NODES = {"parted-backups"}

@@ -124,6 +124,10 @@ class KitPublisher(_Client):
         return self._publisher.counts.confirmed
 
     @property
+    def published(self) -> int:
+        return self._publisher.counts.published
+
+    @property
     def resent(self) -> int:
         return self._publisher.counts.resent
 
