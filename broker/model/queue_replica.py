@@ -213,6 +213,11 @@ class ReplicaContents:
                 epoch.lacking.add_range(low, high)
                 epoch.highest = max(epoch.highest, high)
 
+    def next_of(self, epoch: int) -> int:
+        """The sequence that is due next in `epoch`."""
+        held = self._epochs.get(epoch)
+        return 1 if held is None else held.highest + 1
+
     def held_epochs(self) -> list[int]:
         """Epochs of which messages are held."""
         return [number for number, epoch in self._epochs.items() if epoch.count]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.model.epoch_ends import had
+from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.records import (
     Batch,
@@ -31,7 +32,7 @@ from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
-from ha.core.ports import IdsByEpoch, QueueBegun
+from ha.core.ports import BadEvent, IdsByEpoch, QueueBegun
 from ha.core.queue_snapshot import minus, total
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class ReplicaVhost:
         self._quarantine = quarantine
         self._save_incomplete = save_incomplete
         self._serial = 0
+        self._aside: dict[bytes, ReplicaContents] = {}
+        """Copies of queues that come anew, until those are whole."""
         self._lacking: set[bytes] = set()
         """Queues of which messages were still to come when the store was last told of their ends."""
         self.position = ORIGIN
@@ -68,13 +71,54 @@ class ReplicaVhost:
 
     # -- the flow
 
-    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> None:
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         records = self._decode(payload)
         apply = self._vhost.apply
+        bad: list[BadEvent] = []
         for record in records:
-            apply(record)
+            try:
+                if type(record) is EnqueueRun:
+                    bad += self._out_of_line(record)
+                apply(record)
+            except Exception as error:
+                if not isinstance(record, EnqueueRun | Dequeue):
+                    raise
+                bad += self._told(record, f"{type(error).__name__}: {error}")
         self._append(position, _stored(payload))
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
+        return bad
+
+    def _out_of_line(self, run: EnqueueRun) -> list[BadEvent]:
+        """Queues in which these are not the next messages: their copies have lost some, or have too many."""
+        bad: list[BadEvent] = []
+        for uuid, first in zip(run.queues, run.firsts, strict=True):
+            queue = self._vhost.queues_by_uuid.get(uuid)
+            if queue is not None and (due := queue.replica.next_of(run.envelope.epoch)) != first:
+                bad.append(BadEvent(uuid, f"queue {queue.name!r} gets {first} where {due} was due"))
+        return bad
+
+    def _told(self, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
+        queues = record.queues if isinstance(record, EnqueueRun) else [record.queue]
+        there = [q for uuid in queues if (q := self._vhost.queues_by_uuid.get(uuid)) is not None]
+        what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
+        return [BadEvent(q.uuid, f"queue {q.name!r} cannot take its {what} ({error})") for q in there]
+
+    def has(self, queue: bytes) -> bool:
+        return queue in self._vhost.queues_by_uuid
+
+    def renew_queue(self, queue: bytes) -> None:
+        found = self._queue(queue)
+        fresh = ReplicaContents()
+        fresh.set_ends(found.replica.ends())
+        self._aside.setdefault(queue, found.replica)
+        found.replica = fresh
+
+    def abandon(self) -> None:
+        for queue, old in self._aside.items():
+            found = self._vhost.queues_by_uuid.get(queue)
+            if found is not None:
+                found.replica = old
+        self._aside.clear()
 
     def mark(self) -> int:
         return self._serial
@@ -95,7 +139,7 @@ class ReplicaVhost:
         sentences: list[str] = []
         changes = [*self._stale(wanted, sentences), *wanted]
         for record in changes:
-            self._vhost.apply(record)
+            self._apply(record)
         self._append(position, [encode_record(r) for r in changes if r.scope & Scope.STORE])
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
         return sentences
@@ -148,11 +192,7 @@ class ReplicaVhost:
         if extra:
             quarantined = self._export(found, minus(extra, had(found.replica.ends())))
             found.replica.keep_only(ids)
-            drops = [
-                encode_record(Dequeue(queue, epoch, Reason.DROPPED, list(gone.ranges()), Scope.STORE))
-                for epoch, gone in extra.items()
-            ]
-            self._append(self.position, drops)
+            self._drop(queue, extra)
         found.replica.complete()  # tombstones of a link before this one are of another primary's history
         found.replica.begin_incomplete()
         missing = minus(ids, found.replica.ids())
@@ -171,7 +211,7 @@ class ReplicaVhost:
         for record in records:
             if not isinstance(record, EnqueueRun) or record.queues != [queue]:
                 raise LinkError("a snapshot piece with anything but runs of its queue")
-            self._vhost.apply(record)
+            self._apply(record)
             # The store has their dequeues, but from before: it would bring them back at the next start.
             swallowed += [
                 encode_record(Dequeue(queue, epoch, Reason.DROPPED, ranges, Scope.STORE))
@@ -186,7 +226,10 @@ class ReplicaVhost:
             found.replica.complete()
             if queue in self._lacking:
                 self._note_ends(found)
+            if queue in self._aside:
+                self._drop(queue, minus(self._aside[queue].ids(), found.replica.ids()))
         self._lacking.discard(queue)
+        self._aside.pop(queue, None)
 
     # -- inside
 
@@ -195,6 +238,14 @@ class ReplicaVhost:
         if queue.scope & Scope.STORE:
             ends = QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)
             self._append(self.position, [encode_record(ends)])
+
+    def _drop(self, queue: bytes, ids: IdsByEpoch) -> None:
+        """From the store too."""
+        drops = [
+            encode_record(Dequeue(queue, epoch, Reason.DROPPED, gone.ranges(), Scope.STORE))
+            for epoch, gone in ids.items()
+        ]
+        self._append(self.position, drops)
 
     def _append(self, position: Position, payload: list[bytes]) -> None:
         self._serial = self._store.append(position, payload)
@@ -217,6 +268,14 @@ class ReplicaVhost:
         if found is None:
             raise LinkError(f"a snapshot of queue {queue.hex()}, which is not defined")
         return found
+
+    def _apply(self, record: Record) -> None:
+        """Of what makes the copy equal: whatever goes wrong costs the link, and not the node."""
+        try:
+            self._vhost.apply(record)
+        except Exception as error:
+            what = type(record).__name__
+            raise LinkError(f"a {what} that cannot be applied ({type(error).__name__}: {error})") from error
 
     def _decode(self, payload: bytes) -> list[Record]:
         try:

@@ -34,6 +34,8 @@ class PeerAnswer:
     record: InSyncRecord | None
     cluster_id: str | None = None
     incomplete: bool = False
+    resetting: int = 0
+    """Queues of a copy in sync that it had to fetch again, and has not got whole."""
     number: int = 0
     seen: int = 0
     """The highest epoch it knows to have been minted, used or not."""
@@ -56,6 +58,8 @@ class Evidence:
     newest: InSyncRecord | None
     """What the authority holds; as far as that was not read, the newest that any of them knows of."""
     incomplete: bool
+    resetting: int
+    """Queues of a copy in sync that are being fetched again."""
     position: Position
     linked: bool
     link_end: LinkEnd | None

@@ -156,10 +156,46 @@ class Backup:
                 self._c.mark_incomplete()
                 self._model.save_incomplete(self._c.record)
             self._replicator.frame(kind, body)
+            if self._replicator.bad:
+                self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
         for sentence in self._replicator.sentences:
             self._c.log(sentence)
         self._replicator.sentences.clear()
+
+    def _reset(self, replicator: BrokerReplicator) -> None:
+        """Some queues could not take an event: have them sent again. Until they are whole, and on disk, this
+        node acknowledges nothing and is not promotable. LinkError, so that all is compared anew, while it
+        catches up anyway.
+        """
+        bad, replicator.bad = replicator.bad, []
+        record, peer = self._c.record, self.peer
+        ready = self._c.membership.status is Status.READY
+        if record is None or peer is None or not (ready or replicator.resets):
+            raise LinkError(bad[0].sentence)
+        if ready:
+            self._c.mark_incomplete()
+            self._model.save_incomplete(record)
+            self._c.membership.become(Status.CATCH_UP)
+        for event in bad:
+            if not replicator.wait_for(event.queue):
+                continue
+            self._c.resetting.add(event.queue)
+            self._c.log(f"{event.sentence}; it is fetched again from {self.primary_name}")
+            self._c.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
+
+    def _resetting(self, replicator: BrokerReplicator) -> bool:
+        """Are queues being sent again on this link, to a copy that was in sync?"""
+        return replicator.resets > 0 and bool(self._c.resetting)
+
+    def _whole_again(self, replicator: BrokerReplicator, record: InSyncRecord) -> None:
+        """Are the queues that were sent again whole, and on disk?"""
+        replicator.forget_deleted()
+        if replicator.complete and self._c.me.who in record.in_sync:
+            self._c.resetting.clear()
+            self._save(record, False)
+            self._c.membership.become(Status.READY)
+            self._c.log(f"ready again: holds every confirmed message of {self.primary_name}")
 
     def _quiesce(self, body: bytes) -> None:
         """Note what this copy holds at the primary's point; one that still catches up does not count."""
@@ -219,11 +255,12 @@ class Backup:
         listed = self._c.me.who in record.in_sync
         if listed and self._c.membership.status is Status.CATCH_UP and self._replicator is not None:
             if self._replicator.complete:
+                self._c.resetting.clear()
                 self._save(record, False)
                 self._c.membership.become(Status.READY)
                 self._c.log(f"ready: holds every confirmed message of {self.primary_name}")
                 return
-            if not self._expected:
+            if not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
         self._save(record, self._c.incomplete)
 
@@ -243,9 +280,14 @@ class Backup:
         if replicator is None or self.peer is None or not replicator.applied.epoch:
             return
         record = self._c.record
+        applied = replicator.applied
+        if self._resetting(replicator) and record is not None:
+            self._whole_again(replicator, record)
+        if self._resetting(replicator) and self._acked is not None:
+            applied = self._acked.applied
         ack = Ack(
-            replicator.applied,
-            min(replicator.applied, self._model.durable),
+            applied,
+            min(applied, self._model.durable),
             self._echo,
             self._decoder.received,
             record.version if record else RecordVersion(0, 0),
@@ -297,6 +339,7 @@ class Backup:
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
+        self._model.abandon()
         status = self._c.membership.status
         if status is Status.CATCH_UP or (status is Status.READY and self._excluded):
             self._c.membership.become(Status.JOINING)
@@ -327,6 +370,8 @@ class Backup:
                     else "in sync, but its link is lost"
                 )
             case Status.CATCH_UP:
+                if self._c.resetting:
+                    return f"in the record, but fetching {len(self._c.resetting)} queues again"
                 left = self._replicator.open_queues if self._replicator is not None else 0
                 return f"catching up with {self.primary_name}; {left} queues on their way"
             case _:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.model.values import ORIGIN
 from ha.core.errors import LinkError
 from ha.core.link import Frame, parse_batch, parse_position, parse_queue
-from ha.core.ports import ReplicaModel
+from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.queue_replicator import QueueReplicator
 from ha.core.queue_snapshot import decode_ids
 
@@ -26,12 +26,39 @@ class BrokerReplicator:
         self.guard_mark: int | None = None
         """Set by GUARD: the point up to which all must be on disk."""
         self.sentences: list[str] = []
+        self.bad: list[BadEvent] = []
+        """What could not be applied, for Backup to take."""
         self._queues: dict[bytes, QueueReplicator] = {}
+        self.resets = 0
+        """Queues that had to be sent again on this link."""
+        self._awaited: set[bytes] = set()
+        """Queues to be sent again that have not come whole yet."""
 
     @property
     def complete(self) -> bool:
         """Every snapshot is applied and on disk."""
-        return self.guard_mark is not None and self._model.synced >= self.guard_mark
+        return self.guard_mark is not None and not self._awaited and self._model.synced >= self.guard_mark
+
+    def wait_for(self, queue: bytes) -> bool:
+        """It is to be sent again; False if that is so already. LinkError if it goes bad while it comes."""
+        if queue in self._queues:
+            raise LinkError("a queue that is being sent again has gone bad again")
+        if queue in self._awaited:
+            return False
+        self._awaited.add(queue)
+        self.resets += 1
+        return True
+
+    def forget_deleted(self) -> None:
+        """Nothing comes any more of queues that were deleted."""
+        for queue in [queue for queue in self._awaited if not self._model.has(queue)]:
+            self._end(queue)
+
+    def _end(self, queue: bytes) -> None:
+        self._queues.pop(queue, None)
+        if queue in self._awaited:
+            self._awaited.discard(queue)
+            self.guard_mark = self._model.mark()
 
     @property
     def open_queues(self) -> int:
@@ -60,7 +87,7 @@ class BrokerReplicator:
         expected = (self.applied.epoch, self.applied.n + 1)
         if head.position != expected:
             raise LinkError(f"batch {tuple(head.position)} where {expected} was due")
-        self._model.apply_batch(head.position, head.wall_ms, head.payload)
+        self.bad += self._model.apply_batch(head.position, head.wall_ms, head.payload)
         self.applied = head.position
         self.sent_at = head.sent_at
 
@@ -70,6 +97,8 @@ class BrokerReplicator:
             ids, end = decode_ids(rest)
             if end != len(rest):
                 raise LinkError(f"{len(rest) - end} bytes too many where a queue begins")
+            if queue in self._awaited:
+                self._model.renew_queue(queue)
             replicator = self._queues[queue] = QueueReplicator(self._model, queue, ids)
             if replicator.dropped:
                 self.sentences.append(
@@ -84,4 +113,4 @@ class BrokerReplicator:
             replicator_.runs(rest)
         else:
             replicator_.end()
-            del self._queues[queue]
+            self._end(queue)

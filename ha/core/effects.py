@@ -147,7 +147,7 @@ class Note:
 @dataclass(slots=True, frozen=True)
 class Announce:
     """Tell the clients who want to know of a change of membership: `event` (joining, in-sync, lost, excluded,
-    promoted, switchover) of the node `name`. Nothing waits for it.
+    promoted, switchover, queue-reset) of the node `name`. Nothing waits for it.
     """
 
     event: str

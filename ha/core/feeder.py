@@ -16,6 +16,9 @@ from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.replicating_subscription import ReplicatingSubscription
 from ha.core.role import Context
 
+NEVER = 1 << 62
+"""A sequence that no queue gets to."""
+
 
 class Feeder:
     """State is the backups'; this knows what to write to them."""
@@ -36,6 +39,10 @@ class Feeder:
         backup.has = {}
         definitions = self._model.definitions()
         self.stream(backup, frame(Frame.DEFINITIONS, [position_bytes(position), *definitions]))
+
+    def again(self, backup: RemoteBackup, queue: bytes) -> None:
+        """All of one queue, to a backup that has everything else: nothing of it is in the stream already."""
+        backup.queue.append(ReplicatingSubscription(queue, {}, self._epoch, NEVER))
 
     def feed(self, backup: RemoteBackup) -> bool:
         """One tick's share of the snapshots, within the joiner's window; whether it could take more at

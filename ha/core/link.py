@@ -30,6 +30,9 @@ class Method(enum.IntEnum):
     HAVE = 12
     JOIN = 13
     JOIN_OK = 14
+    RESET_QUEUE = 15
+    """Queue uuid and a sentence, from a backup in sync whose copy of that queue is not to be trusted: the
+    primary sends the queue again, whole, in the stream."""
     DATA = 20
     ACK = 21
     HEARTBEAT = 22

@@ -57,6 +57,8 @@ class ManualAuthority:
             return self._bootstrap(e)
         if e.record is not None and e.record.cluster_id != newest.cluster_id:
             return _no(f"the newest record is of another cluster, {newest.cluster_id}")
+        if e.me.who in newest.in_sync and e.resetting:
+            return _no(f"{e.resetting} of this node's queues had to be fetched again, and are not whole")
         if e.me.who in newest.in_sync:
             return self._in_sync(e, newest)
         if e.me.who == newest.owner:
@@ -145,8 +147,9 @@ class ManualAuthority:
 
 
 def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
+    """It has all, in memory too: it would lose less than whoever was started again since."""
     who = Incarnation(answer.node_id, answer.incarnation)
-    return who in record.in_sync or who == record.owner
+    return (who in record.in_sync and not answer.resetting) or who == record.owner
 
 
 def _no(reason: str) -> Verdict:

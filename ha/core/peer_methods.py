@@ -110,6 +110,9 @@ class PeerMethods:
             have += payload
             if len(have) > HAVE_MOST:
                 raise LinkError("it holds more than a request to join may say")
+        elif method == Method.RESET_QUEUE:
+            if self._node.primary is not None:
+                self._node.primary.reset_queue(peer, payload[:16], payload[16:].decode("utf-8", "replace"))
         elif method == Method.JOIN:
             self._join(peer, parse_json(payload), now)
         else:

@@ -59,6 +59,13 @@ class PrimaryModel(Protocol):
         """Entries of one queue as encoded EnqueueRun records."""
 
 
+class BadEvent(NamedTuple):
+    """What a follower could not apply to one of its queues, and why."""
+
+    queue: bytes
+    sentence: str
+
+
 class QueueBegun(NamedTuple):
     """What the comparison with the primary gave."""
 
@@ -81,7 +88,18 @@ class ReplicaModel(Protocol):
     def begin_epoch(self, epoch: int) -> None:
         """History of this epoch follows."""
 
-    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> None: ...
+    def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
+        """What cannot be applied to its queue, or does not follow from what the queue got before, is left
+        out and told.
+        """
+
+    def has(self, queue: bytes) -> bool: ...
+
+    def renew_queue(self, queue: bytes) -> None:
+        """The copy is not to be trusted, and comes anew. It is kept until the new one is whole."""
+
+    def abandon(self) -> None:
+        """No more comes: better the old copies than a part of new ones."""
 
     def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
         """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""

@@ -18,7 +18,7 @@ from typing import Any
 from broker.model.values import FOREVER, Position
 from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
-from ha.core.errors import Broken
+from ha.core.errors import Broken, LinkError
 from ha.core.feeder import Feeder
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.lease import Lease
@@ -26,7 +26,7 @@ from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, t
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard, before_all_of
-from ha.core.quiesce import QuiescePoints
+from ha.core.quiesce import UUID, QuiescePoints
 from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
@@ -168,6 +168,8 @@ class Primary:
                 self._hungry = True
                 return
             self._feeder.begin(backup, now)
+        if backup.phase in (Phase.IN_SYNC, Phase.COMMITTED) and backup.queue:
+            self._hungry = self._feeder.feed(backup) or self._hungry
         if backup.phase is Phase.CATCHING:
             self._hungry = self._feeder.feed(backup) or self._hungry
             if not backup.queue and backup.in_flight <= self._c.tuning.short_lag and backup.paid_up:
@@ -187,6 +189,19 @@ class Primary:
                 backup.guard, backup.phase = None, Phase.CATCHING
                 self._c.log(f"{backup.name} stalls while catching up; confirms no longer wait for it")
                 self._settle()
+
+    def reset_queue(self, peer: int, queue: bytes, why: str) -> None:
+        """A backup in sync cannot trust its copy of a queue: it goes there again, whole. LinkError if it has
+        none to trust.
+        """
+        backup = self._at(peer)
+        if backup is None or not backup.live:
+            return
+        if backup.phase not in (Phase.IN_SYNC, Phase.COMMITTED) or len(queue) != UUID:
+            raise LinkError("a queue that is to be sent again while none is in sync")
+        self._feeder.again(backup, queue)
+        self._c.log(f"{backup.name} gets a queue again: {why}")
+        self._c.do(Announce("queue-reset", backup.name, why))
 
     # -- the flow
 

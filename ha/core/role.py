@@ -41,6 +41,8 @@ class Context:
     incomplete: bool = False
     """This node's copy was being changed when it last stopped, or is now: not all of it may be there."""
     effects: list[Effect] = field(default_factory=list)
+    resetting: set[bytes] = field(default_factory=set)
+    """Queues whose copies here are not to be trusted, although the record names this node."""
 
     def do(self, *effects: Effect) -> None:
         self.effects += effects

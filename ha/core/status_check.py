@@ -89,6 +89,7 @@ def evidence_of(
         record=context.record,
         newest=newest,
         incomplete=context.incomplete,
+        resetting=len(context.resetting),
         position=position,
         linked=backup is not None and backup.linked,
         link_end=backup.link_end if backup is not None else None,

@@ -7,7 +7,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
 
   the nodes
     nodes N [key=value ...]      begin, with settings     up N [key=value ...]   the same, as far as: a is
-    start NODE...                                                                primary, all others are ready
+    start NODE...                configure NODE [key=value ...]                  primary, all others are ready
     kill NODE...                 the machine: what was not synced is lost; peers see connections close
     crash NODE...                the process: what was written is not lost
     power NODE...                all of them in one instant; peers see silence
@@ -25,6 +25,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     declare|delete|purge NODE QUEUE          publish NODE QUEUE LETTERS [transient]
     consume NODE QUEUE COUNT                 settle NODE QUEUE LETTERS    the same, these, out of order
     flow NODE QUEUE,QUEUE TICKS              a message into each of them, each tick
+    spoil NODE QUEUE [dequeues|lost]         the next messages (dequeues) cannot be applied, or get lost
     confirmed NODE                           the last publish
     contents|ids|redelivered QUEUE           same | state | records
     quarantine NODE                          what it exported, and was never served
@@ -43,6 +44,7 @@ from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
+from broker.model.records import Dequeue, EnqueueRun
 from broker.model.values import ORIGIN, Position
 from ha.core.effects import Effect, SwapRegister
 from ha.core.in_sync_record import record_from_json
@@ -50,6 +52,7 @@ from ha.core.membership import Status
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
 from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line, verdict
+from tests.simulation.spoiling import spoil
 
 LIMIT = 30.0
 """Seconds of the clock that an `until` waits."""
@@ -225,6 +228,12 @@ class Interpreter:
                 register.mute.discard(of)
 
     # -- the queues
+
+    def do_spoil(self, name: str, queue: str, how: str = "") -> None:
+        """The next messages (or with `dequeues`: dequeues; `lost`: silently) are not applied there."""
+        vhost = self._host(name).running.vhost
+        kind: Any = Dequeue if how == "dequeues" else EnqueueRun
+        spoil(vhost, kind, vhost.queues[queue].uuid, silent=how == "lost")
 
     def do_declare(self, name: str, queue: str) -> None:
         self.pair.declare(self._host(name), queue)

@@ -68,7 +68,7 @@ class Copies:
         return not any(
             self._lives[m.name] in members
             for m in self.machines
-            if m is not machine and m.node is not None and (doomed or not m.doomed)
+            if m is not machine and m.node is not None and not m.spoilt and (doomed or not m.doomed)
         )
 
     def _newest(self) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ class Fault(enum.Enum):
     SLOW_REGISTER = "slow down the register"
     LOSE_ANSWERS = "lose questions to the register, or its answers"
     HAND_OVER = "switch over to a backup, and perhaps something happens meanwhile"
+    BAD_EVENT = "give a backup an event that its copy cannot take"
 
 
 class When(enum.Enum):
@@ -135,4 +136,8 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.01, 0.2, 1.0)) * rng.random()
         hand_over = FaultPlan("switchover", Fault.HAND_OVER, when, share, pause, length)
         plans.insert(rng.randint(0, len(plans)), hand_over)
+    if rng.random() < 0.2:
+        share, length = rng.random(), rng.choice((0.0, 0.001, 0.02, 0.3)) * rng.random()
+        bad_event = FaultPlan("bad event", Fault.BAD_EVENT, When.PAIR, share, 0.0, length)
+        plans.insert(rng.randint(0, len(plans)), bad_event)
     return tuple(plans)

@@ -17,6 +17,7 @@ from tests.simulation.actors import Actor
 from tests.simulation.clock import Clock
 from tests.simulation.fault_plan import Fault, FaultPlan, When
 from tests.simulation.faults_clients import ask_promotion, demote_heir, stall_reader, switch_over
+from tests.simulation.faults_copies import bad_event
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
 from tests.simulation.faults_handover import hand_over
 from tests.simulation.faults_network import lose_answers, partition, slow_register, usurp
@@ -66,6 +67,7 @@ ACTS: dict[Fault, Act] = {
     Fault.SLOW_REGISTER: slow_register,
     Fault.LOSE_ANSWERS: lose_answers,
     Fault.HAND_OVER: hand_over,
+    Fault.BAD_EVENT: bad_event,
 }
 
 

@@ -94,6 +94,8 @@ class Machine:
         """Its disk is made to fail: that the node stops is what it must do."""
         self.rotten = False
         """A byte of its disk is not what was written, and it has not started since."""
+        self.spoilt = False
+        """Its copy could not take an event, and is not whole again."""
         self.doomed = False
         """It is made to end before long, nobody knows when."""
         self.paused = False
@@ -126,12 +128,16 @@ class Machine:
     def status(self) -> dict[str, object]:
         return self.running.status() if self.node is not None else {"status": "down"}
 
+    def spoil(self) -> None:
+        self.spoilt = True
+        self.clock.note(f"an event of {self.name} is spoilt")
+
     # -- life
 
     def start(self) -> bool:
         """Begin a process life on what the disk kept. False if it does not start: `refused` says why."""
         self.life += 1
-        self.refused = ""
+        self.refused, self.spoilt = "", False
         self.clock.note(f"{self.name} starts, life {self.life}")
         self.network.power(self.name, True)
         try:

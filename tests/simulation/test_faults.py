@@ -25,7 +25,7 @@ def plans(authority: str, count: int, *, all_durable: bool = True) -> list[Plan]
     return found
 
 
-CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL, Fault.HAND_OVER)] + [
+CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL, Fault.HAND_OVER, Fault.BAD_EVENT)] + [
     ("register", kind) for kind in Fault
 ]
 

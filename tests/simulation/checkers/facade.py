@@ -123,6 +123,8 @@ class Checkers:
             self.temporaries.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
+        if machine.spoilt and machine.role() == "ready":
+            machine.spoilt = False
         self.troubles.look(self.clock.now)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)

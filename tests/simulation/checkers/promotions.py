@@ -75,7 +75,7 @@ class Promotions11and19:
             )
         for who in sorted(before.everybody):
             life = self.records.lives[who]
-            if life.died is None:
+            if life.died is None and not life.machine.spoilt:
                 raise Violation(
                     11, f"{name} is promoted from cold, and {life.machine.name} of the record runs on"
                 )
@@ -83,6 +83,8 @@ class Promotions11and19:
             if machine is promotion.machine:
                 continue
             again = self.records.lives[self.records.who(machine)]
+            if life.died is None:
+                continue
             if again is life or (again.died is not None and promotion.at - again.died > LATELY):
                 raise Violation(11, f"{name} is promoted from cold, and {machine.name} of the record is down")
             theirs, mine = (

@@ -16,6 +16,7 @@ from tests.simulation.mutants import (
     queues,
     record,
     register,
+    resets,
     switchover,
 )
 from tests.simulation.mutants.mutant import Mutant
@@ -23,7 +24,7 @@ from tests.simulation.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
     *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
-    *divergence.MUTANTS,
+    *divergence.MUTANTS, *resets.MUTANTS,
 )  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""A queue that a backup cannot trust is sent again: what may come in between."""
+
+from __future__ import annotations
+
+from broker.model.records import EnqueueRun
+from ha.core.link import Method
+from tests.ha.pair import Host, Pair
+from tests.simulation.spoiling import spoil
+
+
+def spoilt(queues: str = "q", chunk: int = 1) -> tuple[Pair, Host, Host]:
+    """b fetches its queues again, message by message."""
+    pair = Pair()
+    pair.up()
+    pair.run(0.2)
+    a, b = pair.hosts
+    for queue in queues:
+        pair.declare(a, queue)
+        pair.publish(a, queue, "abcdefgh")
+    pair.run(0.2)
+    pair.snapshots(a, chunk)
+    for queue in queues:
+        spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues[queue].uuid)
+        pair.publish(a, queue, "i")
+        pair.run(0.01)
+    assert b.status == "catch-up"
+    return pair, a, b
+
+
+def equal(pair: Pair) -> bool:
+    return len({pair.fingerprint(host) for host in pair.hosts}) == 1
+
+
+def links_lost(*hosts: Host) -> list[str]:
+    return [line for host in hosts for line in host.log if "link closed" in line or "the link to" in line]
+
+
+def test_messages_and_dequeues_go_on_meanwhile() -> None:
+    pair, a, b = spoilt()
+    assert pair.consume(a, "q", 4) == "abcd"
+    pair.publish(a, "q", "jk")
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert (pair.contents(b, "q"), equal(pair), links_lost(a, b)) == ("efghijk", True, [])
+    assert a.running.status()["events"]["queue-reset"] == 1
+    pair.kill(a, keep=True)
+    pair.kill(b, keep=True)
+    pair.start(b)
+    assert pair.contents(b, "q") == "efghijk"
+
+
+def test_two_queues_are_both_waited_for() -> None:
+    pair, a, b = spoilt("qr")
+    assert not b.running.status()["promotable"]
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert (pair.contents(b, "q"), pair.contents(b, "r"), equal(pair)) == ("abcdefghi",) * 2 + (True,)
+    assert a.running.status()["events"]["queue-reset"] == 2 and links_lost(a, b) == []
+
+
+def test_a_queue_that_is_deleted_meanwhile_is_not_waited_for() -> None:
+    pair, a, b = spoilt()
+    a.running.vhost.delete_queue("q", owner=pair)
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert "q" not in b.running.vhost.queues and equal(pair) and links_lost(a, b) == []
+
+
+def test_a_queue_that_goes_bad_again_costs_the_link() -> None:
+    pair, a, b = spoilt()
+    spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues["q"].uuid)
+    pair.publish(a, "q", "j")
+    pair.run(0.05)
+    assert any("link closed" in line for line in b.log)
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert equal(pair)
+
+
+def test_a_backup_that_takes_too_long_over_it_is_excluded_and_joins_anew() -> None:
+    pair, a, b = spoilt()
+    pair.publish(a, "q", "j")
+    b.syncing = False
+    pair.run(3.0)
+    assert any("b is excluded from the record" in line for line in a.log)
+    b.syncing = True
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert equal(pair) and not b.running.core._c.resetting
+
+
+def test_only_a_backup_in_sync_may_ask_and_only_for_a_queue() -> None:
+    pair = Pair()
+    pair.up()
+    pair.run(0.2)
+    a, b = pair.hosts
+    (peer,) = a.running.core.primary.peers() if a.running.core.primary is not None else ()
+    a.running.core.method(peer, Method.RESET_QUEUE, b"short", pair.now)
+    pair.run(0.05)
+    assert any("sent again" in line for line in a.log)
+    pair.until(lambda: b.status == "ready")
+    b.running.core.method(1, Method.RESET_QUEUE, bytes(16), pair.now)  # nobody asks a backup
+    pair.run(0.05)
+    assert b.running.stopped is None

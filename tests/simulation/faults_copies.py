@@ -1,0 +1,58 @@
+"""Events that a backup's copy of a queue cannot take, and what may come upon that."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from broker.model.records import Dequeue, EnqueueRun
+from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_nodes import break_links, draw_death
+from tests.simulation.inspection import vhost_of
+from tests.simulation.machine import Machine
+from tests.simulation.spoiling import spoil
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Saboteur
+
+PEACE = 3
+"""Of so many and three more, this many are left alone with it."""
+GLANCE = 0.001
+LOOKS = 300
+
+
+def bad_event(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """The next messages, or the next dequeues, raise there; then, sometimes, the primary, the backup or the
+    link goes while the queue is fetched again."""
+    pair = s.targets(rng)
+    if pair is None:
+        return
+    primary, backup = pair
+    if backup.role() != "ready":
+        return
+    spoil(vhost_of(backup), rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=backup.spoil)
+    s.clock.note(f"the next event of {backup.name} is spoilt")
+    then = rng.randrange(PEACE + 3)
+    if then < 3:
+        s.later(GLANCE, partial(_when_fetching, s, plan, rng, primary, backup, backup.life, then, LOOKS))
+
+
+def _when_fetching(
+    s: Saboteur, plan: FaultPlan, rng: Random, primary: Machine, backup: Machine, life: int, then: int,
+    looks: int,
+) -> None:  # fmt: skip
+    if backup.life != life or backup.node is None or primary.node is None or not looks:
+        return
+    if not backup.running.core._c.resetting:
+        s.later(
+            GLANCE, partial(_when_fetching, s, plan, rng, primary, backup, life, then, looks - 1)
+        )  # fmt: skip
+        return
+    match then:
+        case 0:
+            s.later(plan.length, partial(s.kill_and_restart, primary, draw_death(rng), 0.2))
+        case 1:
+            s.later(plan.length, partial(s.kill_and_restart, backup, draw_death(rng), 0.2))
+        case _:
+            s.later(plan.length, partial(break_links, primary, backup, rng))

@@ -1,0 +1,36 @@
+"""An event that a follower's copy of a queue cannot take, as after a bug, or a flipped bit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.model.records import Dequeue, EnqueueRun, Record
+from broker.model.vhost import VirtualHost
+
+
+class Spoilt(Exception):
+    """The model would raise something like this."""
+
+
+def spoil(
+    vhost: VirtualHost, kind: type[EnqueueRun | Dequeue], queue: bytes = b"", *, silent: bool = False,
+    told: Callable[[], object] = bool,
+) -> None:  # fmt: skip
+    """The next record of that kind (for that queue) is not applied, with an error, or silently."""
+    target: Any = vhost
+
+    def apply(record: Record) -> None:
+        if not isinstance(record, kind) or (queue and queue not in queues_of(record)):
+            VirtualHost.apply(vhost, record)
+            return
+        del target.apply
+        told()
+        if not silent:
+            raise Spoilt("this one is spoilt")
+
+    target.apply = apply
+
+
+def queues_of(record: EnqueueRun | Dequeue) -> list[bytes]:
+    return record.queues if isinstance(record, EnqueueRun) else [record.queue]
