@@ -148,6 +148,7 @@ class Broker:
                 connection.resume()
         if not self.withheld and not self.input_held:
             self.vhost.dispatch()
+            self.vhost.expire(now)
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
@@ -193,7 +194,9 @@ class Broker:
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
         deadline = heap[0][0] if heap else None
-        for other in (self.history.next_deadline(), self.memory.next_deadline()):
+        waits = self.withheld or self.input_held
+        expiry = None if waits else self.vhost.expiries.next()
+        for other in (self.history.next_deadline(), self.memory.next_deadline(), expiry):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline

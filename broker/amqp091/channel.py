@@ -278,6 +278,7 @@ class Channel:
     def _get(self, arguments: dict[str, Any]) -> None:
         connection = self.connection
         queue = connection.vhost.queue(self.queue_name(arguments["queue"]), owner=connection)
+        connection.vhost.expiries.used(queue)
         entry = queue.pop(no_ack=arguments["no_ack"])
         if entry is None:
             self.answer("basic.get-empty")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Arguments = dict[str, Any]
 
 WITHOUT_EFFECT = frozenset((
-    "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow",
+    "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-overflow",
     "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
     "x-single-active-consumer",
 ))  # fmt: skip

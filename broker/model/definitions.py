@@ -22,6 +22,7 @@ from broker.errors import (
 from broker.hooks import Hooks
 from broker.model.binding import Binding
 from broker.model.exchange import Exchange, check_binding_arguments
+from broker.model.expiries import Expiries, check_expires
 from broker.model.history import History
 from broker.model.publish_route import need_of
 from broker.model.queue import Mode, Queue
@@ -53,6 +54,7 @@ class Definitions(Topology):
         self.new_uuid = new_uuid
         self.serving = False
         self.pending: list[Queue] = []
+        self.expiries = Expiries()
         self._owned: dict[object, list[Queue]] = {}
 
     def need(self, scope: Scope) -> Need:
@@ -198,11 +200,15 @@ class Definitions(Topology):
         Raises NotFound (passive), ResourceLocked, PreconditionFailed, AccessRefused.
         """
         if passive:
-            return self.queue(name, owner=owner)
+            looked_at = self.queue(name, owner=owner)
+            self.expiries.used(looked_at)
+            return looked_at
         found = self.queues.get(name) if name else None
         declared = QueueDeclare(b"", name, durable, exclusive, auto_delete, _checked(arguments))
+        check_expires(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
-            return self._redeclare(found, declared, owner)
+            self.expiries.used(self._redeclare(found, declared, owner))
+            return found
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
         declared.uuid = self.new_uuid()
@@ -210,7 +216,9 @@ class Definitions(Topology):
             declared.name = "amq.gen-" + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
         declared.scope = self.hooks.queue_scope(declared)
         self._record(declared)
-        return self._make_queue(declared, owner if exclusive else None)
+        made = self._make_queue(declared, owner if exclusive else None)
+        self.expiries.used(made)
+        return made
 
     def _redeclare(self, found: Queue, wanted: QueueDeclare, owner: object) -> Queue:
         unclaimed = found.exclusive and found.owner is None and wanted.exclusive

@@ -21,6 +21,7 @@ from broker.errors import InternalError
 from broker.model.consumer import Consumer
 from broker.model.dispatch import dispatch_to_many
 from broker.model.epoch_ends import EpochEnd, EpochEnds, after_milestone
+from broker.model.expiries import expires_of
 from broker.model.history import History
 from broker.model.id_source import IdSource
 from broker.model.queue_replica import ReplicaContents
@@ -50,6 +51,7 @@ def _epoch_of(entry: Entry) -> int:
 class Queue:
     """One queue. Attributes are to be read by all, and written by the model only, save `ids` and `owner`.
 
+    `expires`: seconds without use after which it ends, or None.
     `exclusive`: declared so; `owner`: the connection it belongs to, None until claimed after a promotion.
     `earlier`: how far history got in epochs before the one served.
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
@@ -70,6 +72,7 @@ class Queue:
         "durable",
         "earlier",
         "exclusive",
+        "expires",
         "history",
         "ids",
         "mode",
@@ -102,6 +105,7 @@ class Queue:
         self.exclusive = declared.exclusive
         self.auto_delete = declared.auto_delete
         self.arguments = declared.arguments
+        self.expires = expires_of(declared.arguments)
         self.replicate = declared.replicate
         self.scope = declared.scope
         self.content_scope = declared.content_scope

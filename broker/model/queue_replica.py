@@ -158,9 +158,11 @@ class ReplicaContents:
     enqueue that comes later is swallowed by it. Outside of that, a dequeue of an unknown id does nothing.
     """
 
-    __slots__ = ("_epochs", "_tombstones")
+    __slots__ = ("_epochs", "_tombstones", "unsure")
 
     def __init__(self) -> None:
+        self.unsure = False
+        """Made anew: messages that came and went meanwhile were never here, so the next may have any id."""
         self._epochs: dict[int, _EpochRuns] = {}
         self._tombstones: dict[int, ReplicationIdSet] | None = None
 

@@ -120,6 +120,7 @@ class VirtualHost(Definitions):
         if queue.consumers and (consumer.exclusive or queue.exclusive_consumer):
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
         queue.consumers.append(consumer)
+        self.expiries.used(queue)
         queue.schedule()
         if queue.consumer_seen:
             return Scope.NONE
@@ -138,6 +139,7 @@ class VirtualHost(Definitions):
         if consumer not in queue.consumers:
             return
         queue.consumers.remove(consumer)
+        self.expiries.used(queue)
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
             self._end_left(queue)
 
@@ -159,10 +161,23 @@ class VirtualHost(Definitions):
     def decide_again(self) -> None:
         """End what was left by its clients, and is so still."""
         self.deciding = True
+        self._give_time()
         left, self._left = self._left, []
         for queue in left:
             if not queue.deleted and not queue.consumers and queue.owner is None:
                 self._end_queue(queue)
+
+    def expire(self, now: float) -> int:
+        """End the queues that nobody has used for their time (`x-expires`), once a tick; how many."""
+        over = self.expiries.due(now)
+        for queue in over:
+            self._end_queue(queue)
+        return len(over)
+
+    def _give_time(self) -> None:
+        """Whoever uses a queue that would expire may not have been able to: its time begins anew."""
+        for queue in self.queues.values():
+            self.expiries.used(queue)
 
     def dispatch(self) -> int:
         """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
@@ -200,6 +215,7 @@ class VirtualHost(Definitions):
         self.history.begin_epoch(epoch)
         for queue in self.queues.values():
             queue.activate(epoch)
+        self._give_time()
         self.serving = True
 
     def deactivate(self) -> None:
@@ -210,6 +226,7 @@ class VirtualHost(Definitions):
         self.pending.clear()
         self._owned.clear()
         self._left.clear()
+        self.expiries.clear()
         self.deciding = True
         self.serving = False
 

@@ -93,8 +93,12 @@ class ReplicaVhost:
         bad: list[BadEvent] = []
         for uuid, first in zip(run.queues, run.firsts, strict=True):
             queue = self._vhost.queues_by_uuid.get(uuid)
-            if queue is not None and (due := queue.replica.next_of(run.envelope.epoch)) != first:
+            if queue is None:
+                continue
+            due = queue.replica.next_of(run.envelope.epoch)
+            if due != first and not queue.replica.unsure:
                 bad.append(BadEvent(uuid, f"queue {queue.name!r} gets {first} where {due} was due"))
+            queue.replica.unsure = False
         return bad
 
     def _told(self, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
@@ -110,6 +114,7 @@ class ReplicaVhost:
         found = self._queue(queue)
         fresh = ReplicaContents()
         fresh.set_ends(found.replica.ends())
+        fresh.unsure = True
         self._aside.setdefault(queue, found.replica)
         found.replica = fresh
 

@@ -8,8 +8,8 @@ from tests.ha.pair import Host, Pair
 from tests.simulation.spoiling import spoil
 
 
-def spoilt(queues: str = "q", chunk: int = 1) -> tuple[Pair, Host, Host]:
-    """b fetches its queues again, message by message."""
+def spoilt(queues: str = "q", *, held: bool = False) -> tuple[Pair, Host, Host]:
+    """b fetches its queues again, message by message; or, `held`, has asked for them, and a does not hear."""
     pair = Pair()
     pair.up()
     pair.run(0.2)
@@ -18,7 +18,9 @@ def spoilt(queues: str = "q", chunk: int = 1) -> tuple[Pair, Host, Host]:
         pair.declare(a, queue)
         pair.publish(a, queue, "abcdefgh")
     pair.run(0.2)
-    pair.snapshots(a, chunk)
+    pair.snapshots(a, 1)
+    if held:
+        pair.held["b", "a"] = 0
     for queue in queues:
         spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues[queue].uuid)
         pair.publish(a, queue, "i")
@@ -102,3 +104,20 @@ def test_only_a_backup_in_sync_may_ask_and_only_for_a_queue() -> None:
     b.running.core.method(1, Method.RESET_QUEUE, bytes(16), pair.now)  # nobody asks a backup
     pair.run(0.05)
     assert b.running.stopped is None
+
+
+def test_what_came_and_went_while_it_was_fetched_leaves_no_gap() -> None:
+    """The next messages do not follow the last one that the new copy has: no second bad event."""
+    pair, a, b = spoilt(held=True)
+    pair.publish(a, "q", "jk")
+    pair.run(0.02)
+    spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues["q"].uuid)
+    pair.publish(a, "q", "l")
+    assert pair.consume(a, "q", 12) == "abcdefghijkl"
+    pair.run(0.05)
+    pair.heal()
+    pair.until(lambda: b.status == "ready")
+    pair.publish(a, "q", "m")
+    pair.run(0.3)
+    assert (pair.contents(b, "q"), equal(pair), links_lost(a, b)) == ("m", True, [])
+    assert a.running.status()["events"]["queue-reset"] == 1

@@ -4,6 +4,7 @@ after them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -211,3 +212,20 @@ def test_what_an_exchange_has_no_binding_for_goes_to_its_alternate(connection: A
     channel.queue_unbind("rest", "strays", "")
     with pytest.raises(UnroutableError):
         channel.basic_publish("orders", "us.ny", b"x", mandatory=True)
+
+
+def test_a_queue_that_nobody_uses_expires(connection: Any) -> None:
+    channel = connection.channel()
+    channel.queue_declare("reply", arguments={"x-expires": 50})
+    consumer = channel.basic_consume("reply", lambda *_: None)
+    connection.process_data_events(0.2)
+    channel.basic_publish("", "reply", b"x")
+    channel.basic_cancel(consumer)
+    channel.confirm_delivery()
+    deadline = time.monotonic() + 20
+    with pytest.raises(UnroutableError):
+        while time.monotonic() < deadline:
+            channel.basic_publish("", "reply", b"x", mandatory=True)  # no use of the queue
+    with pytest.raises(ChannelClosedByBroker) as refused:
+        connection.channel().queue_declare("reply", arguments={"x-expires": 0})
+    assert refused.value.reply_code == 406

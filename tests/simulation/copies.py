@@ -41,6 +41,14 @@ class Copies:
             self.memory_lost.append(self.clock.now)
             self.clock.note(f"with {machine.name} the last copy in memory goes")
 
+    def spoilt(self, machine: Machine) -> None:
+        """Its copy is not to be trusted any more: was it the last?"""
+        members = _members(self._newest())
+        others = [m for m in self.machines if m is not machine and m.node is not None and not m.spoilt]
+        if not any(self._lives[m.name] in members for m in others):
+            self.memory_lost.append(self.clock.now)
+            self.clock.note(f"with {machine.name} the last copy in memory is spoilt")
+
     def swapped(self) -> None:
         """A swap may take effect after the death of whoever asked for it."""
         members = _members(self.register.record)

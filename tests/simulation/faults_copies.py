@@ -26,16 +26,21 @@ def bad_event(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """The next messages, or the next dequeues, raise there; then, sometimes, the primary, the backup or the
     link goes while the queue is fetched again."""
     pair = s.targets(rng)
-    if pair is None:
-        return
+    if pair is None or not s.world.topology.all_durable:
+        return  # the other copy may be gone by then, and with it what is not durable
     primary, backup = pair
     if backup.role() != "ready":
         return
-    spoil(vhost_of(backup), rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=backup.spoil)
+    spoil(vhost_of(backup), rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=partial(_spoilt, s, backup))
     s.clock.note(f"the next event of {backup.name} is spoilt")
     then = rng.randrange(PEACE + 3)
     if then < 3:
         s.later(GLANCE, partial(_when_fetching, s, plan, rng, primary, backup, backup.life, then, LOOKS))
+
+
+def _spoilt(s: Saboteur, backup: Machine) -> None:
+    backup.spoil()
+    s.world.copies.spoilt(backup)
 
 
 def _when_fetching(

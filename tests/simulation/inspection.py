@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.model.queue import Queue
+from broker.model.records import Bind, ExchangeDeclare, QueueDeclare, Record
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
 from tests.simulation.machine import Machine
@@ -53,8 +54,14 @@ def key_of(raw: bytes) -> str:
 
 
 def definitions(machine: Machine) -> list[str]:
-    """Every replicated object, as text."""
-    return sorted(repr(record) for record in vhost_of(machine).definitions(Scope.LINK))
+    """Every replicated object, as text. Of arguments the order does not count."""
+    return sorted(repr(_ordered(record)) for record in vhost_of(machine).definitions(Scope.LINK))
+
+
+def _ordered(record: Record) -> Record:
+    if isinstance(record, QueueDeclare | ExchangeDeclare | Bind):
+        return replace(record, arguments=dict(sorted(record.arguments.items())))
+    return record
 
 
 Message = tuple[int, int, bytes, str, str, bool]

@@ -124,12 +124,14 @@ class Known:
 
 @dataclass(slots=True)
 class Temporary:
-    """An exclusive or auto-delete queue: when its client asked for it, the last time that it was heard, and
-    since when it has to be over. `ending`: its client is about to end it, or may have lost it."""
+    """An exclusive, expiring or auto-delete queue: when its client asked for it, the last time that it was
+    heard, and since when it has to be over. `ending`: its client is about to end it, or may have lost it."""
 
     opened_at: float
     ending: bool = False
     over_at: float | None = None
+    lasts: float = 0.0
+    """Seconds for which it is there without use."""
 
 
 class Journal:

@@ -152,6 +152,8 @@ class TemporaryPlan:
     replicated: bool
     interval: float
     cut_every: float = 0.0
+    expires: float = 0.0
+    """Seconds: it is neither, and ends when it was not used for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def draw_plan(seed: int) -> Plan:
     others = Random(f"{seed}/other clients")
     pollers = tuple(_poller(others, f"g{n + 1}", topology) for n in range(others.choice((0, 0, 1))))
     temporaries = tuple(_temporary(others, f"t{n + 1}") for n in range(others.choice((0, 0, 1, 2))))
+    temporaries = tuple(_expiring(Random(f"{seed}/{t.name}/expires"), t) for t in temporaries)
     churners = tuple(ChurnerPlan(f"k{n + 1}", rng.choice((0.01, 0.1))) for n in range(rng.choice((0, 1, 2))))
     consumers = consumers[: MOST_CLIENTS - len(publishers) - len(churners) - len(pollers) - len(temporaries)]
     apart = cut_every * (len(publishers) + len(consumers) + len(churners) + len(pollers) + len(temporaries))
@@ -346,3 +349,9 @@ def _temporary(rng: Random, name: str) -> TemporaryPlan:
     return TemporaryPlan(
         name, rng.random() < 0.5, replicated=rng.random() < 0.7, interval=rng.choice((0.05, 0.3, 1.0))
     )
+
+
+def _expiring(rng: Random, plan: TemporaryPlan) -> TemporaryPlan:
+    if plan.exclusive or rng.random() < 0.6:
+        return plan
+    return replace(plan, expires=rng.choice((0.05, 0.3, 1.0)))

@@ -19,11 +19,13 @@ def spoil(
 ) -> None:  # fmt: skip
     """The next record of that kind (for that queue) is not applied, with an error, or silently."""
     target: Any = vhost
+    armed = [True]
 
     def apply(record: Record) -> None:
-        if not isinstance(record, kind) or (queue and queue not in queues_of(record)):
+        if not armed or not isinstance(record, kind) or (queue and queue not in queues_of(record)):
             VirtualHost.apply(vhost, record)
             return
+        armed.clear()
         del target.apply
         told()
         if not silent:

@@ -29,6 +29,7 @@ class TemporaryUser(Actor):
         super().__init__(around, plan.name, cut_every=plan.cut_every)
         self.topology = topology
         self.exclusive, self.interval, self.replicated = plan.exclusive, plan.interval, plan.replicated
+        self.expires = plan.expires
         self.queue = f"t-{plan.name}"
         self._names = 1
         self._uses = 0
@@ -48,7 +49,7 @@ class TemporaryUser(Actor):
     def disconnected(self) -> None:
         """An auto-delete queue that never had a consumer stays. Now and then it does not come back for the
         one that it had, but takes another name."""
-        if self.exclusive or self._in_use:
+        if self.exclusive or self._in_use or self.expires:
             self._over()
         if self.rng.random() < FICKLE:
             self._names += 1
@@ -57,13 +58,16 @@ class TemporaryUser(Actor):
     def _declare(self, session: Session) -> None:
         self._unacked, self._in_use = {}, False
         before = self.journal.temporaries.get(self.queue)
-        self._temporary = Temporary(self.clock.now if before is None else before.opened_at)
+        opened = self.clock.now if before is None else before.opened_at
+        self._temporary = Temporary(opened, lasts=self.expires)
         self.journal.temporaries[self.queue] = self._temporary
         arguments: dict[str, Any] = {"x-replicate": "all"} if self.replicated else {}
+        if self.expires:
+            arguments["x-expires"] = round(self.expires * 1000)
         self.journal.operations += 3
         session.call(
             "queue.declare", partial(self._declared, self.clock.now), queue=self.queue,
-            exclusive=self.exclusive, auto_delete=not self.exclusive, args=arguments,
+            exclusive=self.exclusive, auto_delete=not self.exclusive and not self.expires, args=arguments,
         )  # fmt: skip
         session.call("queue.bind", self._ignore, queue=self.queue, exchange=self.topology.churned)
         self._uses += 1

@@ -80,9 +80,15 @@ class Temporaries18:
         self.journal = journal
         self.grace = grace
         self.ended = 0
-        self.last_promotion = 0.0
+        self.last_promotion = self.last_withheld = 0.0
         self._seen: dict[str, tuple[int, int, dict[bytes, str], bool]] = {}
         self._over: set[tuple[str, int, bytes]] = set()
+
+    def look(self, machine: Machine) -> None:
+        """While it withholds, or hears nobody, nobody's time is over; and it begins anew afterwards."""
+        broker = machine.running.broker
+        if broker.withheld or broker.input_held:
+            self.last_withheld = self.journal.clock.now
 
     def tick(self, machine: Machine) -> None:
         vhost = vhost_of(machine)
@@ -93,7 +99,11 @@ class Temporaries18:
         if serving and (seen is None or not seen[3]):
             # Long after its promotion, perhaps: it may have waited for a lease.
             self.last_promotion = self.journal.clock.now
-        now = {q.uuid: q.name for q in vhost.queues.values() if q.auto_delete or q.exclusive}
+        now = {
+            q.uuid: q.name
+            for q in vhost.queues.values()
+            if q.auto_delete or q.exclusive or "x-expires" in q.arguments
+        }
         if seen is not None and seen[0] == machine.life:
             gone = seen[2].keys() - now.keys()
             if gone and seen[3] and not serving:
@@ -136,10 +146,11 @@ class Temporaries18:
         for name, temporary in self.journal.temporaries.items():
             if temporary.over_at is None or name not in vhost_of(primary).queues:
                 continue
-            since = temporary.over_at
+            since = temporary.over_at + temporary.lasts
             if temporary.opened_at <= cut:
                 continue
             if temporary.opened_at <= self.last_promotion:
-                since = max(since, self.last_promotion + self.grace)
+                since = max(since, self.last_promotion + max(self.grace, temporary.lasts))
+            since = max(since, self.last_withheld + temporary.lasts)
             if now > since + 0.4:
                 raise Violation(18, f"{name} is still there {now - since:.3f} s after it should have ended")

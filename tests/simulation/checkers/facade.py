@@ -129,6 +129,7 @@ class Checkers:
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
         self.acked.ticked(machine, self.clock.now)
+        self.temporaries.look(machine)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now

@@ -51,7 +51,11 @@ class Holdings:
         index = self._queues.get(found.uuid)
         if index is None:
             index = self._queues[found.uuid] = QueueIndex()
-        return index.holds(found, key)
+        if index.holds(found, key):
+            return True
+        # While a queue is fetched again, the copy that is not trusted is kept aside.
+        aside = self.machine.running.replica._aside.get(found.uuid)
+        return aside is not None and any(key_of(raw) == key for _, _, raw in aside.entries())
 
 
 class QueueIndex:
