@@ -101,7 +101,7 @@ class Publisher:
     def read(self) -> None:
         """Take what confirms there are."""
         before = self.confirmed
-        while select.select([self.wire.socket], [], [], 0)[0]:
+        while self.wire.held or select.select([self.wire.socket], [], [], 0)[0]:
             kind, payload = self.wire.read_frame()
             if kind != 1 or payload[:4] != struct.pack(">HH", 60, 80):
                 raise WireError("something else than a confirm")

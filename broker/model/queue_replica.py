@@ -8,10 +8,11 @@ while the copy is `incomplete` (invariant 16). A run that is dequeued whole lets
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import repeat
 
-from broker.model.epoch_ends import EpochEnd, EpochEnds
-from broker.model.records import EnqueueRun, Entry, Envelope, RawRun
+from broker.model.epoch_ends import EpochEnd, EpochEnds, had
+from broker.model.records import EnqueueRun, Entry, Envelope, MessageId, RawRun
 from broker.model.replication_id_set import Range, ReplicationIdSet, to_ranges
 
 _COMPACT_AT = 64
@@ -134,6 +135,16 @@ class _EpochRuns:
         if self.dead > _COMPACT_AT and self.dead * 2 > len(runs):
             self._index([run for run in runs if run.left])
 
+    def live_within(self, low: int, high: int) -> Iterator[Range]:
+        """What is live of low..high, ascending."""
+        for at in range(self.overlapping(low, high), len(self.runs)):
+            run = self.runs[at]
+            if run.first > high:
+                return
+            for first, last in run.live_ranges():
+                if first <= high and last >= low:
+                    yield max(first, low), min(last, high)
+
     def open_up(self, low: int, high: int) -> None:
         """Cut the runs around low..high to what is live in them, so that their holes can be filled again."""
         at = self.overlapping(low, high)
@@ -158,12 +169,13 @@ class ReplicaContents:
     enqueue that comes later is swallowed by it. Outside of that, a dequeue of an unknown id does nothing.
     """
 
-    __slots__ = ("_epochs", "_tombstones", "unsure")
+    __slots__ = ("_awaited", "_epochs", "_tombstones", "unsure")
 
     def __init__(self) -> None:
         self.unsure = False
         """Made anew: messages that came and went meanwhile were never here, so the next may have any id."""
         self._epochs: dict[int, _EpochRuns] = {}
+        self._awaited: dict[int, ReplicationIdSet] = {}
         self._tombstones: dict[int, ReplicationIdSet] | None = None
 
     @property
@@ -175,14 +187,44 @@ class ReplicaContents:
     def incomplete(self) -> bool:
         return self._tombstones is not None
 
-    def begin_incomplete(self) -> None:
-        """From now on keep tombstones."""
-        if self._tombstones is None:
-            self._tombstones = {}
+    @property
+    def awaits(self) -> bool:
+        """May anything that was in history still come?"""
+        return bool(self._awaited)
+
+    def begin_incomplete(self, end: MessageId) -> None:
+        """From now on keep tombstones, of this snapshot alone: it goes up to `end`. What history had of that
+        and is not here, may come or be gone; it is lacking until a piece, or its dequeue, tells.
+        """
+        held, served = self.ids(), self._epochs.get(end[0])
+        self._awaited, self._tombstones = {}, {}
+        if served is not None and served.highest:
+            served.highest = max(served.highest, end[1])
+        for number, ids in had(self.ends()).items():
+            missing = ids - held[number] if number in held else ids
+            if number >= end[0]:
+                missing.discard_range(end[1] + 1 if number == end[0] else 0, 2**64)
+            if missing:
+                self._awaited[number] = missing
+                epoch = self._epochs[number]
+                epoch.lacking = missing.copy() if epoch.lacking is None else epoch.lacking | missing
+
+    def settle(self, after: MessageId, upto: MessageId) -> None:
+        """All that there is of this stretch is here."""
+        for number, awaited in self._awaited.items():
+            if not after[0] <= number <= upto[0]:
+                continue
+            low = after[1] + 1 if number == after[0] else 0
+            high = upto[1] if number == upto[0] else 2**64
+            lacking = self._epochs[number].lacking
+            for first, last in awaited.ranges_within(low, high) if low <= high else ():
+                if lacking:
+                    lacking.discard_range(first, last)
+                awaited.discard_range(first, last)
 
     def complete(self) -> None:
         """The snapshot is whole: forget the tombstones."""
-        self._tombstones = None
+        self._awaited, self._tombstones = {}, None
 
     def ends(self) -> EpochEnds:
         """How far each epoch got here, also if all of it is dequeued since."""
@@ -204,16 +246,6 @@ class ReplicaContents:
             epoch = self._epochs.setdefault(number, _EpochRuns())
             epoch.highest, epoch.settled = end.last, end.settled
             epoch.lacking = ReplicationIdSet(end.lacking) if end.lacking else None
-
-    def lack(self, ids: dict[int, ReplicationIdSet]) -> None:
-        """These are in history, and not here until they come, or their dequeue does."""
-        for number, missing in ids.items():
-            epoch = self._epochs.setdefault(number, _EpochRuns())
-            if epoch.lacking is None:
-                epoch.lacking = ReplicationIdSet()
-            for low, high in missing.ranges():
-                epoch.lacking.add_range(low, high)
-                epoch.highest = max(epoch.highest, high)
 
     def next_of(self, epoch: int) -> int:
         """The sequence that is due next in `epoch`."""
@@ -264,6 +296,10 @@ class ReplicaContents:
         self, epoch: _EpochRuns, first: int, last: int, envelope: Envelope, raws: RawRun | list[bytes]
     ) -> None:
         """Fill the gaps between runs that are already there with the parts of a new one."""
+        at = epoch.overlapping(first, last)
+        if at == len(epoch.runs) or epoch.runs[at].first > last:
+            epoch.add(_Run(first, envelope, raws, last - first + 1))
+            return
         epoch.open_up(first, last)
         at, gaps, low = epoch.overlapping(first, last), [], first
         while at < len(epoch.runs) and epoch.runs[at].first <= last:
@@ -304,14 +340,18 @@ class ReplicaContents:
                         made.add_range(low, high)
         return held
 
-    def keep_only(self, ids: dict[int, ReplicationIdSet]) -> int:
-        """Forget all that is not in `ids`; how many went."""
-        before = self.count
-        for number, held in self.ids().items():
-            kept = ids.get(number)
-            for low, high in (held.difference(kept) if kept is not None else held).ranges():
-                self._epochs[number].remove(low, high)
-        return before - self.count
+    def ids_within(self, after: MessageId, upto: MessageId) -> dict[int, ReplicationIdSet]:
+        """What is held beyond `after`, up to `upto`, by epoch; no empty sets."""
+        found = {}
+        for number, epoch in sorted(self._epochs.items()):
+            if not after[0] <= number <= upto[0] or not epoch.count:
+                continue
+            low = after[1] + 1 if number == after[0] else 0
+            high = upto[1] if number == upto[0] else 2**64
+            ids = ReplicationIdSet(epoch.live_within(low, high) if low <= high else ())
+            if ids:
+                found[number] = ids
+        return found
 
     def entries(self) -> list[Entry]:
         """Everything, cut, sorted by (epoch, sequence)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker.model.epoch_ends import EpochEnds
 from broker.model.values import Position, Reason, Scope
@@ -57,6 +58,21 @@ class Envelope:
 
 Entry = tuple[int, Envelope, bytes]
 """One message in a queue: its sequence, its run's envelope (which has the epoch), its raw frames."""
+
+MessageId = tuple[int, int]
+"""Epoch and sequence: the order of a queue."""
+
+
+def id_of(entry: Entry) -> MessageId:
+    return entry[1].epoch, entry[0]
+
+
+class Piece(NamedTuple):
+    """All that a queue holds beyond some id, up to `upto`; None: there is no more."""
+
+    entries: list[Entry]
+    """Sorted by id."""
+    upto: MessageId | None
 
 
 @dataclass(slots=True)

@@ -156,8 +156,9 @@ class ReplicationIdSet:
 
     def difference(self, other: ReplicationIdSet) -> ReplicationIdSet:
         made = self.copy()
-        for first, last in other._ranges.items():
-            made.discard_range(first, last)
+        if made:
+            for first, last in other.ranges_within(made.lowest, made.highest):
+                made.discard_range(first, last)
         return made
 
     def intersection(self, other: ReplicationIdSet) -> ReplicationIdSet:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sized
 from dataclasses import replace
 
+from broker.model.cut import held_after
 from broker.model.queue_replica import group_runs
 from broker.model.record_codec import encode_record
-from broker.model.records import EnqueueRun, Entry
+from broker.model.records import EnqueueRun, Entry, MessageId, Piece
 from broker.model.values import Position, Scope
 from broker.model.vhost import VirtualHost
-from ha.core.ports import Cut, IdsByEpoch
+from ha.core.ports import IdsByEpoch
 
 
 class PrimaryVhost:
@@ -32,14 +33,17 @@ class PrimaryVhost:
     def queues(self) -> list[tuple[bytes, int]]:
         return [(q.uuid, q.ids.next) for q in self._vhost.queues.values() if q.scope & Scope.LINK]
 
-    def cut(self, queue: bytes) -> Cut | None:
+    def next_sequence(self, queue: bytes) -> int:
+        return self._vhost.queues_by_uuid[queue].ids.next
+
+    def piece(self, queue: bytes, after: MessageId, most: int) -> Piece | None:
         found = self._vhost.queues_by_uuid.get(queue)
         if found is None or not found.scope & Scope.LINK:
             return None
         if not found.content_scope & Scope.LINK:
             # Of level `configuration`: whatever a backup holds of it, it holds by itself.
-            return Cut({}, [])
-        return Cut(found.snapshot(), found.held_entries())
+            return Piece([], None)
+        return held_after(found, after, most)
 
     def has(self, queue: bytes) -> bool:
         return queue in self._vhost.queues_by_uuid

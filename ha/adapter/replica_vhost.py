@@ -20,6 +20,7 @@ from broker.model.records import (
     EnqueueRun,
     ExchangeDeclare,
     ExchangeDelete,
+    MessageId,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
@@ -32,7 +33,7 @@ from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
-from ha.core.ports import BadEvent, IdsByEpoch, QueueBegun
+from ha.core.ports import BadEvent, Dropped, IdsByEpoch
 from ha.core.queue_snapshot import minus, total
 
 if TYPE_CHECKING:
@@ -190,37 +191,43 @@ class ReplicaVhost:
         ]
         return changes
 
-    def begin_queue(self, queue: bytes, ids: IdsByEpoch) -> QueueBegun:
+    def begin_queue(self, queue: bytes, end: MessageId) -> str:
         found = self._queue(queue)
-        extra = minus(found.replica.ids(), ids)
+        found.replica.begin_incomplete(end)
+        if found.replica.awaits:
+            self._note_ends(found)
+            self._lacking.add(queue)
+        return found.name
+
+    def take_piece(
+        self, queue: bytes, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes
+    ) -> Dropped:
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is None:
+            return Dropped()  # begun, and deleted since
+        extra = minus(found.replica.ids_within(after, upto), ids)
         quarantined = 0
         if extra:
             quarantined = self._export(found, minus(extra, had(found.replica.ends())))
-            found.replica.keep_only(ids)
+            for epoch, gone in extra.items():
+                found.replica.dequeue(epoch, gone.ranges())
             self._drop(queue, extra)
-        found.replica.complete()  # tombstones of a link before this one are of another primary's history
-        found.replica.begin_incomplete()
-        missing = minus(ids, found.replica.ids())
-        if missing:
-            found.replica.lack(missing)
-            self._note_ends(found)
-            self._lacking.add(queue)
-        return QueueBegun(found.name, total(extra), quarantined, found.replica.ids())
+        if payload:
+            self._take_runs(found, payload)
+        found.replica.settle(after, upto)
+        return Dropped(total(extra), quarantined)
 
-    def add_runs(self, queue: bytes, payload: bytes) -> None:
-        found = self._vhost.queues_by_uuid.get(queue)
-        if found is None:
-            return  # begun, and deleted since
+    def _take_runs(self, queue: Queue, payload: bytes) -> None:
         records = self._decode(payload)
         swallowed: list[bytes] = []
         for record in records:
-            if not isinstance(record, EnqueueRun) or record.queues != [queue]:
+            if not isinstance(record, EnqueueRun) or record.queues != [queue.uuid]:
                 raise LinkError("a snapshot piece with anything but runs of its queue")
             self._apply(record)
             # The store has their dequeues, but from before: it would bring them back at the next start.
             swallowed += [
-                encode_record(Dequeue(queue, epoch, Reason.DROPPED, ranges, Scope.STORE))
-                for epoch, ranges in found.replica.entombed(record).items()
+                encode_record(Dequeue(queue.uuid, epoch, Reason.DROPPED, ranges, Scope.STORE))
+                for epoch, ranges in queue.replica.entombed(record).items()
             ]
         self._append(self.position, [*_stored(payload), *swallowed])
         self._ledger.batch(Batch(self.position, 0, records), BACKUP)

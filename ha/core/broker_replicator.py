@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from broker.model.values import ORIGIN
 from ha.core.errors import LinkError
-from ha.core.link import Frame, parse_batch, parse_position, parse_queue
+from ha.core.link import Frame, parse_batch, parse_begin, parse_position, parse_queue
 from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.queue_replicator import QueueReplicator
-from ha.core.queue_snapshot import decode_ids
 
 
 class BrokerReplicator:
@@ -94,23 +93,21 @@ class BrokerReplicator:
     def _queue(self, kind: Frame, body: bytes) -> None:
         queue, rest = parse_queue(body)
         if kind is Frame.QUEUE_BEGIN:
-            ids, end = decode_ids(rest)
-            if end != len(rest):
-                raise LinkError(f"{len(rest) - end} bytes too many where a queue begins")
+            queue, live_from = parse_begin(body)
             if queue in self._awaited:
                 self._model.renew_queue(queue)
-            replicator = self._queues[queue] = QueueReplicator(self._model, queue, ids)
-            if replicator.dropped:
-                self.sentences.append(
-                    f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "
-                    f"{replicator.quarantined} of them to quarantine"
-                )
+            self._queues[queue] = QueueReplicator(self._model, queue, self.epoch, live_from)
             return
-        replicator_ = self._queues.get(queue)
-        if replicator_ is None:
+        replicator = self._queues.get(queue)
+        if replicator is None:
             raise LinkError("a snapshot piece of a queue that was not begun")
         if kind is Frame.QUEUE_RUNS:
-            replicator_.runs(rest)
-        else:
-            replicator_.end()
-            self._end(queue)
+            replicator.piece(rest)
+            return
+        replicator.end()
+        self._end(queue)
+        if replicator.dropped:
+            self.sentences.append(
+                f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "
+                f"{replicator.quarantined} of them to quarantine"
+            )

@@ -16,8 +16,8 @@ from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.replicating_subscription import ReplicatingSubscription
 from ha.core.role import Context
 
-NEVER = 1 << 62
-"""A sequence that no queue gets to."""
+PER_QUEUE = 256
+"""Bytes that a queue counts for, in a tick's share, beyond what is sent of it."""
 
 
 class Feeder:
@@ -41,27 +41,33 @@ class Feeder:
         self.stream(backup, frame(Frame.DEFINITIONS, [position_bytes(position), *definitions]))
 
     def again(self, backup: RemoteBackup, queue: bytes) -> None:
-        """All of one queue, to a backup that has everything else: nothing of it is in the stream already."""
-        backup.queue.append(ReplicatingSubscription(queue, {}, self._epoch, NEVER))
+        """All of one queue, to a backup that has everything else: only what follows is in the stream."""
+        backup.queue.append(ReplicatingSubscription(queue, {}, self._epoch, None))
 
     def feed(self, backup: RemoteBackup) -> bool:
         """One tick's share of the snapshots, within the joiner's window; whether it could take more at
         once.
         """
         limit = self._c.tuning.snapshot_chunk
-        while backup.queue and limit > 0 and backup.in_flight < self._c.tuning.joiner_window:
+        window = self._c.tuning.joiner_window - backup.in_flight
+        parts: list[bytes] = []
+        while backup.queue and limit > 0 and window > 0:
             subscription = backup.queue[0]
-            parts: list[bytes] = []
-            if not subscription.begun:
-                parts = subscription.begin(self._model)
-                if not parts:  # the queue was deleted; the stream has told
-                    backup.queue.popleft()
-                    continue
-            more, whole = subscription.read(self._model, limit)
+            if not subscription.begun and not self._model.has(
+                subscription.queue
+            ):  # it was deleted; the stream has told
+                backup.queue.popleft()
+                continue
+            more = [] if subscription.begun else subscription.begin(self._model)
+            pieces, whole = subscription.read(self._model, limit)
             if whole:
                 backup.queue.popleft()
+            more += pieces
+            size = sum(map(len, more))
+            limit -= size + PER_QUEUE
+            window -= size
             parts += more
-            limit -= self.stream(backup, parts)
+        self.stream(backup, parts)
         return bool(backup.queue) and backup.in_flight < self._c.tuning.joiner_window
 
     def record(self, backups: Iterable[RemoteBackup], record: InSyncRecord) -> None:

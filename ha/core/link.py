@@ -16,8 +16,10 @@ from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import RecordVersion
 
-VERSION = 3
+VERSION = 4
 """Of the link protocol. A peer with another major version is refused with a sentence."""
+UUID = 16
+"""Octets of a queue's."""
 FRAME_LIMIT = 1 << 30
 """Largest frame that a decoder waits for, in bytes; more is a broken or hostile peer."""
 
@@ -53,11 +55,13 @@ class Frame(enum.IntEnum):
     DEFINITIONS = 2
     """epoch, n of the history it belongs after, then encoded records of every replicated object."""
     QUEUE_BEGIN = 3
-    """Queue uuid, then the ids the primary holds: the backup drops all others."""
+    """Queue uuid, then the sequence from which on this epoch's messages come as history: its snapshot, of all
+    before that, begins."""
     QUEUE_RUNS = 4
-    """Queue uuid, then encoded EnqueueRun records that the backup lacked."""
+    """A piece of it: queue uuid, the id up to which it goes, which ids the primary holds of those after the
+    one before, then encoded EnqueueRun records that the backup lacked. It drops all others."""
     QUEUE_END = 5
-    """Queue uuid: its snapshot is whole."""
+    """Queue uuid: its snapshot is whole; the primary holds nothing after the last piece."""
     GUARD = 6
     """epoch, n: all snapshots are sent; from after this position on confirms wait for this backup."""
     RECORD = 7
@@ -69,6 +73,7 @@ class Frame(enum.IntEnum):
 _HEAD = struct.Struct(">IB")
 _BATCH = struct.Struct(">QQQd")
 _POSITION = struct.Struct(">QQ")
+_LIVE_FROM = struct.Struct(">Q")
 _ACK = struct.Struct(">QQQQdQQQB")
 _TIME = struct.Struct(">d")
 
@@ -84,6 +89,17 @@ def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[
     return [
         _HEAD.pack(length, Frame.BATCH) + _BATCH.pack(position.epoch, position.n, wall_ms, sent_at), *payload,
     ]  # fmt: skip
+
+
+def begin_frame(queue: bytes, live_from: int) -> list[bytes]:
+    return frame(Frame.QUEUE_BEGIN, [queue, _LIVE_FROM.pack(live_from)])
+
+
+def parse_begin(body: bytes) -> tuple[bytes, int]:
+    """A queue's uuid, and from which sequence on it comes as history."""
+    if len(body) != UUID + _LIVE_FROM.size:
+        raise LinkError(f"a queue begins with {len(body)} bytes")
+    return body[:UUID], int(_LIVE_FROM.unpack_from(body, UUID)[0])
 
 
 class BatchHead(NamedTuple):
@@ -113,9 +129,9 @@ def parse_position(body: bytes) -> tuple[Position, bytes]:
 
 def parse_queue(body: bytes) -> tuple[bytes, bytes]:
     """A queue's uuid and what follows it."""
-    if len(body) < 16:
+    if len(body) < UUID:
         raise LinkError("a frame is too short for its queue")
-    return body[:16], body[16:]
+    return body[:UUID], body[UUID:]
 
 
 class Ack(NamedTuple):

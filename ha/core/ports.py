@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from broker.model.records import Entry
+from broker.model.records import Entry, MessageId, Piece
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
 from ha.core.in_sync_record import InSyncRecord
 
 IdsByEpoch = dict[int, ReplicationIdSet]
 """Ids of one queue: a set of sequences per epoch, no empty sets."""
-
-
-class Cut(NamedTuple):
-    """One queue at one instant."""
-
-    ids: IdsByEpoch
-    entries: list[Entry]
-    """Sorted by (epoch, sequence)."""
 
 
 class PrimaryModel(Protocol):
@@ -38,8 +30,11 @@ class PrimaryModel(Protocol):
     def queues(self) -> list[tuple[bytes, int]]:
         """Uuid and next sequence of every replicated queue."""
 
-    def cut(self, queue: bytes) -> Cut | None:
-        """What the queue holds now; None if the queue is gone."""
+    def next_sequence(self, queue: bytes) -> int:
+        """Of the next message that is published to the queue, which is there."""
+
+    def piece(self, queue: bytes, after: MessageId, most: int) -> Piece | None:
+        """The next messages that the queue holds now, at most so many; None if the queue is gone."""
 
     def has(self, queue: bytes) -> bool:
         """Whether there still is such a queue."""
@@ -66,14 +61,11 @@ class BadEvent(NamedTuple):
     sentence: str
 
 
-class QueueBegun(NamedTuple):
-    """What the comparison with the primary gave."""
+class Dropped(NamedTuple):
+    """How many messages a comparison with the primary cost."""
 
-    name: str
-    dropped: int
-    quarantined: int
-    held: IdsByEpoch
-    """Ids still here."""
+    messages: int = 0
+    quarantined: int = 0
 
 
 class ReplicaModel(Protocol):
@@ -104,14 +96,19 @@ class ReplicaModel(Protocol):
     def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
         """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""
 
-    def begin_queue(self, queue: bytes, ids: IdsByEpoch) -> QueueBegun:
-        """Drop what is not in `ids`; expect a snapshot. What was never in the primary's history, as its
-        definitions told, is exported, durably, before it is dropped.
+    def begin_queue(self, queue: bytes, end: MessageId) -> str:
+        """Expect a snapshot up to `end`, and count as lacking what is not here; the queue's name."""
+
+    def take_piece(
+        self, queue: bytes, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes
+    ) -> Dropped:
+        """The primary holds `ids` of that stretch: drop what is not among them, take what is missing. What
+        was never in the primary's history, as its definitions told, is exported, durably, before it is
+        dropped.
         """
 
-    def add_runs(self, queue: bytes, payload: bytes) -> None: ...
-
-    def end_queue(self, queue: bytes) -> None: ...
+    def end_queue(self, queue: bytes) -> None:
+        """It is whole."""
 
     def mark(self) -> int:
         """A point after everything handed over so far."""

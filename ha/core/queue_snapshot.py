@@ -8,14 +8,31 @@ After Qpid's class of this name; with epochs, so that one id never names two mes
 from __future__ import annotations
 
 import struct
+from itertools import groupby
+from operator import itemgetter
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.records import Entry, MessageId
+from broker.model.replication_id_set import ReplicationIdSet, to_ranges
 from ha.core.errors import LinkError
 from ha.core.ports import IdsByEpoch
 
 _COUNT = struct.Struct(">I")
 _EPOCH = struct.Struct(">QI")
 _RANGE = struct.Struct(">QQ")
+
+
+def encode_piece(upto: MessageId, ids: IdsByEpoch) -> bytes:
+    """The head of a piece: how far it goes, and what the primary holds of that."""
+    return _RANGE.pack(*upto) + encode_ids(ids)
+
+
+def decode_piece(body: bytes) -> tuple[MessageId, IdsByEpoch, bytes]:
+    """Head and the records that follow. LinkError if cut short."""
+    if len(body) < _RANGE.size:
+        raise LinkError("a piece of a queue is cut short")
+    ids, end = decode_ids(body, _RANGE.size)
+    epoch, sequence = _RANGE.unpack_from(body)
+    return (epoch, sequence), ids, body[end:]
 
 
 def encode_ids(ids: IdsByEpoch) -> bytes:
@@ -44,6 +61,24 @@ def decode_ids(body: bytes, at: int = 0) -> tuple[IdsByEpoch, int]:
     except (struct.error, ValueError) as error:
         raise LinkError(f"ids that cannot be read: {error}") from error
     return ids, at
+
+
+def ids_of(entries: list[Entry]) -> IdsByEpoch:
+    """Of entries sorted by id."""
+    if not entries:
+        return {}
+    one = _epoch_of(entries[0]) == _epoch_of(entries[-1])
+    by_epoch = [(_epoch_of(entries[0]), entries)] if one else groupby(entries, _epoch_of)
+    return {
+        epoch: ReplicationIdSet.from_ranges(to_ranges(list(map(_seq_of, some)))) for epoch, some in by_epoch
+    }
+
+
+_seq_of = itemgetter(0)
+
+
+def _epoch_of(entry: Entry) -> int:
+    return entry[1].epoch
 
 
 def minus(left: IdsByEpoch, right: IdsByEpoch) -> IdsByEpoch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.record_codec import encode_record
 from broker.model.records import Dequeue
 from broker.model.replication_id_set import ReplicationIdSet
@@ -116,8 +117,8 @@ def test_a_queue_deleted_while_its_snapshot_is_under_way_costs_the_link_nothing(
     assert pair.contents(b, "r") == "r" and "q" not in b.running.vhost.queues
 
 
-def test_tombstones_of_one_link_do_not_swallow_messages_of_the_next() -> None:
-    """The primary whose dequeue left the tombstone died without it: its successor still has the message."""
+def test_what_one_link_dequeued_in_mid_snapshot_the_next_one_brings() -> None:
+    """The primary of that dequeue died without it: its successor still has the message."""
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -127,17 +128,18 @@ def test_tombstones_of_one_link_do_not_swallow_messages_of_the_next() -> None:
     queue = a.running.vhost.queues["q"]
     ids, epoch = queue.snapshot(), a.running.core.epoch
     runs = a.running.core._primary_model.encode_runs(queue.uuid, queue.held_entries())
-    replica = b.running.replica
-    nothing: dict[int, ReplicationIdSet] = {}
-    replica.begin_queue(queue.uuid, nothing)
+    replica, last = b.running.replica, (epoch, 2)
+    replica.begin_queue(queue.uuid, last)
+    replica.take_piece(queue.uuid, (0, -1), (epoch, 1), {epoch: ReplicationIdSet([(1, 1)])}, b"")
     gone = encode_record(Dequeue(queue.uuid, epoch, Reason.ACKED, [(1, 1)], Scope.LINK | Scope.STORE))
     here = replica.position
     replica.apply_batch(Position(here.epoch, here.n + 1), 0, gone)
     # the link breaks here; another primary begins
-    replica.begin_queue(queue.uuid, ids)
-    replica.add_runs(queue.uuid, b"".join(runs))
+    replica.begin_queue(queue.uuid, last)
+    replica.take_piece(queue.uuid, (0, -1), last, ids, b"".join(runs))
     replica.end_queue(queue.uuid)
     assert pair.contents(b, "q") == "xy"
+    assert b.running.vhost.queues["q"].ends() == {epoch: EpochEnd(2)}
 
 
 def test_the_incomplete_mark_survives_a_record_of_the_same_burst() -> None:

@@ -32,10 +32,11 @@ from ha.core.link import (
     StreamDecoder,
     parse_ack,
     parse_batch,
+    parse_begin,
     parse_position,
     parse_queue,
 )
-from ha.core.queue_snapshot import decode_have, decode_ids, total
+from ha.core.queue_snapshot import decode_have, decode_piece, total
 from tests.ha.telling import epoch_text, ids_text, readable, record_line
 from tests.simulation import wire
 from tests.simulation.inspection import key_of
@@ -268,7 +269,6 @@ class LinkTalk:
         self._have: list[bytes] = []
         self._hellos: dict[bool, tuple[object, ...]] = {}
         self._last_ack: Ack | None = None
-        self._runs = 0
 
     def frame(self, source: str, target: str, kind: int, payload: bytes) -> Iterator[Event]:
         if kind != wire.METHOD:
@@ -355,17 +355,17 @@ class LinkTalk:
                 items = [item for record in decode_records(rest) for item in self._record(record)]
                 yield said(f"definitions, then history from {position.n} on", *items, news=True)
             case Frame.QUEUE_BEGIN:
-                uuid, rest = parse_queue(body)
-                self._runs = 0
+                uuid, live_from = parse_begin(body)
                 name = self._names.queue(uuid)
-                ids, _ = decode_ids(rest)
                 item = Item("", queues=frozenset({name}))
-                yield said(f"snapshot of {name}: keep of {ids_text(ids)}", item, group="snapshots")
+                yield said(f"snapshot of {name}, up to id {live_from - 1}", item, group="snapshots")
             case Frame.QUEUE_RUNS:
                 uuid, rest = parse_queue(body)
-                items = [item for record in decode_records(rest) for item in self._record(record)]
+                upto, ids, records = decode_piece(rest)
+                items = [item for record in decode_records(records) for item in self._record(record)]
                 name = self._names.queue(uuid)
-                what = f"fetched for {name}{'' if items else ': nothing'}"
+                what = f"of {name} up to {epoch_text(upto[0])}:{upto[1]} keep {ids_text(ids)}"
+                what += f", fetched{'' if items else ': nothing'}"
                 yield said(what, *items, _queue(name), group="snapshot pieces")
             case Frame.QUEUE_END:
                 uuid, _ = parse_queue(body)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from broker.model.consumer import Consumer
 from broker.model.epoch_ends import EpochEnd, Graves, after_milestone, had
 from broker.model.queue_replica import ReplicaContents
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.records import Envelope
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 
 
 def ranges(contents: ReplicaContents) -> dict[int, list[tuple[int, int]]]:
     return {epoch: had_.ranges_within(1, 99) for epoch, had_ in had(contents.ends()).items()}
+
+
+def hold(contents: ReplicaContents, epoch: int, first: int, count: int) -> None:
+    envelope = Envelope(epoch, "", "k", persistent=False, wall_ms=0, channel=1, largest_frame=9)
+    contents.add_run(first, envelope, [b"m"] * count)
 
 
 def test_an_end_is_all_up_to_the_last_but_what_was_lost() -> None:
@@ -21,13 +26,21 @@ def test_an_end_is_all_up_to_the_last_but_what_was_lost() -> None:
 
 def test_what_is_lacking_comes_or_its_dequeue_does() -> None:
     contents = ReplicaContents()
-    contents.set_ends({1: EpochEnd(9), 2: EpochEnd(4)})
-    contents.begin_incomplete()
-    contents.lack({1: ReplicationIdSet([(2, 6)]), 3: ReplicationIdSet([(1, 2)])})
-    assert ranges(contents) == {1: [(1, 1), (7, 9)], 2: [(1, 4)], 3: []}
+    contents.set_ends({1: EpochEnd(9, ((5, 5),)), 2: EpochEnd(4), 3: EpochEnd(6)})
+    hold(contents, 1, 1, 1)
+    hold(contents, 3, 5, 2)  # history since: not of the snapshot
+    contents.begin_incomplete((3, 4))
+    assert contents.awaits
+    assert ranges(contents) == {1: [(1, 1)], 2: [], 3: [(5, 6)]}
     contents.dequeue(1, [(3, 4)])
     contents.dequeue(3, [(2, 2)])
-    assert ranges(contents) == {1: [(1, 1), (3, 4), (7, 9)], 2: [(1, 4)], 3: [(2, 2)]}
+    assert ranges(contents) == {1: [(1, 1), (3, 4)], 2: [], 3: [(2, 2), (5, 6)]}
+    hold(contents, 1, 6, 2)
+    assert ranges(contents)[1] == [(1, 1), (3, 4), (6, 7)]
+    contents.settle((0, -1), (1, 8))
+    assert ranges(contents) == {1: [(1, 4), (6, 8)], 2: [], 3: [(2, 2), (5, 6)]}
+    contents.settle((1, 8), (3, 4))
+    assert ranges(contents) == {1: [(1, 4), (6, 9)], 2: [(1, 4)], 3: [(1, 6)]}, "5 was lost before"
     contents.set_ends({2: EpochEnd(3)})
     assert ranges(contents) == {2: [(1, 3)]}
 

@@ -269,7 +269,7 @@ def test_an_epoch_that_is_not_newer_is_refused_with_nothing_changed() -> None:
     vhost.deactivate()
     with pytest.raises(InternalError, match="epoch 5"):
         vhost.activate(5)
-    vhost.queues["q"].replica.begin_incomplete()
+    vhost.queues["q"].replica.begin_incomplete((5, 1))
     with pytest.raises(InternalError, match="incomplete"):
         vhost.activate(6)
     assert not vhost.serving

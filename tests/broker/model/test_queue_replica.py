@@ -1,4 +1,4 @@
-"""ReplicaContents against a plain dict: any order of enqueues and dequeues, tombstones, memory let go."""
+"""ReplicaContents against a plain dict: any order of enqueues, dequeues and pieces, memory let go."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from broker.model.replication_id_set import ReplicationIdSet
 
 SEQ = st.integers(1, 40)
 EPOCH = st.integers(1, 2)
+ID = st.tuples(EPOCH, SEQ)
 COUNT = st.integers(1, 9)
 
 
@@ -37,6 +38,7 @@ class AgainstDict(RuleBasedStateMachine):
         self.ours = ReplicaContents()
         self.theirs: dict[tuple[int, int], bytes] = {}
         self.entombed: set[tuple[int, int]] = set()
+        self.at = (0, -1)
 
     @rule(epoch=EPOCH, first=SEQ, count=COUNT, cut=st.booleans())
     def add(self, epoch: int, first: int, count: int, cut: bool) -> None:
@@ -55,22 +57,39 @@ class AgainstDict(RuleBasedStateMachine):
                 self.entombed.add((epoch, seq))
 
     @precondition(lambda self: not self.ours.incomplete)
-    @rule()
-    def begin_incomplete(self) -> None:
-        self.ours.begin_incomplete()
+    @rule(epoch=EPOCH, seq=SEQ)
+    def begin_incomplete(self, epoch: int, seq: int) -> None:
+        self.ours.begin_incomplete((epoch, seq))
+        self.lacking(up_to=(epoch, seq))
+        self.at = (0, -1)
+
+    def lacking(self, up_to: tuple[int, int]) -> None:
+        """Only what is not here, and before the end of the snapshot."""
+        for number, end in self.ours.ends().items():
+            for seq in range(1, end.last + 1):
+                if seq not in end.had():
+                    assert (number, seq) <= up_to and (number, seq) not in self.theirs
 
     @precondition(lambda self: self.ours.incomplete)
     @rule()
     def complete(self) -> None:
+        self.ours.settle(self.at, (9, 99))
         self.ours.complete()
         self.entombed.clear()
+        assert not any(end.lacking for end in self.ours.ends().values())
 
-    @rule(epoch=EPOCH, seqs=st.sets(SEQ))
-    def keep_only(self, epoch: int, seqs: set[int]) -> None:
-        gone = self.ours.keep_only({epoch: ReplicationIdSet.of(seqs)})
-        kept = {key: value for key, value in self.theirs.items() if key[0] == epoch and key[1] in seqs}
-        assert gone == len(self.theirs) - len(kept)
-        self.theirs = kept
+    @precondition(lambda self: self.ours.incomplete)
+    @rule(epoch=EPOCH, seq=SEQ)
+    def settle(self, epoch: int, seq: int) -> None:
+        if (epoch, seq) > self.at:
+            self.ours.settle(self.at, (epoch, seq))
+            self.at = (epoch, seq)
+
+    @rule(after=ID, upto=ID)
+    def ids_within(self, after: tuple[int, int], upto: tuple[int, int]) -> None:
+        found = self.ours.ids_within(after, upto)
+        held = {(epoch, seq) for epoch, ids in found.items() for seq in ids}
+        assert held == {key for key in self.theirs if after < key <= upto}
 
     @rule(epoch=EPOCH, seqs=st.sets(SEQ))
     def entries_for(self, epoch: int, seqs: set[int]) -> None:

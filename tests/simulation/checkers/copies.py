@@ -48,7 +48,7 @@ def check_dequeues_16(held: list[HELD], rng: Random) -> None:
     steps += [(epoch, sequence, None) for epoch, sequence in sorted(gone) for _ in range(rng.choice((1, 2)))]
     rng.shuffle(steps)
     copy = ReplicaContents()
-    copy.begin_incomplete()
+    copy.begin_incomplete((2**63, 0))
     for epoch, sequence, raw in steps:
         if raw is None:
             copy.dequeue(epoch, [(sequence, sequence)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from broker.model import applying, history
@@ -11,7 +12,7 @@ from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
-from broker.model.records import Bind, QueueDeclare
+from broker.model.records import Bind, MessageId, Piece, QueueDeclare, id_of
 from broker.model.replication_id_set import Range
 from broker.model.values import Position, Scope
 from broker.model.vhost import VirtualHost
@@ -22,8 +23,9 @@ from ha.core.broker_replicator import BrokerReplicator
 from ha.core.id_setter import IdSetter
 from ha.core.link import parse_batch
 from ha.core.primary import Primary
+from ha.core.queue_replicator import QueueReplicator
 from ha.core.remote_backup import Phase
-from ha.core.replicating_subscription import ReplicatingSubscription
+from ha.core.replicating_subscription import BEFORE_ALL
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -38,20 +40,39 @@ def _skip_every_ninth(batch: Any) -> Any:
     return broken
 
 
-def _skip_the_first(read: Any) -> Any:
-    def broken(self: ReplicatingSubscription, model: Any, limit: int) -> Any:
-        if self._slices and not self._at:
-            self._slices[0] = self._slices[0][1:]
-        return read(self, model, limit)
+def _skip_the_first(encode_runs: Any) -> Any:
+    return lambda self, queue, entries: encode_runs(self, queue, entries[1:])
+
+
+def _end_before_the_last(piece: Any) -> Any:
+    def broken(self: PrimaryVhost, queue: bytes, after: MessageId, most: int) -> Piece | None:
+        found: Piece | None = piece(self, queue, after, most)
+        if found is not None and found.upto is None and found.entries:
+            del found.entries[-1]
+        return found
 
     return broken
 
 
-def _end_before_the_last(read: Any) -> Any:
-    def broken(self: ReplicatingSubscription, model: Any, limit: int) -> Any:
-        if len(self._slices) == 1:
-            self._slices[0] = self._slices[0][:-1]
-        return read(self, model, limit)
+def _walk_by_places(piece: Any) -> Any:
+    """The next piece begins behind as many messages as there were up to the end of the one before."""
+
+    def broken(self: PrimaryVhost, queue: bytes, after: MessageId, most: int) -> Piece | None:
+        seen: dict[bytes, list[MessageId]] = vars(self).setdefault("seen", {})
+        whole: Piece | None = piece(self, queue, BEFORE_ALL, 10**9)
+        if whole is None:
+            return None
+        past = 0 if after == BEFORE_ALL else bisect_right(seen[queue], after)
+        seen[queue] = [id_of(entry) for entry in whole.entries]
+        entries = whole.entries[past : past + most]
+        return Piece(entries, id_of(entries[-1]) if past + most < len(whole.entries) else None)
+
+    return broken
+
+
+def _forget_what_follows_the_last_piece(end: Any) -> Any:
+    def broken(self: QueueReplicator) -> None:
+        self._model.end_queue(self.queue)
 
     return broken
 
@@ -63,8 +84,8 @@ def _one_beyond(to_ranges: Any) -> Any:
     return broken
 
 
-def _drop_nothing(keep_only: Any) -> Any:
-    return lambda self, ids: 0
+def _find_nothing_too_many(ids_within: Any) -> Any:
+    return lambda self, after, upto: {}
 
 
 def _but_of_built_in_exchanges(definitions: Any) -> Any:
@@ -159,19 +180,25 @@ MUTANTS = (
         "lose a message of a snapshot",
         "A chunk of the snapshot begins one message too late.",
         (4,),
-        (Patch(ReplicatingSubscription, "read", _skip_the_first),),
+        (Patch(PrimaryVhost, "encode_runs", _skip_the_first),),
     ),
     Mutant(
         "end a snapshot before its last message",
         "A joiner is ready with a gap at the tail of a queue (Qpid 5973).",
         (4,),
-        (Patch(ReplicatingSubscription, "read", _end_before_the_last),),
+        (Patch(PrimaryVhost, "piece", _end_before_the_last),),
     ),
     Mutant(
         "keep what the primary has not",
         "A rejoining node keeps messages that the new primary's history never had, or has dequeued.",
         (14,),
-        (Patch(ReplicaContents, "keep_only", _drop_nothing),),
+        (Patch(ReplicaContents, "ids_within", _find_nothing_too_many),),
+    ),
+    Mutant(
+        "forget the end of a snapshot",
+        "What a rejoining node holds behind the last piece of a queue is compared with nothing, and stays.",
+        (14,),
+        (Patch(QueueReplicator, "end", _forget_what_follows_the_last_piece),),
     ),
     Mutant(
         "leave out the bindings of built-in exchanges",
@@ -184,6 +211,12 @@ MUTANTS = (
         "A dequeue overtakes its message's snapshot piece, and the message resurrects on the backup (Qpid).",
         (16,),
         (Patch(ReplicaContents, "dequeue", _forget_tombstones),),
+    ),
+    Mutant(
+        "walk a queue by places",
+        "What is dequeued between two pieces moves the rest forward: the next piece begins too late.",
+        (4,),
+        (Patch(PrimaryVhost, "piece", _walk_by_places),),
     ),
     Mutant(
         "forget what is dropped",
