@@ -111,6 +111,10 @@ class Rounds:
             folder = root / f"leg-{self.outcome.legs + 1}"
             try:
                 self._leg(folder, first, last)
+            except KeyboardInterrupt:
+                if self._o.folder is None:
+                    shutil.rmtree(root)
+                raise
             except Exception as error:  # whatever it is, its seed is said, and its remains are kept
                 raise RoundsFailed(f"{error}; what is left of it: {folder}") from error
             if not self.outcome.good:
