@@ -108,8 +108,9 @@ class ReplicaVhost:
         what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
         return [BadEvent(q.uuid, f"queue {q.name!r} cannot take its {what} ({error})") for q in there]
 
-    def has(self, queue: bytes) -> bool:
-        return queue in self._vhost.queues_by_uuid
+    def name_of(self, queue: bytes) -> str | None:
+        found = self._vhost.queues_by_uuid.get(queue)
+        return found.name if found is not None else None
 
     def renew_queue(self, queue: bytes) -> None:
         found = self._queue(queue)

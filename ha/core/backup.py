@@ -14,9 +14,9 @@ from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
 from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.membership import Status
-from ha.core.ports import ReplicaModel
+from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.queue_snapshot import encode_have
-from ha.core.quiesce import note_point, parse_point
+from ha.core.quiesce import digest_of, note_point, parse_point
 from ha.core.role import Context
 
 HAVE_ROOM = 60_000
@@ -150,14 +150,13 @@ class Backup:
                 self._record(record_from_json(parse_json(body)))
                 continue
             if kind is Frame.QUIESCE:
-                self._quiesce(body)
+                self._quiesce(body, self._replicator)
                 continue
             if kind is Frame.DEFINITIONS and not self._expected and self._c.record is not None:
                 self._c.mark_incomplete()
                 self._model.save_incomplete(self._c.record)
             self._replicator.frame(kind, body)
-            if self._replicator.bad:
-                self._reset(self._replicator)
+            self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
         for sentence in self._replicator.sentences:
             self._c.log(sentence)
@@ -169,6 +168,8 @@ class Backup:
         catches up anyway.
         """
         bad, replicator.bad = replicator.bad, []
+        if not bad:
+            return
         record, peer = self._c.record, self.peer
         ready = self._c.membership.status is Status.READY
         if record is None or peer is None or not (ready or replicator.resets):
@@ -197,12 +198,21 @@ class Backup:
             self._c.membership.become(Status.READY)
             self._c.log(f"ready again: holds every confirmed message of {self.primary_name}")
 
-    def _quiesce(self, body: bytes) -> None:
-        """Note what this copy holds at the primary's point; one that still catches up does not count."""
-        name, queues = parse_point(body)
+    def _quiesce(self, body: bytes, replicator: BrokerReplicator) -> None:
+        """Note what this copy holds at the primary's point; one that still catches up does not count. A queue
+        that differs is fetched again.
+        """
+        name, digests = parse_point(body)
         if self._c.membership.status is Status.READY:
             held = self._model.held()
-            note_point(self._c, name, {queue: held.get(queue, {}) for queue in queues})
+            found = {queue: held.get(queue, {}) for queue in digests}
+            note_point(self._c, name, found)
+            replicator.bad += [
+                BadEvent(queue, f"queue {called!r} differs from the primary's at {name}")
+                for queue, ids in found.items()
+                if digest_of(ids) != digests[queue] and (called := self._model.name_of(queue)) is not None
+            ]
+            self._reset(replicator)
 
     def heartbeat(self, payload: bytes, now: float) -> None:
         self._last_heard, self._heard = now, True

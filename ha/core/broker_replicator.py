@@ -50,7 +50,7 @@ class BrokerReplicator:
 
     def forget_deleted(self) -> None:
         """Nothing comes any more of queues that were deleted."""
-        for queue in [queue for queue in self._awaited if not self._model.has(queue)]:
+        for queue in [queue for queue in self._awaited if self._model.name_of(queue) is None]:
             self._end(queue)
 
     def _end(self, queue: bytes) -> None:

@@ -67,7 +67,8 @@ class Frame(enum.IntEnum):
     RECORD = 7
     """An in-sync record as JSON; to be fsynced, then acknowledged."""
     QUIESCE = 8
-    """A point's name and queue uuids: here the copy equals the primary, and both note what they hold."""
+    """A point's name and queue uuids with digests of what the queues hold: here the copy equals the primary,
+    and both note what they hold."""
 
 
 _HEAD = struct.Struct(">IB")

@@ -85,7 +85,8 @@ class ReplicaModel(Protocol):
         out and told.
         """
 
-    def has(self, queue: bytes) -> bool: ...
+    def name_of(self, queue: bytes) -> str | None:
+        """None if there is no such queue."""
 
     def renew_queue(self, queue: bytes) -> None:
         """The copy is not to be trusted, and comes anew. It is kept until the new one is whole."""

@@ -1,4 +1,5 @@
-"""Quiesce points: places in the stream at which a copy must equal its primary; both note what they hold.
+"""Quiesce points: places in the stream at which a copy must equal its primary; both note what they hold, and
+the backup compares.
 
 Called by Primary, which cuts a point right after a flush that left nothing gathered, and by Backup when the
 point comes down its stream. Whoever reconciles the ledgers compares the two (invariant 13). A point names its
@@ -7,6 +8,7 @@ queues: deep ones are left out, since listing their ids would hold the tick up.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 from broker.model.values import Position
@@ -18,6 +20,8 @@ from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 
 UUID = 16
+DIGEST = 8
+"""Octets."""
 
 
 class QuiescePoints:
@@ -66,18 +70,31 @@ class QuiescePoints:
                 self._milestone = Position(position.epoch, position.n + 1)
 
 
-def encode_point(name: str, queues: Iterable[bytes]) -> list[bytes]:
-    """The body of a QUIESCE frame: the point's name with its length in one octet, then queue UUIDs."""
+def digest_of(ids: IdsByEpoch) -> bytes:
+    """Of what a queue holds: equal copies have equal digests."""
+    made = hashlib.blake2b(digest_size=DIGEST)
+    for epoch in sorted(ids):
+        made.update(b"%d:%r;" % (epoch, ids[epoch].ranges()))
+    return made.digest()
+
+
+def encode_point(name: str, held: Mapping[bytes, IdsByEpoch]) -> list[bytes]:
+    """The body of a QUIESCE frame: the point's name with its length in one octet, then queue UUIDs, each with
+    a digest of what the queue holds."""
     raw = name.encode()
-    return [bytes([len(raw)]), raw, *queues]
+    parts = [bytes([len(raw)]), raw]
+    for queue, ids in held.items():
+        parts += [queue, digest_of(ids)]
+    return parts
 
 
-def parse_point(body: bytes) -> tuple[str, list[bytes]]:
-    """The name and the queues; LinkError if that is not what it holds."""
-    at = 1 + body[0] if body else 0
-    if not at or at > len(body) or (len(body) - at) % UUID:
+def parse_point(body: bytes) -> tuple[str, dict[bytes, bytes]]:
+    """The name, and the digest of each queue; LinkError if that is not what it holds."""
+    at, size = 1 + body[0] if body else 0, UUID + DIGEST
+    if not at or at > len(body) or (len(body) - at) % size:
         raise LinkError("a quiesce point that cannot be read")
-    return body[1:at].decode("ascii", "replace"), [body[i : i + UUID] for i in range(at, len(body), UUID)]
+    name = body[1:at].decode("ascii", "replace")
+    return name, {body[i : i + UUID]: body[i + UUID : i + size] for i in range(at, len(body), size)}
 
 
 def note_point(context: Context, name: str, held: Mapping[bytes, IdsByEpoch]) -> None:

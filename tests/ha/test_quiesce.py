@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
+
+from broker.model.replication_id_set import ReplicationIdSet
+from ha.core.errors import LinkError
+from ha.core.quiesce import digest_of, encode_point, parse_point
 from tests.ha.pair import Host, Pair
 
 Held = dict[str, set[tuple[str, int, int, int]]]
@@ -46,3 +51,17 @@ def test_a_point_is_cut_when_a_backup_is_in_sync_every_five_seconds_and_at_a_cle
         {(uuid, epoch, 1, 1), (uuid, epoch, 3, 6), (none, 0, 0, -1)},
         {(uuid, epoch, 3, 7), (none, 0, 0, -1)},
     ]
+
+
+def test_a_point_carries_a_digest_of_each_queue_and_is_refused_if_it_is_cut_short() -> None:
+    held = {bytes([n]) * 16: {n: ReplicationIdSet([(1, n), (n + 2, n + 3)])} for n in (1, 2)}
+    body = b"".join(encode_point("7.9", {**held, bytes(16): {}}))
+    name, digests = parse_point(body)
+    assert name == "7.9" and digests == {
+        queue: digest_of(ids) for queue, ids in {**held, bytes(16): {}}.items()
+    }
+    assert len(set(digests.values())) == 3
+    assert digest_of({7: ReplicationIdSet([(1, 2)])}) != digest_of({8: ReplicationIdSet([(1, 2)])})
+    for wrong in (b"", body[:-1], body + b"x", b"\xff" + body[1:]):
+        with pytest.raises(LinkError):
+            parse_point(wrong)

@@ -25,7 +25,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     declare|delete|purge NODE QUEUE          publish NODE QUEUE LETTERS [transient]
     consume NODE QUEUE COUNT                 settle NODE QUEUE LETTERS    the same, these, out of order
     flow NODE QUEUE,QUEUE TICKS              a message into each of them, each tick
-    spoil NODE QUEUE [dequeues|lost]         the next messages (dequeues) cannot be applied, or get lost
+    spoil NODE QUEUE [[lost-]dequeues|lost]  the next messages (dequeues) cannot be applied, or get lost
     confirmed NODE                           the last publish
     contents|ids|redelivered QUEUE           same | state | records
     quarantine NODE                          what it exported, and was never served
@@ -232,8 +232,8 @@ class Interpreter:
     def do_spoil(self, name: str, queue: str, how: str = "") -> None:
         """The next messages (or with `dequeues`: dequeues; `lost`: silently) are not applied there."""
         vhost = self._host(name).running.vhost
-        kind: Any = Dequeue if how == "dequeues" else EnqueueRun
-        spoil(vhost, kind, vhost.queues[queue].uuid, silent=how == "lost")
+        kind: Any = Dequeue if "dequeues" in how else EnqueueRun
+        spoil(vhost, kind, vhost.queues[queue].uuid, silent="lost" in how)
 
     def do_declare(self, name: str, queue: str) -> None:
         self.pair.declare(self._host(name), queue)
