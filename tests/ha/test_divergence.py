@@ -17,13 +17,18 @@ def rejoin(pair: Pair, host: Host, other: Host) -> None:
     assert pair.fingerprint(host) == pair.fingerprint(other)
 
 
-def test_what_history_deleted_with_its_queue_is_dropped_silently() -> None:
+def with_abc() -> tuple[Pair, Host, Host]:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
     pair.declare(a, "q")
     pair.publish(a, "q", "abc")
     pair.run(0.2)
+    return pair, a, b
+
+
+def test_what_history_deleted_with_its_queue_is_dropped_silently() -> None:
+    pair, a, b = with_abc()
     pair.kill(b)
     a.running.vhost.delete_queue("q", owner=pair)
     pair.run(0.2)
@@ -33,12 +38,7 @@ def test_what_history_deleted_with_its_queue_is_dropped_silently() -> None:
 
 def test_what_history_dequeued_before_two_restarts_is_dropped_silently() -> None:
     """A start compacts the store: of an epoch without messages nothing is left. The second knows nothing."""
-    pair = Pair()
-    pair.up()
-    a, b = pair.hosts
-    pair.declare(a, "q")
-    pair.publish(a, "q", "abc")
-    pair.run(0.2)
+    pair, a, b = with_abc()
     pair.kill(b)
     assert pair.consume(a, "q", 3) == "abc"
     pair.run(2.5)
@@ -102,12 +102,7 @@ def test_a_forced_heir_knows_what_it_lacks_after_a_restart_too() -> None:
 
 def test_what_a_queue_had_that_is_no_longer_on_the_primary_is_exported_if_history_never_had_it() -> None:
     """b goes on without a; the queue is deleted there. Of what a had in it, b knew only a part."""
-    pair = Pair()
-    pair.up()
-    a, b = pair.hosts
-    pair.declare(a, "q")
-    pair.publish(a, "q", "abc")
-    pair.run(0.2)
+    pair, a, b = with_abc()
     pair.separate(a, b)
     pair.publish(a, "q", "de")  # confirmed by nobody
     pair.run(0.2)

@@ -46,14 +46,13 @@ def holds_every_kind(host: Host) -> None:
     assert "x.none" not in vhost.exchanges
     assert vhost.exchanges["x.internal"].internal and vhost.exchanges["x.auto"].auto_delete
     assert vhost.exchanges["x.topic"].alternate == "x.fanout"
-    assert (
-        len(vhost.exchanges["amq.direct"].bindings) == 1
-    )  # that of a queue which stays where it is does so too
+    # The binding of a queue that stays where it is does so too.
+    assert len(vhost.exchanges["amq.direct"].bindings) == 1
     assert vhost.queues["exclusive"].exclusive and vhost.queues["expiring"].expires == 60.0
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_every_kind_is_on_the_backup_and_serves_there(late: bool) -> None:
+def backup_away(late: bool) -> tuple[Pair, Host, Host]:
+    """With `late`: the backup is excluded, and comes back later."""
     pair = Pair()
     pair.up()
     pair.run(0.2)
@@ -61,11 +60,21 @@ def test_every_kind_is_on_the_backup_and_serves_there(late: bool) -> None:
     if late:
         pair.kill(b)
         pair.run(2.5)
-    of_every_kind(a.running.vhost, pair)
-    if late:
+    return pair, a, b
+
+
+def back(pair: Pair, b: Host) -> None:
+    if b.node is None:
         pair.start(b)
         pair.until(lambda: b.status == "ready")
     pair.run(0.2)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_every_kind_is_on_the_backup_and_serves_there(late: bool) -> None:
+    pair, a, b = backup_away(late)
+    of_every_kind(a.running.vhost, pair)
+    back(pair, b)
     assert pair.fingerprint(a) == pair.fingerprint(b)
     holds_every_kind(b)
     pair.kill(a)
@@ -93,34 +102,23 @@ def test_a_queue_that_the_server_named_keeps_its_name() -> None:
     pair.kill(a)
     pair.run(0.1)
     assert pair.ask(b, "promote")["ok"]
-    assert (
-        b.running.vhost.declare_queue(
-            name, owner=pair, exclusive=True, arguments={"x-replicate": "all"}
-        ).owner
-        is pair
+    claimed = b.running.vhost.declare_queue(
+        name, owner=pair, exclusive=True, arguments={"x-replicate": "all"}
     )
+    assert claimed.owner is pair
     assert pair.consume(b, name, 3) == "abc"
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_what_is_acquired_and_not_acked_is_there_and_redelivered(late: bool) -> None:
     """Also in the snapshot of a backup that joins while a consumer has it."""
-    pair = Pair()
-    pair.up()
-    pair.run(0.2)
-    a, b = pair.hosts
-    if late:
-        pair.kill(b)
-        pair.run(2.5)
+    pair, a, b = backup_away(late)
     pair.declare(a, "q")
     pair.publish(a, "q", "abcd")
     queue = a.running.vhost.queues["q"]
     taken = [entry for entry in (queue.pop(no_ack=False) for _ in range(3)) if entry is not None]
     queue.acknowledge(taken[1:2])
-    if late:
-        pair.start(b)
-        pair.until(lambda: b.status == "ready")
-    pair.run(0.2)
+    back(pair, b)
     pair.kill(a)
     pair.run(0.1)
     assert pair.ask(b, "promote")["ok"]
