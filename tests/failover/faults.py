@@ -226,15 +226,16 @@ def cut_link(stage: Stage) -> str:
         }
         told = ",".join([str(cluster.addresses[victim]), *(str(each.address) for each in proxies.values())])
         link = proxies[primary]
+        store = stack.enter_context(stage.traffic.depot())
         for cut in range(CUTS):
-            stage.traffic.store(STORED)
+            store(STORED)
             after = 1 + int((at + cut * _GOLDEN) % 1 * LINK_BYTES)
             link.arm(after, stage.rng.choice(("RST", "FIN")))
             if not cut:
                 cluster.start(victim, brokers=told)
             stage.until(link.was_cut.is_set, f"{after} bytes over the link")
             stage.cuts.append(after)
-        stage.traffic.store(STORED)
+        store(STORED)
         link.disarm()
         stage.until(lambda: victim in stage.in_sync(primary), f"{victim} to be in sync")
         stage.whole()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -307,13 +308,18 @@ class Traffic:
         """By the kit."""
         return sum(each.resent for each in self.kit)
 
-    def store(self, messages: int) -> None:
-        """So many more messages, confirmed, into the queue that nobody reads before the end."""
+    @contextmanager
+    def depot(self) -> Iterator[Callable[[int], None]]:
+        """Puts so many more messages, confirmed, into the queue that nobody reads before the end."""
         with kit_publisher("depot", self._addresses, self._login, self._books) as publisher:
-            for number in range(self._stored, self._stored + messages):
-                publisher.publish(body_of("depot", number), "depot")
-            publisher.flush(PATIENCE)
-        self._stored += messages
+
+            def store(messages: int) -> None:
+                for number in range(self._stored, self._stored + messages):
+                    publisher.publish(body_of("depot", number), "depot")
+                publisher.flush(PATIENCE)
+                self._stored += messages
+
+            yield store
 
     def check(self) -> None:
         """AssertionError if a client has died."""
