@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.frames import HEADER, body_frames, frame
+from ha.core.effects import Announce
 
 if TYPE_CHECKING:
     from ha.adapter.node import Node
@@ -24,36 +25,37 @@ _FLAGS = 1 << 15 | 1 << 12 | 1 << 6 | 1 << 5
 """content-type, delivery-mode, timestamp and type, in this order (AMQP 0-9-1, class basic)."""
 
 
-def announce(node: Node, event: str, name: str, reason: str) -> None:
+def announce(node: Node, effect: Announce) -> None:
     """Publish it, if this node serves. Nobody bound: nothing happens."""
     if not node.vhost.serving:
         return
-    body = json.dumps(_document(node, event, name, reason)).encode()
+    body = json.dumps(_document(node, effect)).encode()
     header = b"".join(
         [
             _CONTENT.pack(60, 0, len(body), _FLAGS),
             _short(CONTENT_TYPE),
             b"\1",
             struct.pack(">Q", node.vhost.wall_ms // 1000),
-            _short(event.encode()),
+            _short(effect.event.encode()),
         ]
     )
     parts = [frame(HEADER, 1, header), *body_frames(1, body, LARGEST)]
-    node.vhost.announce(f"{event}.{name}", b"".join(parts), max(map(len, parts)))
+    node.vhost.announce(f"{effect.event}.{effect.name}", b"".join(parts), max(map(len, parts)))
 
 
 def _short(text: bytes) -> bytes:
     return bytes([len(text)]) + text
 
 
-def _document(node: Node, event: str, name: str, reason: str) -> dict[str, Any]:
+def _document(node: Node, effect: Announce) -> dict[str, Any]:
     """`brokers`: all addresses of the pair; `in_sync`: names of the backups that confirms wait for."""
     core = node.core
     primary = core.primary
     return {
-        "event": event,
-        "node": name,
-        "reason": reason,
+        "event": effect.event,
+        "node": effect.name,
+        "node_id": effect.node_id,
+        "reason": effect.reason,
         "epoch": core.epoch,
         "primary": node.me.name,
         "status": core.status.value,

@@ -92,9 +92,9 @@ class EffectRunner:
                 node.stop_serving(reason, now)
             case Answer(token=token, ok=ok, reason=reason):
                 node.answer(token, ok, reason)
-            case Announce(event=event, name=name, reason=reason):
-                self.events[event] += 1
-                announce(node, event, name, reason)
+            case Announce():
+                self.events[effect.event] += 1
+                announce(node, effect)
             case _:
                 assert_never(effect)
 

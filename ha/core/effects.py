@@ -151,6 +151,7 @@ class Announce:
     """
 
     event: str
+    node_id: str
     name: str
     reason: str
 

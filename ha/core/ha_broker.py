@@ -331,7 +331,7 @@ class HaBroker:
         self.primary = Primary(self._c, self._primary_model, record, self.keeper, self.dethroned, now)
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._c.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
-        self._c.do(Announce("promoted", self._c.me.name, attempt.how))
+        self._c.do(Announce("promoted", self._c.me.node_id, self._c.me.name, attempt.how))
 
     def switch_over(self, token: int, to: str | None, now: float) -> None:
         """An operator wants another node to be primary, and nothing to be lost by it."""

@@ -114,7 +114,7 @@ class Primary:
         del self._leaving[backup.who]
         self._feeder.record(self.backups.values(), self.record)
         self._note_record("excluded", backup)
-        self._c.do(Announce("excluded", backup.name, why))
+        self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
         self._c.log(f"{backup.name} is excluded from the record: {why}")
         if backup.peer is not None:
             notice = {"record": self.record.as_json(), "reason": why}
@@ -159,7 +159,7 @@ class Primary:
         }  # fmt: skip
         self._c.do(SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)))
         self._c.log(f"{backup.name} joins, holding {len(backup.has)} queues")
-        self._c.do(Announce("joining", backup.name, ""))
+        self._c.do(Announce("joining", backup.who.node_id, backup.name, ""))
 
     def _advance(self, backup: RemoteBackup, now: float) -> None:
         """Move through the phases as far as what is known allows."""
@@ -201,7 +201,7 @@ class Primary:
             raise LinkError("a queue that is to be sent again while none is in sync")
         self._feeder.again(backup, queue)
         self._c.log(f"{backup.name} gets a queue again: {why}")
-        self._c.do(Announce("queue-reset", backup.name, why))
+        self._c.do(Announce("queue-reset", backup.who.node_id, backup.name, why))
 
     # -- the flow
 
@@ -227,7 +227,7 @@ class Primary:
             self._lost_one, self.had_backup = False, True
             self._c.log(f"{backup.name} is in sync from {_text(backup.acked)} on")
             self._note_record("included", backup)
-            self._c.do(Announce("in-sync", backup.name, ""))
+            self._c.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
         self._settle()
 
     def _still_there(self, peer: int, ack: Ack, now: float) -> None:
@@ -308,7 +308,7 @@ class Primary:
         backup.lost(now)
         self._settle()
         self._c.log(f"{backup.name}: {why}; confirms wait until it is back or excluded")
-        self._c.do(Announce("lost", backup.name, why))
+        self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
 
     def met(self, who: Incarnation, now: float) -> None:
         """A node was heard of: an older life of it is certainly over."""
@@ -327,7 +327,7 @@ class Primary:
             self._exclude_next(now)
             return
         self._c.log(f"{backup.name} is gone before it was in sync: {why}")
-        self._c.do(Announce("lost", backup.name, why))
+        self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
         if backup.peer is not None:
             self._close(backup.peer, why)
         self._settle()

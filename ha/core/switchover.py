@@ -152,7 +152,7 @@ class Switchover:
         self.plan = Plan(token, heir.who, heir.name, address, primary.epoch, limit)
         primary.drains = True
         self._c.log(f"switches over to {heir.name}: takes in nothing new until it has everything")
-        self._c.do(Announce("switchover", heir.name, ""), HoldInput())
+        self._c.do(Announce("switchover", heir.who.node_id, heir.name, ""), HoldInput())
         self._tell(heir, None)
 
     def _tell(self, heir: RemoteBackup, off: str | None) -> None:

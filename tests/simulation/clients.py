@@ -11,7 +11,7 @@ from tests.simulation.actors import Actor, ClientFault, Surroundings
 from tests.simulation.journal import Message, Settled, Subscription, Thing
 from tests.simulation.plan import ConsumerPlan, PublisherPlan
 from tests.simulation.session import Arguments, Session
-from tests.simulation.topology import Topology, draw_target
+from tests.simulation.topology import WATCH, Topology, draw_target
 
 
 class Declarer(Actor):
@@ -37,6 +37,8 @@ class Declarer(Actor):
             if not binding.to_exchange:
                 ends = {"exchange": binding.source, "queue": binding.target, "key": binding.key}
             calls.append(("exchange.bind" if binding.to_exchange else "queue.bind", ends))
+        calls.append(("queue.declare", {"queue": WATCH, "durable": True}))
+        calls.append(("queue.bind", {"exchange": "amq.failover", "queue": WATCH, "key": "#"}))
         for n, (name, arguments) in enumerate(calls):
             thing = _thing(name, arguments)
             self.journal.asking([thing], True, session.connection)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+WATCH = "watch"
+"""A queue of events of membership, which nobody consumes; in no plan."""
 KEYS = ("a", "a.b", "a.b.c", "b", "c.a")
 PATTERNS = ("a.#", "*.b", "#", "a.*.c", "b", "a")
 

@@ -20,6 +20,7 @@ from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
+from tests.simulation.topology import WATCH
 from tests.simulation.virtual_disk import VirtualDisk
 
 PATIENCE = 6.0
@@ -92,7 +93,9 @@ class Replay:
             self._ask(self.machines)
         if self.primary is None:
             return None
-        return self.primary.name, definitions(self.primary), replicated(self.primary)
+        # Who was promoted is told there.
+        held = {of: found for of, found in replicated(self.primary).items() if of[0] != WATCH}
+        return self.primary.name, definitions(self.primary), held
 
     def _ask(self, machines: Sequence[Machine]) -> None:
         if self.primary is not None:

@@ -186,7 +186,7 @@ def _quarantine(machine: Machine) -> set[Id]:
                     one, body = (bytes.fromhex(queue), epoch, sequence), entry["body"]
                 except (ValueError, KeyError):
                     continue  # torn, so that its node ended before it dropped anything; or rotten since
-                if not body.startswith("<"):
+                if not body.startswith(("<", "{")):
                     raise Violation(15, f"{path} has a message without its body")
                 found.add(one)
     return found

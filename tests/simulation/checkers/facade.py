@@ -25,6 +25,7 @@ from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Rec
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.divergent import Divergent15
+from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
@@ -78,6 +79,7 @@ class Checkers:
         self.definitions = Definitions6(journal, self.confirms)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
+        self.events = Events27(self.records)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
         self.frozen = Frozen28(plan)
@@ -152,6 +154,7 @@ class Checkers:
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
         self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
+        self.events.quiet(primary, backups)
         for _, queue in sorted(vhost_of(primary).queues.items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
@@ -173,6 +176,7 @@ class Checkers:
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked
         self.counts["confirms held for long"] = self.held.checked
+        self.counts["events of membership looked into"] = self.events.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked
 
     # -- inside
@@ -196,5 +200,6 @@ class Checkers:
         self.temporaries.last_promotion = self.clock.now
         self.definitions.promoted(promotion, cold=how == "cold")
         self.divergent.promoted(promotion)
+        self.events.promoted(promotion)
         if how == "cold":
             self.journal.cold_start()

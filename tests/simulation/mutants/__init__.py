@@ -11,6 +11,7 @@ from tests.simulation.mutants import (
     disks,
     divergence,
     epochs,
+    events,
     lease,
     promotion,
     queues,
@@ -24,7 +25,7 @@ from tests.simulation.mutants.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
     *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
-    *divergence.MUTANTS, *resets.MUTANTS,
+    *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS,
 )  # fmt: skip
 
 
