@@ -371,3 +371,31 @@ def test_28_a_primary_that_nobody_reaches_serves_for_its_lease_only() -> None:
     checker.served(a, 20.1 + lease)
     checker.look(a, 21.0 + lease)
     checker.served(a, 30.0 + lease)
+
+
+def test_27_what_clients_are_told_of_the_pair_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(count=1)
+    checker, a, b = pair.checkers.events, pair.a.running.me.node_id, pair.b.running.me.node_id
+    epoch = pair.a.running.core.epoch
+    checker.quiet(pair.a, [pair.b])
+    assert not checker.checked  # nobody was bound when the first of all was promoted
+    checker._first = 0
+    told = [("promoted", a), ("joining", b), ("in-sync", b), ("excluded", b), ("joining", b), ("in-sync", b)]
+
+    def tell(*events: tuple[str, str]) -> None:
+        found = [{"event": event, "node_id": node, "epoch": epoch} for event, node in events]
+        monkeypatch.setattr(checker, "_events", lambda primary: found)
+
+    checker._excluded[epoch] = [b]
+    tell(*told)
+    checker.quiet(pair.a, [pair.b])
+    assert checker.checked == 6
+    for wrong in (
+        told[1:],
+        told[:-1],
+        [event for event in told if event[0] != "excluded"],
+        [*told, told[3], told[5]],
+    ):
+        tell(*wrong)
+        with violates(27):
+            checker.quiet(pair.a, [pair.b])

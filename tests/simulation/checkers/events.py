@@ -31,6 +31,8 @@ class Events27:
         """The epoch of the bootstrap, when nobody was bound yet."""
         self._known: dict[str, RecordOnDisk] = {}
         self._excluded: dict[int, list[str]] = {}
+        self._missed: set[int] = set()
+        """Epochs of which a record was overwritten before anybody looked."""
         records.on_change.append(self.changed)
 
     def promoted(self, promotion: Promotion) -> None:
@@ -42,7 +44,10 @@ class Events27:
         if record is None or record.owner != self.records.who(machine):
             return
         self._known[machine.name] = record
-        if before is not None and before.epoch == record.epoch:
+        same = before is not None and before.epoch == record.epoch
+        if record.revision != (before.revision + 1 if before is not None and same else 1):
+            self._missed.add(record.epoch)
+        if before is not None and same:
             gone = {node for node, _ in before.in_sync} - {node for node, _ in record.in_sync}
             self._excluded.setdefault(record.epoch, []).extend(sorted(gone))
 
@@ -55,7 +60,7 @@ class Events27:
         if told[:1] != [("promoted", primary.running.me.node_id)]:
             raise Violation(27, f"{primary.name} serves in epoch {epoch}, and its first event is {told[:1]}")
         excluded = [node for event, node in told if event == "excluded"]
-        if excluded != self._excluded.get(epoch, []):
+        if epoch not in self._missed and excluded != self._excluded.get(epoch, []):
             raise Violation(
                 27, f"{primary.name} has excluded {self._excluded.get(epoch, [])}, and tells of {excluded}"
             )
