@@ -27,6 +27,7 @@ from broker.model.records import (
     Record,
     Unbind,
 )  # fmt: skip
+from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import ORIGIN, Position, Reason, Scope
 from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import BACKUP, LedgerPort
@@ -76,6 +77,7 @@ class ReplicaVhost:
         records = self._decode(payload)
         apply = self._vhost.apply
         bad: list[BadEvent] = []
+        lost: list[bytes] = []
         for record in records:
             try:
                 if type(record) is EnqueueRun:
@@ -85,9 +87,27 @@ class ReplicaVhost:
                 if not isinstance(record, EnqueueRun | Dequeue):
                     raise
                 bad += self._told(record, f"{type(error).__name__}: {error}")
-        self._append(position, _stored(payload))
+                if isinstance(record, EnqueueRun):
+                    lost += self._not_taken(record)
+        self._append(position, [*_stored(payload), *lost])
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
         return bad
+
+    def _not_taken(self, run: EnqueueRun) -> list[bytes]:
+        """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is
+        lost before the queue is whole again.
+        """
+        epoch = run.envelope.epoch
+        lost: list[bytes] = []
+        for uuid, first in zip(run.queues, run.firsts, strict=True):
+            queue = self._vhost.queues_by_uuid.get(uuid)
+            if queue is None or not run.scope & Scope.STORE:
+                continue
+            ids = {epoch: ReplicationIdSet([(first, first + run.count - 1)])}
+            for of, missing in minus(ids, queue.replica.ids()).items():
+                gone = Dequeue(uuid, of, Reason.DROPPED, missing.ranges(), Scope.STORE)
+                lost.append(encode_record(gone))
+        return lost
 
     def _out_of_line(self, run: EnqueueRun) -> list[BadEvent]:
         """Queues in which these are not the next messages: their copies have lost some, or have too many."""

@@ -121,3 +121,18 @@ def test_what_came_and_went_while_it_was_fetched_leaves_no_gap() -> None:
     pair.run(0.3)
     assert (pair.contents(b, "q"), equal(pair), links_lost(a, b)) == ("m", True, [])
     assert a.running.status()["events"]["queue-reset"] == 1
+
+
+def test_what_was_not_taken_is_not_brought_back_by_the_disk() -> None:
+    """The link is lost before the queue is whole; what its copy lacked is consumed while it is away."""
+    pair, a, b = spoilt(held=True)
+    pair.separate(a, b, reset=True)
+    assert pair.consume(a, "q", 9) == "abcdefghi"
+    pair.run(2.5)
+    pair.heal()
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert pair.contents(b, "q") == ""
+    pair.kill(b, keep=True)
+    pair.start(b)
+    assert pair.contents(b, "q") == ""

@@ -48,8 +48,12 @@ def ids(queue: Queue) -> Ids:
 
 
 def key_of(raw: bytes) -> str:
-    """The `<key>` at the start of the body, which is behind a header frame and the head of a body frame."""
+    """The `<key>` at the start of the body, which is behind a header frame and the head of a body frame; or
+    that it is no message of the workload's.
+    """
     start = 8 + int.from_bytes(raw[3:7], "big") + 7 + 1
+    if raw[start - 1 : start] != b"<":
+        return "an event"
     return bytes(raw[start : raw.index(b">", start)]).decode()
 
 
