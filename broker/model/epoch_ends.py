@@ -54,7 +54,7 @@ def after_milestone(ends: EpochEnds, held: Collection[int], epoch: int) -> Epoch
 
 
 class Graves:
-    """Ends of the replicated queues that history has deleted, by UUID, oldest first; at most `most`.
+    """Ends of the replicated queues that history has deleted, by UUID, oldest first; at most `MOST`.
 
     One that is forgotten too early does no harm: what returns of its queue is exported for no need.
     """

@@ -25,7 +25,7 @@ from broker.model.expiries import expires_of
 from broker.model.history import History
 from broker.model.id_source import IdSource
 from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Entry, Envelope, QueueDeclare
+from broker.model.records import Entry, Envelope, QueueDeclare, id_of
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
 
@@ -38,10 +38,6 @@ class Mode(enum.Enum):
 
 
 _seq_of = itemgetter(0)
-
-
-def _id_of(entry: Entry) -> tuple[int, int]:
-    return (entry[1].epoch, entry[0])
 
 
 def _epoch_of(entry: Entry) -> int:
@@ -247,13 +243,13 @@ class Queue:
             return
         self._unhold(entries)
         back = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in entries]
-        back.sort(key=_id_of)
+        back.sort(key=id_of)
         ready = self.ready
-        if ready and _id_of(ready[0]) < _id_of(back[-1]):
-            newest = _id_of(back[-1])
-            while ready and _id_of(ready[0]) < newest:
+        if ready and id_of(ready[0]) < id_of(back[-1]):
+            newest = id_of(back[-1])
+            while ready and id_of(ready[0]) < newest:
                 back.append(ready.popleft())
-            back.sort(key=_id_of)
+            back.sort(key=id_of)
         ready.extendleft(reversed(back))
         if self.consumers:
             self.schedule()
@@ -341,7 +337,7 @@ class Queue:
             return self.replica.entries()
         if not self.unacked_count:
             return list(self.ready)
-        return sorted([*self._unacked_entries(), *self.ready], key=_id_of)
+        return sorted([*self._unacked_entries(), *self.ready], key=id_of)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
         """Those held that are in `ids`, sorted by id."""
@@ -380,7 +376,7 @@ class Queue:
         """Epochs before the one served of which messages are held; O(log n) each."""
         held = {number for number, some in self._unacked.items() if some}
         for number in self.earlier if self._foreign else ():
-            at = bisect_left(self.ready, (number, 0), key=_id_of)
+            at = bisect_left(self.ready, (number, 0), key=id_of)
             if at < len(self.ready) and _epoch_of(self.ready[at]) == number:
                 held.add(number)
         return held

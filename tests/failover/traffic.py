@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,7 +67,7 @@ class Gaps:
             return longest
 
 
-class _Client:
+class _Client(ABC):
     """A thread that runs until `stop`, or, when nothing can be saved any more, `give_up`."""
 
     def __init__(self, name: str) -> None:
@@ -99,8 +100,9 @@ class _Client:
         except BaseException as error:
             self.failure = error
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Its work, on its thread, until it is stopped or given up."""
 
 
 class KitPublisher(_Client):
