@@ -34,6 +34,7 @@ class Fault(enum.Enum):
     LOSE_ANSWERS = "lose questions to the register, or its answers"
     HAND_OVER = "switch over to a backup, and perhaps something happens meanwhile"
     BAD_EVENT = "give a backup an event that its copy cannot take"
+    MISCONFIGURE = "start a backup with another configuration, and later with its own"
 
 
 class When(enum.Enum):
@@ -140,4 +141,8 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, length = rng.random(), rng.choice((0.0, 0.001, 0.02, 0.3)) * rng.random()
         bad_event = FaultPlan("bad event", Fault.BAD_EVENT, When.PAIR, share, 0.0, length)
         plans.insert(rng.randint(0, len(plans)), bad_event)
+    if rng.random() < 0.1:
+        share, length = rng.random(), rng.choice((0.2, 1.0, 3.0)) * (0.5 + rng.random())
+        other = FaultPlan("configuration", Fault.MISCONFIGURE, When.PAIR, share, 0.0, length)
+        plans.insert(rng.randint(0, len(plans)), other)
     return tuple(plans)

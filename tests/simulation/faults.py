@@ -28,6 +28,7 @@ from tests.simulation.faults_nodes import (
     kill_backup_twice,
     kill_expected,
     kill_primary,
+    misconfigure,
     step_clock,
     stop_process,
 )
@@ -68,6 +69,7 @@ ACTS: dict[Fault, Act] = {
     Fault.LOSE_ANSWERS: lose_answers,
     Fault.HAND_OVER: hand_over,
     Fault.BAD_EVENT: bad_event,
+    Fault.MISCONFIGURE: misconfigure,
 }
 
 

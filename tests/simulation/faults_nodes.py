@@ -1,11 +1,13 @@
-"""Faults of whole nodes: killed, stopped, demoted, with a wall clock that jumps."""
+"""Faults of whole nodes: killed, stopped, demoted, configured otherwise, with a wall clock that jumps."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from ha.adapter.settings import HaSettings
 from tests.simulation.fault_plan import FaultPlan
 from tests.simulation.machine import Death, Machine
 from tests.simulation.network import break_stream
@@ -114,6 +116,30 @@ def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine = rng.choice(pair)
     machine.pause(in_tick=rng.random() < 0.5)
     s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
+
+
+def misconfigure(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """A backup comes back with a shorter lease than all others have, until somebody puts it right.
+
+    Shorter is the safe side should it be promoted at a cold start: it falls silent too early.
+    """
+    backup = _a_backup(s, rng)
+    if backup is None or not s.kill(backup, draw_death(rng)):
+        return
+    own = backup.settings
+    backup.settings = replace(own, lease=own.lease * 0.75)
+    s.clock.note(f"{backup.name} is configured to a lease of {backup.settings.lease:g} s")
+    s.later(0.2 * rng.random(), partial(s.restart, backup))
+    s.later(0.2 + plan.length, partial(_put_right, s, backup, own, draw_death(rng)))
+
+
+def _put_right(s: Saboteur, machine: Machine, own: HaSettings, death: Death) -> None:
+    if machine.node is not None and not s.kill(machine, death):
+        s.later(GLANCE, partial(_put_right, s, machine, own, death))
+        return
+    machine.settings = own
+    s.clock.note(f"{machine.name} has its own configuration again")
+    s.later(0.01, partial(s.restart, machine))
 
 
 def cut_link(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

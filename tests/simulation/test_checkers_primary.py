@@ -9,18 +9,22 @@ from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from ha.core.manual import ManualAuthority
 from tests.simulation import checkers
 from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
+from tests.simulation.checkers import events
 from tests.simulation.checkers.divergent import held_ids
+from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion
+from tests.simulation.checkers.terms import Terms4
 from tests.simulation.inspection import RecordOnDisk, identity
 from tests.simulation.journal import Known, Message, Temporary
 from tests.simulation.machine import Machine
@@ -399,3 +403,32 @@ def test_27_what_clients_are_told_of_the_pair_is_so(monkeypatch: pytest.MonkeyPa
         tell(*wrong)
         with violates(27):
             checker.quiet(pair.a, [pair.b])
+
+
+def test_27_is_not_asked_of_an_epoch_that_began_before_anybody_was_bound() -> None:
+    pair = Pair(count=1)
+    checker, epoch = Events27(pair.checkers.records), pair.a.running.core.epoch
+    checker.promoted(SimpleNamespace(record=SimpleNamespace(epoch=epoch)))  # type: ignore[arg-type]
+    assert checker._first == epoch
+    checker.declared()
+    checker.promoted(SimpleNamespace(record=SimpleNamespace(epoch=epoch + 1)))  # type: ignore[arg-type]
+    assert checker._first == epoch
+
+
+def test_27_finds_an_event_behind_frame_headers_with_braces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(count=1)
+    raw = b"\x02\x00{\x90\xce" + b'\x03\x00{\x00\x00\x00\x1e{"event": "lost", "epoch": 3}\xce'
+    monkeypatch.setattr(events, "held", lambda machine, queue: [(1, None, raw)])
+    assert pair.checkers.events._events(pair.a) == [{"event": "lost", "epoch": 3}]
+
+
+def test_4_who_catches_up_is_configured_to_the_same() -> None:
+    pair = Pair(count=1)
+    checker = Terms4(pair.world.machines)
+    with mock.patch.object(type(pair.b), "role", lambda self: "catch-up" if self is pair.b else "active"):
+        checker.tick(pair.b)
+        assert checker.checked == 1
+        pair.b.settings = replace(pair.b.settings, lease=9.0)
+        pair.b.life += 1
+        with violates(4):
+            checker.tick(pair.b)

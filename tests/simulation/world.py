@@ -145,6 +145,7 @@ class World:
 
     def _declared(self) -> None:
         self.declared = True
+        self.checkers.declared()
 
     def _work(self) -> None:
         for actor in self.actors:

@@ -18,7 +18,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.topology import WATCH
 
 _PRESENCE = ("joining", "in-sync", "lost", "excluded")
-_BODY = re.compile(rb"\{.*\}", re.DOTALL)
+_BODY = re.compile(rb'\{"event".*\}', re.DOTALL)
 
 
 class Events27:
@@ -28,7 +28,8 @@ class Events27:
         self.records = records
         self.checked = 0
         self._first = 0
-        """The epoch of the bootstrap, when nobody was bound yet."""
+        """The last epoch of which the beginning may have been before anybody was bound."""
+        self._bound = False
         self._known: dict[str, RecordOnDisk] = {}
         self._excluded: dict[int, list[str]] = {}
         self._missed: set[int] = set()
@@ -36,7 +37,12 @@ class Events27:
         records.on_change.append(self.changed)
 
     def promoted(self, promotion: Promotion) -> None:
-        self._first = self._first or promotion.record.epoch
+        if not self._bound:
+            self._first = promotion.record.epoch
+
+    def declared(self) -> None:
+        """The queue that hears of all is bound now."""
+        self._bound = True
 
     def changed(self, machine: Machine) -> None:
         """Of its own term: who is in it no more."""
@@ -53,7 +59,7 @@ class Events27:
 
     def quiet(self, primary: Machine, backups: Sequence[Machine]) -> None:
         epoch = primary.running.core.epoch
-        if epoch == self._first:
+        if epoch <= self._first:
             return
         told = [(str(e["event"]), str(e["node_id"])) for e in self._events(primary) if e["epoch"] == epoch]
         self.checked += len(told)

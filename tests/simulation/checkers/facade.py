@@ -6,6 +6,7 @@ output(machine, name, data)  a machine hands bytes of one connection to its kern
 tick(machine)                after each `end_tick`, when its output was handed on
 paused, resumed(machine)     the process is frozen: no tick, no timer, no read until it is resumed
 isolated, rejoined(machine)  no byte passes between it and any other node or the register, until it does
+declared()                   the topology is there, whoever is to hear of events is bound
 forced(machine)              an operator is about to promote it with `force_lossy`
 quiet_point(primary, backups)  nothing is on its way, `backups` are all ready and in the record
 end(memory_lost)             the queues are drained; `memory_lost`: instants at which no node was running,
@@ -33,6 +34,7 @@ from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, che
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
+from tests.simulation.checkers.terms import Terms4
 from tests.simulation.clients import Publisher
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import entries, vhost_of
@@ -80,6 +82,7 @@ class Checkers:
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
         self.events = Events27(self.records)
+        self.terms = Terms4(machines)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
         self.frozen = Frozen28(plan)
@@ -122,6 +125,7 @@ class Checkers:
             self.records.look(machine)
             self.backwards.tick(machine)
             self.divergent.tick(machine)
+            self.terms.tick(machine)
             self.temporaries.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
@@ -142,6 +146,9 @@ class Checkers:
         self.acked.frozen = self.clock.now
         self.troubles.resumed(machine, self.clock.now)
         self.frozen.resumed(machine, self.clock.now)
+
+    def declared(self) -> None:
+        self.events.declared()
 
     def forced(self, machine: Machine) -> None:
         self.promotions.forced.add(machine.name)
@@ -175,6 +182,7 @@ class Checkers:
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked
+        self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["events of membership looked into"] = self.events.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked

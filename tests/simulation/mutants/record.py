@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.model.values import FOREVER
 from ha.adapter.effect_runner import EffectRunner
+from ha.core import peer_methods
 from ha.core.effects import Effect, SaveRecord
 from ha.core.feeder import Feeder
 from ha.core.primary import Primary
@@ -13,6 +14,11 @@ from ha.core.queue_guard import QueueGuard
 from ha.core.record_keeper import Commit, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
 from tests.simulation.mutants.mutant import Mutant, Patch
+
+
+def _agreed(difference: Any) -> Any:
+    return lambda mine, theirs, name: ""
+
 
 LATE = 0.02
 """Seconds by which a save comes after what it should have come before."""
@@ -102,5 +108,12 @@ MUTANTS = (
         "A backup that is silent, or whose disk stands still, holds all confirms for ever.",
         (26,),
         (Patch(RemoteBackup, "silent_since", _never_overdue),),
+    ),
+    Mutant(
+        "join whoever serves, however it is configured",
+        "A node with another lease, level or loss policy becomes a backup, and changes at the next failover "
+        "what a confirm promises.",
+        (4,),
+        (Patch(peer_methods, "difference", _agreed),),
     ),
 )
