@@ -12,7 +12,7 @@ SEED     ?=
 ARGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-cluster-smoke check lint types bench sim soak soak-simulation format clean
+.PHONY: help setup java demo test test-cluster-smoke check lint types bench bench-durable sim soak soak-simulation format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -21,6 +21,7 @@ help: ## List the commands
 	@echo "make test-cluster-smoke       partitions of real nodes in network namespaces (root)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency; writes bench/README.md"
+	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: half an hour)"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
@@ -62,6 +63,9 @@ check: lint types test
 
 bench: $(STAMP)
 	@$(BIN)/python -m bench.run $(ARGS)
+
+bench-durable: $(STAMP)
+	@$(BIN)/python -m bench.durable $(ARGS)
 
 sim: $(STAMP)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)

@@ -82,9 +82,9 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def alone(*settings: str) -> Cluster:
-    """A standalone broker that accepts connections. Raises BrokerError."""
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-")))
+def alone(*settings: str, under: Path | None = None) -> Cluster:
+    """A standalone broker that accepts connections; its folder is below `under`. Raises BrokerError."""
+    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
     try:
         _await_listening(cluster.start("alone", free_port(), *settings))
     except BaseException:
@@ -93,9 +93,9 @@ def alone(*settings: str) -> Cluster:
     return cluster
 
 
-def pair(*settings: str) -> Cluster:
-    """A primary and its ready backup. Raises BrokerError."""
-    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-")))
+def pair(*settings: str, under: Path | None = None) -> Cluster:
+    """A primary and its ready backup, their folders below `under`. Raises BrokerError."""
+    cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
     ports = [free_port(), free_port()]
     members = "ha.brokers=" + ",".join(f"{HOST}:{port}" for port in ports)
     try:

@@ -39,6 +39,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prefetch", type=int, default=1000, help="prefetch count; 0 is no limit")
     parser.add_argument("--ack-every", type=int, default=50, help="messages per ack, with multiple")
     parser.add_argument("--message-ids", action="store_true", help="each message with its own message-id")
+    parser.add_argument("--queue", help="this one, which stays, instead of one that is deleted at the end")
     parser.add_argument("--durable", action="store_true", help="a durable queue")
     parser.add_argument("--persistent", action="store_true", help="persistent messages")
     parser.add_argument("--producer", help="the producer identity to announce, which the ledger then records")
@@ -48,12 +49,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Open, warm up, measure, and delete the queue again. Raises WireError, LoadError or OSError."""
+    """Open, warm up, measure, and delete a queue of its own again. Raises WireError, LoadError or OSError."""
     library = None if options.engine == "python" else native.compiled()
     if options.engine == "c" and library is None:
         raise LoadError("no C compiler: install gcc, or use --engine python")
     login = {"user": options.user, "password": options.password}
-    queue = f"bench-{uuid.uuid4().hex[:12]}"
+    queue = options.queue or f"bench-{uuid.uuid4().hex[:12]}"
     publisher = Wire.open(options.host, options.port, producer=options.producer, **login)
     consumer = Wire.open(options.host, options.port, **login) if options.consume else None
     try:
@@ -66,7 +67,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for wire in (consumer, publisher):
             if wire:
                 wire.close()
-        _delete(options, queue)
+        if not options.queue:
+            _delete(options, queue)
 
 
 def _measured(
@@ -100,7 +102,7 @@ def _measured(
     outcome = run()
     own = time.process_time_ns() - own
     spent = {name: cpu_ns(pid) - before[name] for name, pid in pids.items()}
-    return summary(options, outcome, own, spent, "c" if library else "python")
+    return summary(options, outcome, own, spent, "c" if library else "python", load.tags_used)
 
 
 def prebuilt(options: argparse.Namespace, queue: str) -> tuple[bytes, int]:
@@ -117,7 +119,12 @@ def prebuilt(options: argparse.Namespace, queue: str) -> tuple[bytes, int]:
 
 
 def summary(
-    options: argparse.Namespace, outcome: Outcome, own_ns: int, spent_ns: dict[str, int], engine: str
+    options: argparse.Namespace,
+    outcome: Outcome,
+    own_ns: int,
+    spent_ns: dict[str, int],
+    engine: str,
+    warmup: int,
 ) -> dict[str, Any]:
     """The object that is printed: rates a second, times in microseconds."""
     messages = outcome.messages
@@ -128,6 +135,7 @@ def summary(
         "message_ids": options.message_ids,
         "size": options.size,
         "messages": messages,
+        "warmup": warmup,
         "seconds": round(outcome.elapsed_ns / 1e9, 4),
         "rate": round(messages / (outcome.elapsed_ns / 1e9)),
         "nacked": outcome.nacked,

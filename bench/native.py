@@ -51,17 +51,17 @@ class _Load(ctypes.Structure):
     )
 
 
-def compiled() -> ctypes.CDLL | None:
-    """The loop as a library, or None where it cannot be compiled."""
+def compiled(source: Path = SOURCE) -> ctypes.CDLL | None:
+    """The loop of that file as a library, or None where it cannot be compiled."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if not compiler:
         return None
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    library = SOURCE.parent / ".build" / f"load-{digest}.so"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    library = source.parent / ".build" / f"{source.stem}-{digest}.so"
     if not library.exists():
         library.parent.mkdir(exist_ok=True)
         partial = library.with_suffix(f".{os.getpid()}")
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(partial), str(SOURCE)]
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(partial), str(source)]
         if subprocess.run(command, capture_output=True, check=False).returncode:
             return None
         partial.replace(library)

@@ -61,8 +61,8 @@ def row(runs: list[dict[str, Any]]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def rewrite(paper: Path, text: str) -> None:
+def rewrite(paper: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Put the table between its marks."""
-    before, _, rest = paper.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    paper.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    before, _, rest = paper.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    paper.write_text(f"{before}{begin}\n{text}\n{end}{after}")

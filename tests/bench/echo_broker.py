@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from types import TracebackType
+from typing import Self
 
 from bench.wire import longstr, method, shortstr
 
@@ -33,7 +34,7 @@ class EchoBroker:
         self.open: list[socket.socket] = []
         self.threads = [threading.Thread(target=self.accept, daemon=True)]
 
-    def __enter__(self) -> EchoBroker:
+    def __enter__(self) -> Self:
         self.threads[0].start()
         return self
 
