@@ -80,7 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     where = file_system(options.data or Path(tempfile.gettempdir()))
     about = machine()
     place = f"{about['when']}: {about['cores']} cores ({about['cpu']}), CPython {about['python']}, {where}"
-    console.print(place, highlight=False)
+    if not options.json:
+        console.print(place, highlight=False)
     missed: list[str] = []
     for part in options.part or PARTS:
         began = time.monotonic()
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
             findings.write()
         missed += findings.missed
     for one in missed:
-        console.print(f"over target: {one}", highlight=False)
+        progress.print(f"over target: {one}", highlight=False)
     return 0
 
 

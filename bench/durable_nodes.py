@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import subprocess
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +23,8 @@ from bench.wire import Wire, longstr, publish_frames, shortstr
 PATIENCE = 300.0
 """Seconds that a start, or a return, may take before it counts as failed."""
 BLOCK = 500
+SYNCED = 2**17
+"""Bytes of one group, more or less: half a window of 1000 messages of 256 bytes."""
 
 
 @dataclass(slots=True)
@@ -65,14 +69,19 @@ def depth(wire: Wire, queue: str) -> int:
     return count
 
 
-def end(cluster: brokers.Cluster, broker: brokers.Broker, how: str) -> None:
-    """`kill` is SIGKILL, `stop` is SIGTERM and its end awaited."""
+def end(cluster: brokers.Cluster, broker: brokers.Broker, how: str) -> float:
+    """`kill` is SIGKILL, `stop` is SIGTERM; the seconds until the process is gone. Raises BrokerError."""
+    began = time.monotonic()
     if how == "kill":
         broker.process.kill()
     else:
         broker.process.terminate()
-    broker.process.wait(PATIENCE)
+    try:
+        broker.process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise brokers.BrokerError(f"{broker.name} does not end:\n{broker.last_words()}") from None
     cluster.brokers.remove(broker)
+    return time.monotonic() - began
 
 
 def start(cluster: brokers.Cluster, name: str, port: int, queue: str) -> Started:
@@ -158,17 +167,25 @@ def file_system(folder: Path) -> str:
     return found
 
 
-def bare_sync_ms(folder: Path | None, times: int = 100, size: int = 2**16) -> tuple[float, float]:
-    """Half of all, and all but one in a hundred: milliseconds of an append of `size` and its fdatasync."""
+def bare_sync_ms(folder: Path | None, writers: int = 1, times: int = 100) -> tuple[float, float]:
+    """Half of all, and all but one in a hundred: milliseconds of a fdatasync after an append of SYNCED, while
+    so many append and sync a file of their own.
+    """
+    with ThreadPoolExecutor(writers) as pool:
+        each = [pool.submit(_sync_ms, folder, times) for _ in range(writers)]
+        taken = sorted(ms for one in each for ms in one.result())
+    return taken[len(taken) // 2], taken[len(taken) * 99 // 100]
+
+
+def _sync_ms(folder: Path | None, times: int) -> list[float]:
     taken = []
     with tempfile.NamedTemporaryFile(dir=folder, buffering=0) as file:
         for _ in range(times):
-            file.write(bytes(size))
+            file.write(bytes(SYNCED))
             began = time.perf_counter()
             os.fdatasync(file.fileno())
             taken.append(1000 * (time.perf_counter() - began))
-    taken.sort()
-    return taken[times // 2], taken[times * 99 // 100]
+    return taken
 
 
 def forget_pages(folder: Path) -> None:

@@ -12,7 +12,16 @@ from bench.join import fill_many
 
 SIZE = 256
 MANY = 10_000_000
-COLUMNS = ["on disk", "seconds", "CPU s", "peak MiB", "files MiB", "seconds once more", "files MiB then"]
+COLUMNS = [
+    "on disk",
+    "seconds",
+    "CPU s",
+    "peak MiB",
+    "files MiB",
+    "seconds once more",
+    "files MiB then",
+    "stop s",
+]
 TARGETS = {1_000_000: 5.0, MANY: 40.0}
 QUEUES_TARGET = 3.0
 
@@ -43,10 +52,11 @@ def begin(options: argparse.Namespace) -> Findings:
     findings.rows.append(case(options, name, "kill", messages(options.deep, distinct=True), most))
     for how in ("kill", "stop"):
         findings.rows.append(case(options, f"{options.queues:,} queues", how, queues, QUEUES_TARGET))
+    cached = "not in the page cache" if options.cold else "in the page cache"
     findings.notes = [
         "Targets: 5 s for 1,000,000 messages of 256 bytes, 40 s for 10,000,000, 3 s for 10,000 queues. "
-        "*Once more*: ended in the same way right after the first start and started again. "
-        + ("The files were not in the page cache." if options.cold else "The files were in the page cache.")
+        "*Once more*: ended in the same way right after the first start and started again. *Stop*: from "
+        f"SIGTERM until the process is gone. The files were {cached}."
     ]
     return findings
 
@@ -61,9 +71,9 @@ def case(
     with brokers.alone(under=options.data) as cluster:
         broker = cluster.brokers[0]
         queue, count = load(broker.port)
-        sizes, starts = [], list[Started]()
+        ends, sizes, starts = [], [], list[Started]()
         for _ in range(2):
-            end(cluster, broker, how)
+            ends.append(end(cluster, broker, how))
             sizes.append(size_of(cluster.folder / broker.name))
             if options.cold:
                 forget_pages(cluster.folder / broker.name)
@@ -80,4 +90,5 @@ def case(
         Figure(sizes[0] / 2**20, 1),
         Figure(again.seconds, 2, most=most),
         Figure(sizes[1] / 2**20, 1),
+        Figure(max(ends), 2) if how == "stop" else "-",
     ]
