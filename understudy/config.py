@@ -54,6 +54,8 @@ class BrokerSection(_Section):
     http: OptionalAddress = None
     durable: bool = True
     """False: nothing is written to disk but the node's identity; messages live in memory only."""
+    segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)
+    """The store begins a new file after so much; it gives back whole files."""
     heartbeat: DurationOrZero = Field(default=60.0, le=65535)
     """The wire has 16 bits for it."""
     handshake_timeout: Duration = 10.0

@@ -25,7 +25,7 @@ from broker.store.errors import StoreError
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
-from broker.store.store import NullStore, SegmentStore, Store
+from broker.store.store import Base, NullStore, SegmentStore, Store
 from broker.store.sync import ThreadSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
@@ -54,13 +54,15 @@ class _WakingStore(SegmentStore):
 
     wake: Callable[[], None] = staticmethod(lambda: None)
 
-    def start(self, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN) -> None:
+    def start(
+        self, base: Base, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN
+    ) -> None:
         def moved() -> None:
             if on_durable is not None:
                 on_durable()
             self.wake()
 
-        super().start(moved, since)
+        super().start(base, moved, since)
 
 
 @dataclass(slots=True)
@@ -111,7 +113,9 @@ def _build(settings: Settings) -> _Parts:
         store: Store = NullStore()
         if settings.broker.durable:
             salt = int.from_bytes(os.urandom(8), "big")
-            store = _WakingStore(SegmentLog(real, files.store_directory, salt=salt), ThreadSync())
+            size = settings.broker.segment_size
+            log = SegmentLog(real, files.store_directory, salt=salt, segment_bytes=size)
+            store = _WakingStore(log, ThreadSync())
         ledger: LedgerPort = NullLedger()
         if settings.ledger.enabled:
             ledger = LedgerSink(

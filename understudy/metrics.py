@@ -44,6 +44,7 @@ class NodeCollector(Collector):
         yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
         yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
+        yield _gauge("understudy_store_bytes", "Octets on disk of the store", found.get("stored_bytes") or 0)
         yield from _members(found.get("members") or [])
         yield from _counts(found)
 

@@ -2,7 +2,7 @@
 
 A segment is a header, then frames; a frame is one batch (little endian):
 
-    header  8s magic | u32 version | u32 kind (0 log, 1 checkpoint) | u64 number | u64 salt | u32 crc of these
+    header  8s magic | u32 version | u32 kind (0 log, 2 copy) | u64 number | u64 salt | u32 crc of these
     frame   4s magic | u32 head crc | u32 payload crc | u32 payload length | u64 epoch | u64 n | u64 synced
             | payload
 
@@ -15,6 +15,10 @@ torn tail from damage: what follows the last sync may be anything after a crash,
 cut; but if a later intact frame says that the bad bytes had been synced, then the disk has lost what was
 promised. A segment that is done ends with a seal, a frame with synced = SEALED, so that a cut at a frame
 boundary shows too.
+
+The first frame of a log segment is its base: what `base_codec` makes, and not a batch. A copy has messages
+alone. Version 1 had no bases and no copies, but checkpoints (kind 1), which stood for all segments before
+them; it is still read.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from typing import NamedTuple
 
 from broker.model.values import Position
 
-VERSION = 1
-LOG, CHECKPOINT = 0, 1
+VERSION = 2
+OLDEST = 1
+LOG, CHECKPOINT, COPY = 0, 1, 2
 SEALED = 2**64 - 1
 
+_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY)}
 _HEADER = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<IIQQQ")
@@ -44,10 +50,11 @@ class NotASegment(ValueError):
 
 
 class WrongVersion(ValueError):
-    """Whole, and written by another version of this program. `args[0]` is that version."""
+    """Whole, and written by a later version of this program. `args[0]` is that version."""
 
 
 class Header(NamedTuple):
+    version: int
     kind: int
     number: int
     seed: int
@@ -83,9 +90,9 @@ def unpack_header(raw: bytes) -> Header:
     (seed,) = _CRC.unpack_from(raw, _HEADER.size)
     if magic != _MAGIC or zlib.crc32(raw[: _HEADER.size]) != seed:
         raise NotASegment
-    if version != VERSION or kind not in (LOG, CHECKPOINT):
+    if not OLDEST <= version <= VERSION or kind not in _KINDS[version]:
         raise WrongVersion(version)
-    return Header(kind, number, seed)
+    return Header(version, kind, number, seed)
 
 
 def pack_frame(position: Position, payload: Sequence[bytes], synced: int, seed: int) -> list[bytes]:

@@ -1,247 +1,245 @@
-"""The numbered segment files of one directory: how they are written, recovered and compacted.
+"""The numbered segment files of one directory: which of them count, how they are written and removed.
 
 Role: batches to files and back, in the format of `segment_format`; knows nothing of what a payload means, has
 no thread and no clock. Owner and only caller: `SegmentStore` (one thread at a time).
 
-Files are `<16 digits>.segment`; numbers follow one another. Whatever else lies in the directory is left
-alone. A checkpoint is a sealed segment, made under another name and renamed, that replaces all segments
-before it.
+Files are `<16 digits>.segment`. A log segment begins with a base, which says, in the owner's words, all that
+came before it, and which older segments still count; so the newest base, those segments and what follows the
+base are the whole store. Whatever else lies in the directory is left alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 from broker.model.values import ORIGIN, Position
 from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
 from broker.store.files import AppendFile, FileLayer
 from broker.store.segment_format import (
     CHECKPOINT,
-    FRAME_HEAD_BYTES,
-    HEADER_BYTES,
+    COPY,
     LOG,
-    FrameHead,
     Header,
-    NotASegment,
-    WrongVersion,
-    candidates,
     pack_frame,
     pack_header,
     pack_seal,
-    unpack_head,
     unpack_header,
 )
+from broker.store.segment_reader import WINDOW, End, SegmentReader, StoredBatch, Torn
 
-SEGMENT_BYTES = 64 * 1024 * 1024
-"""A segment is sealed at the first group of batches that begins beyond this size."""
-
-_WINDOW = 4 * 1024 * 1024
-"""Bytes read at a time in recovery, and written at a time in a checkpoint."""
+SEGMENT_BYTES = 32 * 1024 * 1024
+"""A segment is done when it has grown to this size."""
 
 _NAME = re.compile(r"(\d{16})\.segment")
 _LEFTOVER = re.compile(r"\d{16}\.segment\.new")
 
-
-class StoredBatch(NamedTuple):
-    """One recovered batch; `payload` is its encoded records, joined."""
-
-    position: Position
-    payload: bytes
+Live = Callable[[StoredBatch], Collection[int]]
+"""Told the newest base; answers which older segments count."""
 
 
 class SegmentLog:
-    """The segments of one directory: `recover()` to its end, perhaps `rewrite`, then `write` and `sync`."""
+    """The segments of one directory: `recover` to its end, then `roll`, `write`, `sync` and `retain`."""
 
     def __init__(
         self, files: FileLayer, directory: str, *, salt: int = 0, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         """`salt`: 64 bits that no client can guess (see the format); new in each process life."""
-        self._files = files
-        self._directory = directory
-        self._salt = salt
-        self._segment_bytes = segment_bytes
+        self.files = files
+        self.directory = directory
+        self.salt = salt
+        self.segment_bytes = segment_bytes
+        self.reader = SegmentReader(files, directory)
         self._recovered = False
         self._file: AppendFile | None = None
-        self._number = 0
-        """The highest segment number so far; `_file`, if open, is that one."""
-        self._size = 0
+        self._size = self._synced = 0
+        """Of the segment that is written to: its length, and how much of it the last sync has seen."""
         self._seed = 0
-        self._stale: list[int] = []
-        """Segments that a rewrite replaces."""
+        self.number = 0
+        """The highest number of a segment so far."""
+        self._current = 0
+        """The log segment that is written to, or was last."""
         self.last_position = ORIGIN
         """Of the last batch recovered or written."""
-        self.stored_bytes = 0
-        """Length of all live segments together."""
+        self.to_read = 0
+        """Bytes that recovery reads; known when the first batch comes."""
         self.notices: list[str] = []
         """What recovery repaired or removed, as sentences for the log."""
 
     @property
     def current_path(self) -> str:
         """The file that is written to now, or was last; for messages."""
-        return self._path(self._number) if self._number else self._directory
+        return self.reader.path(self._current) if self._current else self.directory
 
     # -- recovery ------------------------------------------------------------------------------------------
 
-    def recover(self) -> Iterator[StoredBatch]:
-        """All batches in order; afterwards the log is ready for writing.
+    def recover(self, live: Live) -> Iterator[tuple[int, StoredBatch]]:
+        """All batches that count, each with its segment's number; afterwards `roll` begins a new segment.
 
-        Cuts a torn tail and finishes an interrupted compaction, each with a notice. Raises StoreCorrupt where
-        synced bytes are not what was written, StoreUnusable where the disk refuses; nothing is changed then.
+        Cuts a torn tail and finishes interrupted changes of segments, each with a notice. Raises StoreCorrupt
+        where synced bytes are not what was written, StoreUnusable where the disk refuses; nothing is changed
+        then.
         """
         try:
-            self._files.make_directory(self._directory)
-            yield from self._recover()
+            self.files.make_directory(self.directory)
+            yield from self._recover(live)
         except OSError as error:
-            raise StoreUnusable(f"cannot use {self._directory}: {error.strerror or error}") from error
+            raise StoreUnusable(f"cannot use {self.directory}: {error.strerror or error}") from error
 
-    def _recover(self) -> Iterator[StoredBatch]:
-        names = self._files.list(self._directory)
+    def _recover(self, live: Live) -> Iterator[tuple[int, StoredBatch]]:
+        names = self.files.list(self.directory)
         numbers = sorted(int(m[1]) for n in names if (m := _NAME.fullmatch(n)))
-        leftovers = [n for n in names if _LEFTOVER.fullmatch(n)]
+        leftovers = [f"{self.directory}/{n}" for n in names if _LEFTOVER.fullmatch(n)]
         headers, torn = self._headers(numbers)
-        live = [n for n in numbers if n in headers]
-        start = max((i for i, n in enumerate(live) if headers[n].kind == CHECKPOINT), default=0)
-        superseded, live = live[:start], live[start:]
-        self._check_numbers(live, torn, headers)
-        end, sealed = 0, True
-        for number in live:
-            last = number == live[-1] and torn is None
-            for found in self._segment(number, headers[number], last):
+        last, base, unfinished = self._newest(headers)
+        torn += unfinished
+        if not last and (set(headers) - set(torn) or torn not in ([], [1])):
+            raise StoreCorrupt(self.directory, 0, "the segments that say what counts are missing")
+        if base is not None:
+            self.last_position = base.position
+            older = [*live(base)]
+            old = {n: headers[n] if n in headers else self.reader.header(n) for n in older}
+            # Copies hold the oldest messages.
+            older.sort(key=lambda n: (old[n].kind != COPY, n))
+        else:
+            older = self._before_bases(headers, torn, last)
+            old = headers
+        counted = [*older, last] if last else older
+        self.to_read = sum(self.files.size(self.reader.path(number)) for number in counted)
+        for number in older:
+            for found in self.reader.batches(number, old[number], open_end=False):
                 if isinstance(found, StoredBatch):
-                    self.last_position = found.position
-                    yield found
-                else:
-                    end, sealed = found
-            self.stored_bytes += end
-        if live:
-            self._settle(live[-1], headers[live[-1]], end, sealed)
-        if torn is not None:
-            self.notices.append(f"removed {self._path(torn)}: it was being created when the node stopped")
-        if superseded:
-            self.notices.append(f"removed {len(superseded)} segments that {self._path(live[0])} had replaced")
-        gone = [self._path(n) for n in superseded] + [f"{self._directory}/{n}" for n in leftovers]
-        self._remove(gone if torn is None else [*gone, self._path(torn)])
-        self._number = live[-1] if live else 0
-        self._stale = live
+                    self.last_position = max(self.last_position, found.position)
+                    yield number, found
+        if last:
+            yield from self._tail(last, headers[last], closed=bool(torn))
+        gone = sorted(set(headers) - {last, *older})
+        self._tidy(torn, gone, leftovers)
+        self.number, self._current = max([last, *older], default=0), last
         self._recovered = True
 
-    def _headers(self, numbers: list[int]) -> tuple[dict[int, Header], int | None]:
-        """Header by number; and the last segment's number if its creation was interrupted."""
+    def _headers(self, numbers: list[int]) -> tuple[dict[int, Header], list[int]]:
+        """Header by number; and the last segment if its header was being written."""
         headers: dict[int, Header] = {}
         for number in numbers:
-            path = self._path(number)
             try:
-                header = unpack_header(self._files.read(path, 0, HEADER_BYTES))
-            except WrongVersion as error:
-                raise StoreUnusable(f"{path} has format {error}, which this version cannot read") from error
-            except NotASegment:
-                # The header is synced before the first frame is written.
-                if number == numbers[-1] and self._files.size(path) <= HEADER_BYTES:
-                    return headers, number
-                raise StoreCorrupt(path, 0, "its header is not what was written") from None
-            if header.number != number:
-                raise StoreCorrupt(path, 0, f"it is segment {header.number} under another name")
-            headers[number] = header
-        return headers, None
+                headers[number] = self.reader.header(number, newest=number == numbers[-1])
+            except Torn:
+                return headers, [number]
+        return headers, []
 
-    def _check_numbers(self, live: list[int], torn: int | None, headers: dict[int, Header]) -> None:
-        numbers = live if torn is None else [*live, torn]
-        if numbers and numbers[0] != 1 and (not live or headers[live[0]].kind != CHECKPOINT):
-            raise StoreCorrupt(self._path(numbers[0] - 1), 0, "the segment is missing")
+    def _newest(self, headers: dict[int, Header]) -> tuple[int, StoredBatch | None, list[int]]:
+        """The log segment that was written to last, its base if it has one, and a later one that was being
+        created."""
+        logs = [n for n, header in headers.items() if header.kind != COPY]
+        if not logs or headers[logs[-1]].version == 1:
+            return (logs[-1] if logs else 0), None, []
+        try:
+            return logs[-1], self.reader.base(logs[-1], headers[logs[-1]]), []
+        except Torn:
+            before = logs[-2] if len(logs) > 1 else 0
+            if not before or headers[before].version == 1:
+                return before, None, [logs[-1]]
+            try:
+                return before, self.reader.base(before, headers[before]), [logs[-1]]
+            except Torn:
+                raise StoreCorrupt(self.reader.path(before), 0, "its base is not what was written") from None
+
+    def _before_bases(self, headers: dict[int, Header], torn: list[int], last: int) -> list[int]:
+        """Those of a store of version 1 that precede `last` and count."""
+        logs = [n for n in headers if n <= last]
+        start = max((i for i, n in enumerate(logs) if headers[n].kind == CHECKPOINT), default=0)
+        logs = logs[start:]
+        following = [n for n in torn if last and n == last + 1]
+        numbers = [*logs, *following]
+        if numbers and numbers[0] != 1 and headers[logs[0]].kind != CHECKPOINT:
+            raise StoreCorrupt(self.reader.path(numbers[0] - 1), 0, "the segment is missing")
         for before, number in pairwise(numbers):
             if number != before + 1:
-                raise StoreCorrupt(self._path(before + 1), 0, "the segment is missing")
+                raise StoreCorrupt(self.reader.path(before + 1), 0, "the segment is missing")
+        return logs[:-1]
 
-    def _segment(self, number: int, header: Header, last: bool) -> Iterator[StoredBatch | tuple[int, bool]]:
-        """The batches of one segment, and at the end (length that is good, whether it is sealed)."""
-        path = self._path(number)
-        size = self._files.size(path)
-        window, base, offset = b"", 0, HEADER_BYTES
-        while offset < size:
-            if offset - base + FRAME_HEAD_BYTES > len(window):
-                window, base = self._files.read(path, offset, _WINDOW), offset
-            at = offset - base
-            head = unpack_head(window[at : at + FRAME_HEAD_BYTES], header.seed)
-            if head is None:
-                break
-            end = offset + FRAME_HEAD_BYTES + head.length
-            if end - base > len(window):
-                window, base = self._files.read(path, offset, max(_WINDOW, end - offset)), offset
-            payload = window[offset - base + FRAME_HEAD_BYTES : end - base]
-            if not head.fits_payload(payload, header.seed):
-                break
-            if head.is_seal:
-                if end != size:
-                    raise StoreCorrupt(path, end, "something follows its seal")
-                yield end, True
-                return
-            yield StoredBatch(head.position, payload)
-            offset = end
-        if not last or header.kind == CHECKPOINT:
-            raise StoreCorrupt(path, offset, "a batch is missing or its checksum does not match")
-        if offset < size:
-            self._refuse_damage(path, size, offset, header.seed)
-            self.notices.append(
-                f"cut {size - offset} bytes from {path} at offset {offset}: they were being written, and "
-                f"nothing of them was confirmed, when the node stopped"
-            )
-        yield offset, False
-
-    def _refuse_damage(self, path: str, size: int, bad: int, seed: int) -> None:
-        """StoreCorrupt if a later frame proves that the bytes at `bad` had been synced."""
-        base = bad + 1
-        while base + FRAME_HEAD_BYTES <= size:
-            window = self._files.read(path, base, _WINDOW)
-            for at in candidates(window):
-                head = unpack_head(window[at : at + FRAME_HEAD_BYTES], seed)
-                if head is not None and head.synced > bad and self._is_whole(path, base + at, head, seed):
-                    raise StoreCorrupt(path, bad, "a batch that had been synced fails its checksum")
-            base += max(1, len(window) - FRAME_HEAD_BYTES + 1)
-
-    def _is_whole(self, path: str, offset: int, head: FrameHead, seed: int) -> bool:
-        return head.fits_payload(self._files.read(path, offset + FRAME_HEAD_BYTES, head.length), seed)
-
-    def _settle(self, number: int, header: Header, end: int, sealed: bool) -> None:
-        """Make sure of what was read, and go on in the last segment unless it is done.
+    def _tail(self, number: int, header: Header, *, closed: bool) -> Iterator[tuple[int, StoredBatch]]:
+        """What follows the base, to where the node stopped; then make sure of it and seal it.
 
         After a killed process its tail, its seal or its very name may be in the page cache only.
         """
-        file = self._files.open_append(self._path(number))
+        end = End(0, False)
+        open_end = not closed and header.kind != CHECKPOINT
+        for found in self.reader.batches(number, header, open_end=open_end):
+            if isinstance(found, StoredBatch):
+                self.last_position = max(self.last_position, found.position)
+                yield number, found
+            else:
+                end = found
+        path = self.reader.path(number)
+        file = self.files.open_append(path)
         try:
-            if file.size() > end:
-                file.truncate(end)
+            cut = file.size() - end.offset
+            if cut > 0:
+                file.truncate(end.offset)
+                self.notices.append(
+                    f"cut {cut} bytes from {path} at offset {end.offset}: they were being written, and "
+                    f"nothing of them was confirmed, when the node stopped"
+                )
+            if not end.sealed:
+                file.sync()
+                file.write(pack_seal(self.last_position, header.seed))
             file.sync()
-            self._files.sync_directory(self._directory)
-        except OSError:
+            self.files.sync_directory(self.directory)
+        finally:
             file.close()
-            raise
-        if sealed:
-            file.close()
-        else:
-            self._file, self._size, self._seed = file, end, header.seed
+
+    def _tidy(self, torn: list[int], gone: list[int], leftovers: list[str]) -> None:
+        """Remove what a crash has left between two steps."""
+        for number in torn:
+            path = self.reader.path(number)
+            self.notices.append(f"removed {path}: it was being created when the node stopped")
+        self._remove([*(self.reader.path(n) for n in sorted({*gone, *torn})), *leftovers])
 
     # -- writing -------------------------------------------------------------------------------------------
 
+    def roll(self, number: int, position: Position, base: bytes) -> None:
+        """Seal the current segment and begin `number` with its base; that is durable after the next `sync`.
+
+        An OSError is final.
+        """
+        if not self._recovered or number <= self._current:
+            raise StoreMisuse(f"segment {number} cannot follow {self._current} of a log")
+        if self._file is not None:
+            if self._synced < self._size:  # a seal says that all before it had been synced
+                self._file.sync()
+            self._append(pack_seal(self.last_position, self._seed))
+            self._file.sync()
+            self._file.close()
+            self._file = None
+        self._current, self.number = number, max(number, self.number)
+        header = pack_header(LOG, number, self.salt)
+        self._file = self.files.open_append(self.current_path)
+        self._seed, self._size = unpack_header(header).seed, 0
+        self._append(header)
+        self._file.sync()
+        self._synced = self._size
+        self.files.sync_directory(self.directory)
+        self._append(b"".join(pack_frame(position, [base], self._synced, self._seed)))
+        self.last_position = max(self.last_position, position)
+
     def write(self, group: Iterable[tuple[Position, list[bytes]]]) -> None:
-        """Hand batches to the kernel, in a new segment if this one is full. An OSError is final.
+        """Hand batches to the kernel. An OSError is final.
 
         One write(2) for a group of up to 4 MiB, so that a large one is not held in memory twice.
         """
-        if not self._recovered:
-            raise StoreMisuse("the log was not recovered")
-        if self._file is None or self._size >= self._segment_bytes:
-            self._roll()
+        if self._file is None:
+            raise StoreMisuse("no segment is open")
         pieces: list[bytes] = []
-        gathered, synced = 0, self._size
+        gathered = 0
         for position, payload in group:
-            frame = pack_frame(position, payload, synced, self._seed)
+            frame = pack_frame(position, payload, self._synced, self._seed)
             pieces += frame
             gathered += sum(map(len, frame))
             self.last_position = position
-            if gathered >= _WINDOW:
+            if gathered >= WINDOW:
                 self._append(b"".join(pieces))
                 pieces, gathered = [], 0
         if pieces:
@@ -251,6 +249,12 @@ class SegmentLog:
         """Return once all that was written is on disk."""
         if self._file is not None:
             self._file.sync()
+            self._synced = self._size
+
+    def retain(self, numbers: Collection[int]) -> None:
+        """Remove all other segments: the base that is on disk counts on these alone. An OSError is final."""
+        there = [n for n in self.files.list(self.directory) if _NAME.fullmatch(n)]
+        self._remove([f"{self.directory}/{n}" for n in there if int(n[:16]) not in numbers])
 
     def close(self, *, clean: bool) -> None:
         """Let go of the file. `clean`, after a sync: seal it first, so that damage to its tail will show.
@@ -273,77 +277,9 @@ class SegmentLog:
             raise StoreMisuse("no segment is open")
         self._file.write(data)
         self._size += len(data)
-        self.stored_bytes += len(data)
-
-    def _roll(self) -> None:
-        """Seal the current segment and begin the next; each step is durable before the one after it."""
-        if self._file is not None:
-            self._append(pack_seal(self.last_position, self._seed))
-            self._file.sync()
-            self._file.close()
-            self._file = None
-        self._number += 1
-        header = pack_header(LOG, self._number, self._salt)
-        self._file = self._files.open_append(self._path(self._number))
-        self._seed, self._size = unpack_header(header).seed, 0
-        self._append(header)
-        self._file.sync()
-        self._files.sync_directory(self._directory)
-
-    # -- compaction ----------------------------------------------------------------------------------------
-
-    def rewrite(self, batches: Iterable[tuple[Position, list[bytes]]]) -> None:
-        """Replace everything by `batches`, atomically and durably, in one checkpoint segment.
-
-        A crash leaves either the old segments or the checkpoint. Raises StoreUnusable.
-        """
-        if not self._recovered:
-            raise StoreMisuse("the log was not recovered")
-        number = self._number + 1
-        path, fresh = self._path(number), f"{self._path(number)}.new"
-        try:
-            position, size = self._write_checkpoint(fresh, number, batches)
-            self._files.replace(fresh, path)
-            self._files.sync_directory(self._directory)
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-            self._remove([self._path(n) for n in self._stale])
-        except OSError as error:
-            raise StoreUnusable(f"cannot write {path}: {error.strerror or error}") from error
-        self._number, self._stale, self.last_position, self.stored_bytes = number, [number], position, size
-
-    def _write_checkpoint(
-        self, path: str, number: int, batches: Iterable[tuple[Position, list[bytes]]]
-    ) -> tuple[Position, int]:
-        """The last position, and the file's length; the file is synced, its name is not."""
-        position, gathered = ORIGIN, 0
-        header = pack_header(CHECKPOINT, number, self._salt)
-        seed = unpack_header(header).seed
-        pieces = [header]
-        file = self._files.open_append(path)
-        try:
-            for position, payload in batches:
-                frame = pack_frame(position, payload, 0, seed)
-                gathered += sum(map(len, frame))
-                pieces += frame
-                if gathered >= _WINDOW:
-                    file.write(b"".join(pieces))
-                    pieces, gathered = [], 0
-            pieces.append(pack_seal(position, seed))
-            file.write(b"".join(pieces))
-            file.sync()
-            return position, file.size()
-        finally:
-            file.close()
-
-    # -- names ---------------------------------------------------------------------------------------------
-
-    def _path(self, number: int) -> str:
-        return f"{self._directory}/{number:016d}.segment"
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
-            self._files.unlink(path)
+            self.files.unlink(path)
         if paths:
-            self._files.sync_directory(self._directory)
+            self.files.sync_directory(self.directory)

@@ -1,6 +1,6 @@
 """Who makes the store sync, and when: a thread in a real node, the test's own hand in a simulation.
 
-The driver alone calls `write_group` and `sync_group`, so that at most one sync is outstanding.
+The driver alone calls `write_group`, `sync_group` and `tidy`, so that at most one sync is outstanding.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class SyncWork(Protocol):
 
     def sync_group(self) -> None: ...
 
+    def tidy(self) -> bool: ...
+
 
 class SyncDriver(Protocol):
     """Runs the work. `wake` may be called at any time from the broker's thread and does not block."""
@@ -32,7 +34,7 @@ class SyncDriver(Protocol):
 
 
 class ThreadSync:
-    """One daemon thread: sleeps until woken, then writes and syncs until there is nothing left."""
+    """One daemon thread: sleeps until woken, then writes, syncs and tidies until there is nothing left."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -57,8 +59,12 @@ class ThreadSync:
         while not self._stopping and work.failed is None:
             self._event.wait()
             self._event.clear()
-            while not self._stopping and work.write_group():
-                work.sync_group()
+            busy = True
+            while busy and not self._stopping:
+                busy = work.write_group()
+                if busy:
+                    work.sync_group()
+                busy = work.tidy() or busy
 
 
 class ManualSync:
@@ -94,6 +100,7 @@ class ManualSync:
         if self._work is not None and self.writing:
             self.writing = False
             self._work.sync_group()
+            self._work.tidy()
 
     def run(self) -> bool:
         """One whole round; False if there was nothing to do."""

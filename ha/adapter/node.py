@@ -31,7 +31,7 @@ from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record
-from ha.adapter.recovery import recover
+from ha.adapter.recovery import base_of, recover
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
@@ -64,9 +64,8 @@ class Node:
     """One broker of a pair, or one on its own when `ha.brokers` is empty."""
 
     stopped: str | None
-    """Why this node must end (a failed sync, an illegal transition), or None. Nothing is written after it is
-    set.
-    """
+    """Why this node must end (a failed sync, an illegal transition), or None: nothing is written after
+    that."""
 
     def __init__(
         self, *, broker: BrokerSettings, ha: HaSettings, store: Store, files: NodeFiles, ledger: LedgerPort,
@@ -117,7 +116,7 @@ class Node:
         self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._tokens = 0
         self.broker.gates += [store, self.core]
-        self.broker.sinks += [StoreSink(store), LinkSink(self), LedgerSink(ledger)]
+        self.broker.sinks += [StoreSink(store, self.vhost), LinkSink(self), LedgerSink(ledger)]
 
     # -- life
 
@@ -128,8 +127,8 @@ class Node:
         Raises StoreError if the store cannot be recovered.
         """
         self.now, self._wall_ms = now, wall_ms
-        recovered = recover(self._store, self.vhost)
-        self._store.start(None, recovered)
+        recovered = recover(self._store, self.vhost, self.log)
+        self._store.start(base_of(self.vhost), None, recovered)
         self.replica.position = recovered
         self.ledger.view = self.core.epoch
         self._started = True
@@ -319,8 +318,9 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
-        counts = {"quarantined": self._quarantine.count, "events": dict(self._effects.events)}
-        return status_of(self.core, self.me, self.vhost, self._position()) | counts
+        found = status_of(self.core, self.me, self.vhost, self._position())
+        counts = {"quarantined": self._quarantine.count, "stored_bytes": self._store.stored_bytes}
+        return found | counts | {"events": dict(self._effects.events)}
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float

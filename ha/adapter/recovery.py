@@ -1,46 +1,46 @@
-"""Recovery: a node's store back into its virtual host, at start; and the checkpoint that replaces the old
-segments.
+"""Recovery: a node's store back into its virtual host, at start; and what a store must know but messages.
 
-Called by Node.start, once, before anything is served or joined.
+`recover` is called by Node.start, once, before anything is served or joined; `base_of` then, and whenever the
+store begins a new segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.model.queue_replica import group_runs
-from broker.model.record_codec import decode_records, encode_record
+from broker.model.record_codec import encode_record
 from broker.model.values import ORIGIN, Position, Scope
 from broker.model.vhost import VirtualHost
-from ha.adapter.primary_vhost import scoped
+from broker.store.store import Base
 
 if TYPE_CHECKING:
     from broker.store.store import Store
 
-ENTRIES_A_BATCH = 2000
+
+LONG = 256 << 20
+"""Bytes of a store from which on its reading is reported."""
+_STEPS = 10
 
 
-def recover(store: Store, vhost: VirtualHost) -> Position:
-    """Replay, then compact. The position of the last batch on disk. StoreError if the store is damaged."""
-    position = ORIGIN
-    for batch in store.recover():
-        for record in decode_records(batch.payload):
+def recover(store: Store, vhost: VirtualHost, log: Callable[[str], None]) -> Position:
+    """Replay. The position of the last batch on disk. StoreError if the store is damaged."""
+    last, told = ORIGIN, 0
+    for position, records in store.recover():
+        for record in records:
             vhost.apply(record)
-        position = max(position, batch.position)
-    if position > ORIGIN:
-        store.rewrite(_checkpoint(vhost, position))
-    return position
+        last = max(last, position)
+        done, total = store.progress
+        if total >= LONG and done * _STEPS // total > told:
+            told = done * _STEPS // total
+            log(f"reading the store: {done >> 20} of {total >> 20} MiB")
+    for notice in store.notices:
+        log(notice)
+    return last
 
 
-def _checkpoint(vhost: VirtualHost, position: Position) -> Iterator[tuple[Position, list[bytes]]]:
-    """Everything the store sees, as batches that share the restored position."""
+def base_of(vhost: VirtualHost) -> Base:
+    """Definitions and ends, as of now."""
     ends = [record for record in vhost.ends(Scope.STORE) if record.ends]
-    yield position, [encode_record(record) for record in (*vhost.definitions(Scope.STORE), *ends)]
-    for queue in vhost.queues.values():
-        if not queue.scope & Scope.STORE:
-            continue
-        entries = [entry for entry in queue.held_entries() if entry[1].persistent]
-        for at in range(0, len(entries), ENTRIES_A_BATCH):
-            runs = group_runs(queue.uuid, entries[at : at + ENTRIES_A_BATCH])
-            yield position, [encode_record(scoped(run, queue.scope)) for run in runs]
+    records = [encode_record(record) for record in (*vhost.definitions(Scope.STORE), *ends)]
+    return Base(records, vhost.queues_by_uuid.keys())

@@ -7,7 +7,7 @@ drop they precede.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.model.epoch_ends import had
@@ -32,6 +32,7 @@ from broker.model.values import ORIGIN, Position, Reason, Scope
 from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
+from ha.adapter.recovery import base_of
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
@@ -77,7 +78,7 @@ class ReplicaVhost:
         records = self._decode(payload)
         apply = self._vhost.apply
         bad: list[BadEvent] = []
-        lost: list[bytes] = []
+        lost: list[Record] = []
         for record in records:
             try:
                 if type(record) is EnqueueRun:
@@ -89,24 +90,23 @@ class ReplicaVhost:
                 bad += self._told(record, f"{type(error).__name__}: {error}")
                 if isinstance(record, EnqueueRun):
                     lost += self._not_taken(record)
-        self._append(position, [*_stored(payload), *lost])
+        self._append(position, records, framed=payload, own=lost)
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
         return bad
 
-    def _not_taken(self, run: EnqueueRun) -> list[bytes]:
+    def _not_taken(self, run: EnqueueRun) -> list[Dequeue]:
         """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is
         lost before the queue is whole again.
         """
         epoch = run.envelope.epoch
-        lost: list[bytes] = []
+        lost: list[Dequeue] = []
         for uuid, first in zip(run.queues, run.firsts, strict=True):
             queue = self._vhost.queues_by_uuid.get(uuid)
             if queue is None or not run.scope & Scope.STORE:
                 continue
             ids = {epoch: ReplicationIdSet([(first, first + run.count - 1)])}
             for of, missing in minus(ids, queue.replica.ids()).items():
-                gone = Dequeue(uuid, of, Reason.DROPPED, missing.ranges(), Scope.STORE)
-                lost.append(encode_record(gone))
+                lost.append(Dequeue(uuid, of, Reason.DROPPED, missing.ranges(), Scope.STORE))
         return lost
 
     def _out_of_line(self, run: EnqueueRun) -> list[BadEvent]:
@@ -167,7 +167,7 @@ class ReplicaVhost:
         changes = [*self._stale(wanted, sentences), *wanted]
         for record in changes:
             self._apply(record)
-        self._append(position, [encode_record(r) for r in changes if r.scope & Scope.STORE])
+        self._append(position, changes)
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
         return sentences
 
@@ -240,17 +240,17 @@ class ReplicaVhost:
 
     def _take_runs(self, queue: Queue, payload: bytes) -> None:
         records = self._decode(payload)
-        swallowed: list[bytes] = []
+        swallowed: list[Record] = []
         for record in records:
             if not isinstance(record, EnqueueRun) or record.queues != [queue.uuid]:
                 raise LinkError("a snapshot piece with anything but runs of its queue")
             self._apply(record)
             # The store has their dequeues, but from before: it would bring them back at the next start.
             swallowed += [
-                encode_record(Dequeue(queue.uuid, epoch, Reason.DROPPED, ranges, Scope.STORE))
+                Dequeue(queue.uuid, epoch, Reason.DROPPED, ranges, Scope.STORE)
                 for epoch, ranges in queue.replica.entombed(record).items()
             ]
-        self._append(self.position, [*_stored(payload), *swallowed])
+        self._append(self.position, records, framed=payload, own=swallowed)
         self._ledger.batch(Batch(self.position, 0, records), BACKUP)
 
     def end_queue(self, queue: bytes) -> None:
@@ -269,20 +269,28 @@ class ReplicaVhost:
     def _note_ends(self, queue: Queue) -> None:
         """On disk too: who is promoted by force from here, after a restart perhaps, knows what it lacks."""
         if queue.scope & Scope.STORE:
-            ends = QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)
-            self._append(self.position, [encode_record(ends)])
+            self._append(self.position, [QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)])
 
     def _drop(self, queue: bytes, ids: IdsByEpoch) -> None:
         """From the store too."""
-        drops = [
-            encode_record(Dequeue(queue, epoch, Reason.DROPPED, gone.ranges(), Scope.STORE))
-            for epoch, gone in ids.items()
-        ]
-        self._append(self.position, drops)
+        self._append(
+            self.position,
+            [
+                Dequeue(queue, epoch, Reason.DROPPED, gone.ranges(), Scope.STORE)
+                for epoch, gone in ids.items()
+            ],
+        )
 
-    def _append(self, position: Position, payload: list[bytes]) -> None:
-        self._serial = self._store.append(position, payload)
+    def _append(
+        self, position: Position, records: list[Record], *, framed: bytes = b"", own: Sequence[Record] = ()
+    ) -> None:
+        """To the store, what it sees: `records`, as they came in `framed` or to be encoded, then `own`."""
+        encoded = _stored(framed)
+        encoded += [encode_record(r) for r in (own if framed else records) if r.scope & Scope.STORE]
+        self._serial = self._store.append(position, encoded, [*records, *own])
         self.position = position
+        if self._store.roll_due:
+            self._store.roll(base_of(self._vhost))
 
     def _export(self, queue: Queue, ids: IdsByEpoch) -> int:
         """To quarantine, fsynced, and into the ledger; how many."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from broker.model.records import Batch
 from broker.model.values import Scope
+from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
+from ha.adapter.recovery import base_of
 
 if TYPE_CHECKING:
     from broker.store.store import Store
@@ -14,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class StoreSink:
-    """Hands each tick's history to the store."""
+    """Hands each tick's history to the store, and tells it what there is when it begins a new segment."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, vhost: VirtualHost) -> None:
         self._store = store
+        self._vhost = vhost
 
     def batch(self, batch: Batch) -> None:
-        self._store.append(batch.position, batch.payload(Scope.STORE))
+        self._store.append(batch.position, batch.payload(Scope.STORE), batch.records)
+        if self._store.roll_due:
+            self._store.roll(base_of(self._vhost))
 
 
 class LinkSink:

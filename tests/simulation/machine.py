@@ -85,6 +85,7 @@ class Machine:
         self.dials: dict[int, DialSocket] = {}
         self.sync_time = plan.sync_time
         self.tick_time = plan.tick
+        self.segment_bytes = plan.segment
         self.slow_until = 0.0
         """Until then each sync takes `slow_time` seconds."""
         self.slow_time = 0.0
@@ -105,7 +106,7 @@ class Machine:
         """It is to be stopped in its next tick; it was, and has that tick's output still to hand on."""
         self._backlog: list[Callable[[], None]] = []
         self._sync = ManualSync()
-        self._store: SegmentStore | None = None
+        self.store: SegmentStore | None = None
         self._syncing = False
         self._tick: Timer | None = None
         self._deadline: Timer | None = None
@@ -169,9 +170,10 @@ class Machine:
         )
         self._sync = ManualSync()
         self._syncing = False
-        self._store = SegmentStore(SegmentLog(self.disk, files.store_directory), self._sync)
+        log = SegmentLog(self.disk, files.store_directory, segment_bytes=self.segment_bytes)
+        self.store = SegmentStore(log, self._sync)
         self.node = Node(
-            broker=BrokerSettings(name=self.name), ha=self.settings, store=self._store,
+            broker=BrokerSettings(name=self.name), ha=self.settings, store=self.store,
             files=files, ledger=self.new_ledger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
         return self.node
@@ -376,7 +378,7 @@ class Machine:
                 self.clock.after(
                     slow + self.sync_time * (0.5 + self.rng.random()), partial(self._synced, self.life)
                 )
-            elif self._store is not None and self._store.failed is not None:
+            elif self.store is not None and self.store.failed is not None:
                 self.tick_soon()
 
     def _synced(self, life: int) -> None:

@@ -37,13 +37,15 @@ class NetworkPlan:
 class MachinePlan:
     """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on.
     `wall_error`: milliseconds by which its wall clock is wrong. `tick`: seconds from the first byte
-    of a burst to the end of its tick; a busy node takes long, and handles much at once."""
+    of a burst to the end of its tick; a busy node takes long, and handles much at once. `segment`: bytes
+    after which its store begins a new file."""
 
     name: str
     sync_time: float
     start_after: float
     wall_error: int = 0
     tick: float = 0.00005
+    segment: int = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ def draw_plan(seed: int) -> Plan:
     network = _network(rng)
     timing = _timing(rng, slow=network.slow > 0)
     authority = rng.choice(("manual", "register"))
+    segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     return Plan(
         seed=seed,
         nodes=nodes,
@@ -233,7 +236,9 @@ def draw_plan(seed: int) -> Plan:
             short_lag=rng.choice((1000, 1 << 20)),
         ),
         network=network,
-        machines=tuple(_machine(rng, name) for name in names),
+        machines=tuple(
+            replace(machine, segment=segment) for machine in [_machine(rng, name) for name in names]
+        ),
         operator=OperatorPlan(
             rng.choice(names),
             every=rng.choice((0.05, 0.1, 0.3)),

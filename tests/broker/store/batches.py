@@ -1,18 +1,25 @@
-"""What the store's tests share: small batches, and a store on a virtual disk that is driven by hand."""
+"""What the store's tests share: small batches, and a log or a store on a virtual disk, driven by hand."""
 
 from __future__ import annotations
 
-from broker.model.values import Position
-from broker.store.segment_log import SegmentLog, StoredBatch
-from broker.store.store import SegmentStore
+from collections.abc import Iterable
+
+from broker.model.record_codec import encode_record
+from broker.model.records import Dequeue, EnqueueRun, Envelope, QueueDeclare, Record
+from broker.model.values import Position, Reason, Scope
+from broker.store.segment_log import SegmentLog
+from broker.store.segment_reader import StoredBatch
+from broker.store.store import Base, SegmentStore
 from broker.store.sync import ManualSync
 from tests.simulation.virtual_disk import VirtualDisk
 
 DIRECTORY = "/data/store"
+QUEUE = b"q" * 16
+NO_BASE = Base([], [QUEUE])
 
 
 def payload(n: int) -> list[bytes]:
-    """Two records that say which batch they are of."""
+    """Two records that say which batch they are of; for a log, which does not look."""
     return [b"batch %d " % n, b"." * (n % 7)]
 
 
@@ -24,37 +31,104 @@ def stored(n: int, epoch: int = 1) -> StoredBatch:
     return StoredBatch(Position(epoch, n), b"".join(payload(n)))
 
 
+class Writer:
+    """A recovered log and the little that a store does for it: bases that name all segments so far."""
+
+    def __init__(self, log: SegmentLog, count: Iterable[int]) -> None:
+        self.log = log
+        self._count = sorted(count)
+
+    def write(self, *group: tuple[Position, list[bytes]]) -> None:
+        """One group, synced; in a new segment if the last is full, or if there is none yet."""
+        log = self.log
+        if log._file is None or log._size >= log.segment_bytes:
+            log.roll(log.number + 1, log.last_position, b",".join(b"%d" % n for n in self._count))
+            self._count.append(log.number)
+        log.write(group)
+        log.sync()
+
+
+def counted(base: StoredBatch) -> list[int]:
+    return [int(n) for n in base.payload.split(b",") if n]
+
+
 def open_log(disk: VirtualDisk, segment_bytes: int = 1 << 20, salt: int = 7) -> SegmentLog:
     return SegmentLog(disk, DIRECTORY, segment_bytes=segment_bytes, salt=salt)
 
 
-def recovered(disk: VirtualDisk, segment_bytes: int = 1 << 20) -> tuple[SegmentLog, list[StoredBatch]]:
-    log = open_log(disk, segment_bytes)
-    return log, list(log.recover())
+def recovered(
+    disk: VirtualDisk, segment_bytes: int = 1 << 20, salt: int = 7
+) -> tuple[Writer, list[StoredBatch]]:
+    log = open_log(disk, segment_bytes, salt)
+    found = list(log.recover(counted))
+    return Writer(log, {number for number, _ in found}), [batch for _, batch in found]
 
 
 def written(*groups: list[int], segment_bytes: int = 1 << 20, disk: VirtualDisk | None = None) -> VirtualDisk:
     """A disk whose log got these groups, each synced, by a process that was then killed."""
     disk = disk or VirtualDisk()
-    log, _ = recovered(disk, segment_bytes)
+    writer, _ = recovered(disk, segment_bytes)
     for group in groups:
-        log.write([batch(n) for n in group])
-        log.sync()
+        writer.write(*(batch(n) for n in group))
     disk.kill()
     return disk
 
 
+# -- stores, which look into what they are given
+
+
+def message(n: int) -> bytes:
+    return b"message %d." % n + b"x" * (n % 5)
+
+
+def enqueue(first: int, count: int = 1, *queues: bytes, epoch: int = 1) -> EnqueueRun:
+    """Messages first..first+count-1 for each of the queues."""
+    envelope = Envelope(epoch, "", "k", persistent=True, wall_ms=0, channel=1, largest_frame=100)
+    to = list(queues or (QUEUE,))
+    raws = [message(n) for n in range(first, first + count)]
+    return EnqueueRun(to, [first] * len(to), envelope, raws, scope=Scope.STORE)
+
+
+def dequeue(first: int, last: int, queue: bytes = QUEUE, epoch: int = 1) -> Dequeue:
+    return Dequeue(queue, epoch, Reason.ACKED, [(first, last)], Scope.STORE)
+
+
+def declare(queue: bytes = QUEUE) -> QueueDeclare:
+    return QueueDeclare(queue, queue.hex(), True, False, False, {}, "none", Scope.STORE)
+
+
+def append(store: SegmentStore, n: int, *records: Record) -> int:
+    """One batch, at position (1, n); then a new segment, if one is due."""
+    serial = store.append(Position(1, n), [encode_record(record) for record in records], records)
+    if store.roll_due:
+        store.roll(NO_BASE)
+    return serial
+
+
 def open_store(
-    disk: VirtualDisk, segment_bytes: int = 1 << 20, *, compact: bool = False
-) -> tuple[SegmentStore, ManualSync, list[StoredBatch]]:
-    """A store that has recovered, perhaps compacted, and started; and what it recovered."""
+    disk: VirtualDisk, segment_bytes: int = 1 << 20, base: Base = NO_BASE
+) -> tuple[SegmentStore, ManualSync, list[Record]]:
+    """A store that has recovered and started; and what it recovered."""
     driver = ManualSync()
     store = SegmentStore(open_log(disk, segment_bytes), driver)
-    found = list(store.recover())
-    if compact:
-        store.rewrite((b.position, [b.payload]) for b in found)
-    store.start()
+    found = [record for _, records in store.recover() for record in records]
+    store.start(base)
     return store, driver, found
+
+
+def messages(records: Iterable[Record], queue: bytes = QUEUE) -> list[bytes]:
+    """What a queue holds after these, by sequence."""
+    held: dict[tuple[int, int], bytes] = {}
+    for record in records:
+        if isinstance(record, EnqueueRun) and queue in record.queues:
+            first = record.firsts[record.queues.index(queue)]
+            raws = record.raws if isinstance(record.raws, list) else record.raws.split()
+            held |= {(record.envelope.epoch, first + n): raw for n, raw in enumerate(raws)}
+        elif isinstance(record, Dequeue) and record.queue == queue:
+            for low, high in record.ranges:
+                for seq in range(low, high + 1):
+                    held.pop((record.epoch, seq), None)
+    return [raw for _, raw in sorted(held.items())]
 
 
 def segments(disk: VirtualDisk) -> list[str]:

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 
 from broker.hooks import Gate
+from broker.model.records import EnqueueRun, RawRun
 from broker.model.values import FOREVER, ORIGIN, Position
-from broker.store.errors import StoreMisuse
-from broker.store.segment_log import StoredBatch
-from broker.store.store import NullStore, Store
+from broker.store.errors import StoreCorrupt, StoreMisuse
+from broker.store.store import Base, NullStore, Store
 from broker.store.store import open_store as open_real_store
-from tests.broker.store.batches import batch, open_store, stored
+from tests.broker.store.batches import (
+    NO_BASE,
+    QUEUE,
+    append,
+    dequeue,
+    enqueue,
+    message,
+    messages,
+    open_store,
+)
 from tests.simulation.virtual_disk import VirtualDisk
 
 
@@ -23,7 +32,7 @@ def test_durable_moves_when_the_sync_has_returned_and_not_before() -> None:
     gate: Gate = store
     kind: Store = store
     assert kind is gate and gate.applied == FOREVER
-    store.append(*batch(1))
+    append(store, 1, enqueue(1))
     assert store.durable == ORIGIN
     assert driver.write()
     assert store.durable == ORIGIN
@@ -34,10 +43,10 @@ def test_durable_moves_when_the_sync_has_returned_and_not_before() -> None:
 def test_batches_gather_while_a_sync_is_outstanding() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk)
-    store.append(*batch(1))
+    append(store, 1, enqueue(1))
     driver.write()
     for n in (2, 3, 4):
-        store.append(*batch(n))
+        append(store, n, enqueue(n))
     assert not driver.write()
     driver.sync()
     assert store.durable == Position(1, 1)
@@ -49,25 +58,25 @@ def test_batches_gather_while_a_sync_is_outstanding() -> None:
 
 
 def test_a_batch_without_payload_makes_no_write_and_follows_what_precedes_it() -> None:
-    disk = VirtualDisk()
-    store, driver, _ = open_store(disk)
-    store.append(Position(1, 1), [])
+    store, driver, _ = open_store(VirtualDisk())
+    driver.run()
+    append(store, 1)
     assert store.durable == Position(1, 1)
-    store.append(*batch(2))
-    store.append(Position(1, 3), [])
+    append(store, 2, enqueue(2))
+    append(store, 3)
     assert store.durable == Position(1, 1)
     driver.write()
-    store.append(Position(1, 4), [])
+    append(store, 4)
     assert store.durable == Position(1, 1)
     driver.sync()
     assert store.durable == Position(1, 4)
-    store.append(Position(1, 5), [])
+    append(store, 5)
     assert store.durable == Position(1, 5)
-    store.append(*batch(6))
+    append(store, 6, enqueue(6))
     driver.write()
-    store.append(Position(1, 7), [])
-    store.append(*batch(8))
-    store.append(Position(1, 9), [])
+    append(store, 7)
+    append(store, 8, enqueue(8))
+    append(store, 9)
     driver.sync()
     assert store.durable == Position(1, 6)
     driver.run()
@@ -76,9 +85,9 @@ def test_a_batch_without_payload_makes_no_write_and_follows_what_precedes_it() -
 
 def test_serials_tell_batches_of_one_position_apart() -> None:
     store, driver, _ = open_store(VirtualDisk())
-    one = store.append(Position(1, 1), [b"part one"])
+    one = append(store, 1, enqueue(1))
     driver.run()
-    two = store.append(Position(1, 1), [b"part two"])
+    two = append(store, 1, enqueue(2))
     assert store.durable == Position(1, 1)
     assert one <= store.synced < two
     driver.run()
@@ -87,18 +96,18 @@ def test_serials_tell_batches_of_one_position_apart() -> None:
 
 def test_a_position_that_goes_back_is_a_defect() -> None:
     store, _, _ = open_store(VirtualDisk())
-    store.append(*batch(2))
+    append(store, 2, enqueue(2))
     with pytest.raises(StoreMisuse):
-        store.append(*batch(1))
+        append(store, 1, enqueue(1))
 
 
 def test_a_store_begins_at_the_position_it_restored() -> None:
     disk = VirtualDisk()
     store, _, _ = open_store(disk)
-    store.append(*batch(5))
+    append(store, 5, enqueue(1))
     store.close()
     again, _, found = open_store(disk)
-    assert found == [stored(5)]
+    assert messages(found) == [message(1)]
     assert again.durable == Position(1, 5)
 
 
@@ -109,18 +118,19 @@ def test_a_failed_write_or_sync_is_final(operation: str) -> None:
     store, driver, _ = open_store(disk)
     told: list[str | None] = []
     store._on_durable = lambda: told.append(store.failed)
-    store.append(*batch(1))
+    append(store, 1, enqueue(1))
     driver.run()
     disk.failing[operation] = errno.EIO
-    store.append(*batch(2))
+    append(store, 2, enqueue(2))
     driver.run()
     disk.failing.clear()
     assert store.failed is not None
     assert f"could not {operation} " in store.failed and "then start the node again" in store.failed
     assert "\n" not in store.failed
     assert told == [None, store.failed]
-    store.append(*batch(3))
-    store.append(Position(1, 4), [])
+    append(store, 3, enqueue(3))
+    append(store, 4)
+    store.roll(NO_BASE)
     driver.run()
     assert store.durable == Position(1, 1)
     store.close()
@@ -128,26 +138,26 @@ def test_a_failed_write_or_sync_is_final(operation: str) -> None:
 
 
 def test_a_full_disk_is_final_and_the_next_start_finds_what_was_durable() -> None:
-    disk = VirtualDisk(room=250)
+    disk = VirtualDisk(room=1500)
     store, driver, _ = open_store(disk)
     n = 0
     while store.failed is None:
         n += 1
-        store.append(*batch(n))
+        append(store, n, enqueue(n))
         driver.run()
-    assert "No space left" in store.failed
+    assert n > 3 and "No space left" in store.failed
     durable = store.durable
     store.close()
     disk.room = None
     _, _, found = open_store(disk)
     assert durable.n == n - 1
-    assert found[: n - 1] == [stored(i) for i in range(1, n)]
+    assert messages(found)[: n - 1] == [message(i) for i in range(1, n)]
 
 
 def test_a_disk_that_fails_at_the_end_is_told_too() -> None:
     disk = VirtualDisk()
     store, _, _ = open_store(disk)
-    store.append(*batch(1))
+    append(store, 1, enqueue(1))
     disk.failing["sync"] = errno.EIO
     store.close()
     assert store.failed is not None and store.durable == ORIGIN
@@ -156,52 +166,71 @@ def test_a_disk_that_fails_at_the_end_is_told_too() -> None:
 def test_close_makes_what_is_pending_durable() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk)
-    store.append(*batch(1))
+    append(store, 1, enqueue(1))
     driver.write()
-    store.append(*batch(2))
+    append(store, 2, enqueue(2))
     store.close()
     disk.power_loss()
-    assert open_store(disk)[2] == [stored(1), stored(2)]
+    assert messages(open_store(disk)[2]) == [message(1), message(2)]
 
 
-def test_the_store_may_not_be_rewritten_or_used_out_of_order() -> None:
-    store, _, _ = open_store(VirtualDisk())
-    with pytest.raises(StoreMisuse):
-        store.rewrite([])
+def test_the_store_may_not_be_used_out_of_order() -> None:
+    store, driver, _ = open_store(VirtualDisk())
+    driver.run()
     with pytest.raises(StoreMisuse):
         store.sync_group()
+    fresh = open_real_store("/nowhere")
+    with pytest.raises(StoreMisuse):
+        fresh.append(Position(1, 1), [b""])
+    with pytest.raises(StoreMisuse):
+        fresh.roll(NO_BASE)
+
+
+def test_whole_bytes_that_are_no_records_are_damage() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk)
+    store.append(Position(1, 1), [b"no record"])
+    driver.run()
+    with pytest.raises(StoreCorrupt, match=r"segment is damaged.*its records cannot be read"):
+        open_store(disk)
+    other = VirtualDisk()
+    store, driver, _ = open_store(other, base=Base([b"no record"], [QUEUE]))
+    driver.run()
+    with pytest.raises(StoreCorrupt, match="records cannot be read"):
+        open_store(other)
 
 
 def test_real_files_and_a_real_thread(tmp_path: Path) -> None:
-    store = open_real_store(str(tmp_path / "deep" / "store"), segment_bytes=2000)
+    directory = tmp_path / "deep" / "store"
+    store = open_real_store(str(directory), segment_bytes=5000)
     assert list(store.recover()) == []
     reached = threading.Event()
     last = Position(1, 500)
-    store.start(lambda: reached.set() if store.durable >= last else None)
+    store.start(NO_BASE, lambda: reached.set() if store.durable >= last else None)
     for n in range(1, 501):
-        store.append(*batch(n))
+        append(store, n, enqueue(n))
     assert reached.wait(30)
     assert store.failed is None
-    store.append(*batch(501))
+    append(store, 501, enqueue(501), dequeue(1, 400))
     store.close()
-    again = open_real_store(str(tmp_path / "deep" / "store"))
-    found = list(again.recover())
-    assert found == [stored(n) for n in range(1, 502)]
+    again = open_real_store(str(directory), segment_bytes=5000)
+    found = [record for _, records in again.recover() for record in records]
+    assert messages(found) == [message(n) for n in range(401, 502)]
     assert again.notices == []
-    again.rewrite((b.position, [b.payload]) for b in found)
+    again.start(NO_BASE)
     again.close()
-    assert len(list((tmp_path / "deep" / "store").iterdir())) == 1
-    third = open_real_store(str(tmp_path / "deep" / "store"))
-    assert list(third.recover()) == found
+    assert sum(file.stat().st_size for file in directory.iterdir()) < 40_000
+    third = open_real_store(str(directory))
+    assert messages(record for _, records in third.recover() for record in records) == messages(found)
 
 
 def test_a_real_disk_that_refuses_stops_the_store(tmp_path: Path) -> None:
     store = open_real_store(str(tmp_path))
     assert list(store.recover()) == []
     told = threading.Event()
-    store.start(told.set)
     tmp_path.rmdir()
-    store.append(*batch(1))
+    store.start(NO_BASE, told.set)
+    append(store, 1, enqueue(1))
     assert told.wait(30)
     assert store.failed is not None and "No such file" in store.failed
     store.close()
@@ -211,12 +240,17 @@ def test_the_null_store_holds_nobody() -> None:
     store: Store = NullStore()
     gate: Gate = NullStore()
     assert list(store.recover()) == []
-    store.rewrite(iter([batch(1)]))
-    store.start()
-    assert store.append(*batch(1)) == store.synced
-    assert gate.durable == FOREVER
+    store.start(NO_BASE)
+    assert store.append(Position(1, 1), [b"x"]) == store.synced
+    assert gate.durable == FOREVER and not store.roll_due
+    store.roll(NO_BASE)
     store.close()
 
 
-def test_stored_batches_are_values() -> None:
-    assert StoredBatch(Position(1, 1), b"x") == (Position(1, 1), b"x")
+def test_runs_come_back_uncut() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk)
+    append(store, 1, enqueue(1, 3))
+    driver.run()
+    (run,) = open_store(disk)[2]
+    assert isinstance(run, EnqueueRun) and isinstance(run.raws, RawRun)

@@ -34,6 +34,7 @@ from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, che
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
+from tests.simulation.checkers.stored import check_stored_19
 from tests.simulation.checkers.terms import Terms4
 from tests.simulation.clients import Publisher
 from tests.simulation.clock import Clock
@@ -160,6 +161,8 @@ class Checkers:
             check_copies_13and14(primary, backup, was_primary=was_primary)
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
+        for machine in (primary, *backups):
+            check_stored_19(machine)
         self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
         self.events.quiet(primary, backups)
         for _, queue in sorted(vhost_of(primary).queues.items()):

@@ -85,7 +85,8 @@ class Promotions11and19:
             again = self.records.lives[self.records.who(machine)]
             if life.died is None:
                 continue
-            if again is life or (again.died is not None and promotion.at - again.died > LATELY):
+            late = again.died is not None and promotion.at - again.died > LATELY
+            if late or (again is life and not machine.spoilt):  # one that cannot trust its copy answers so
                 raise Violation(11, f"{name} is promoted from cold, and {machine.name} of the record is down")
             theirs, mine = (
                 position_on_disk(disk, promotion.record.epoch)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.records import Dequeue
+from broker.store import store as store_module
 from broker.store.segment_log import SegmentLog
+from broker.store.segment_reader import SegmentReader
 from broker.store.store import SegmentStore
-from ha.adapter import recovery
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -21,10 +22,17 @@ def _durable_when_written(write_group: Any) -> Any:
     return broken
 
 
-def _but_the_last_batch(segment: Any) -> Any:
-    def broken(self: SegmentLog, number: int, header: Any, last: bool) -> Any:
-        found = list(segment(self, number, header, last))
+def _but_the_last_batch(batches: Any) -> Any:
+    def broken(self: SegmentReader, number: int, header: Any, **how: bool) -> Any:
+        found = list(batches(self, number, header, **how))
         return iter([*found[:-2], found[-1]])
+
+    return broken
+
+
+def _one_too_many(retain: Any) -> Any:
+    def broken(self: SegmentLog, numbers: set[int]) -> None:
+        retain(self, set(numbers) - {min(numbers)} if len(numbers) > 1 else numbers)
 
     return broken
 
@@ -54,13 +62,22 @@ MUTANTS = (
         "recover all but the last batch",
         "Recovery takes the last whole batch of a segment for a torn one.",
         (6,),
-        (Patch(SegmentLog, "_segment", _but_the_last_batch),),
+        (Patch(SegmentReader, "batches", _but_the_last_batch),),
     ),
     Mutant(
         "recover what was dequeued",
         "Recovery replays the messages of the log, and not what has left the queues since.",
-        (22,),
-        (Patch(recovery, "decode_records", _but_dequeues),),
+        (12, 15, 22),
+        (Patch(store_module, "decode_records", _but_dequeues),),
+        because="They are delivered again (22); but who has them depends on the order of starts (12), and an "
+        "old primary that rejoins exports them (15), which is seen first.",
+    ),
+    Mutant(
+        "give back a segment that is needed",
+        "The oldest segment is taken for empty, and its messages are gone after the next start.",
+        (2, 4),
+        (Patch(SegmentLog, "retain", _one_too_many),),
+        because="Whichever looks first: at the next confirm, or at the next change of the record.",
     ),
     Mutant(
         "go on after a failed sync",

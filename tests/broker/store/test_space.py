@@ -1,0 +1,251 @@
+"""Space: segments of which nothing is held are given back while the store runs; scattered messages are copied
+together; a crash at any file operation of it loses nothing that was durable.
+"""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from broker.store.cleaning import choose
+from broker.store.errors import StoreCorrupt
+from broker.store.live_index import LiveIndex, SegmentUse
+from broker.store.store import Base, SegmentStore
+from broker.store.sync import ManualSync
+from tests.broker.store.batches import (
+    DIRECTORY,
+    append,
+    dequeue,
+    enqueue,
+    message,
+    messages,
+    open_store,
+    segments,
+)
+from tests.conftest import SEED
+from tests.simulation.virtual_disk import Crash, VirtualDisk
+
+SMALL = 2000
+
+
+def size(disk: VirtualDisk) -> int:
+    return sum(map(len, disk.contents().values()))
+
+
+def test_a_queue_that_is_always_nearly_empty_stays_small() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    largest = 0
+    for n in range(1, 2001):
+        append(store, n, enqueue(n), *([dequeue(n - 3, n - 3)] if n > 3 else []))
+        driver.run()
+        largest = max(largest, size(disk))
+    assert largest < 3 * SMALL
+    assert store.stored_bytes == size(disk)
+    assert messages(open_store(disk)[2]) == [message(n) for n in (1998, 1999, 2000)]
+
+
+def fill(store: SegmentStore, driver: ManualSync, kept: range, upto: int, first: int = 1) -> None:
+    """Each message comes and goes, but those of `kept`."""
+    for n in range(first, upto + 1):
+        append(store, n, enqueue(n), *([] if n in kept else [dequeue(n, n)]))
+        driver.run()
+
+
+def test_messages_that_stay_while_all_around_them_go_are_copied_together() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    kept = range(1, 4000, 50)
+    fill(store, driver, kept, 4000)
+    assert len(segments(disk)) < 30  # some 300 were begun, and each third had a message that is held
+    assert size(disk) < 15 * SMALL
+    assert messages(open_store(disk)[2]) == [message(n) for n in kept]
+    append(store, 4001, dequeue(1, 4000))
+    for n in range(4002, 4100):
+        append(store, n, enqueue(n), dequeue(n, n))
+        driver.run()
+    assert size(disk) < 3 * SMALL
+    assert messages(open_store(disk)[2]) == []
+
+
+def test_a_message_that_goes_while_it_is_copied_does_not_come_back() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    kept = range(1, 400, 5)
+    n = 0
+    while store._cleaning is None:
+        n += 1
+        append(store, n, enqueue(n), *([] if n in kept else [dequeue(n, n)]))
+        if store._cleaning is None:
+            driver.run()
+    held, cleaning = [m for m in kept if m <= n], store._cleaning
+    append(store, n, dequeue(held[0], held[0]))
+    driver.run()
+    append(store, n, dequeue(held[1], held[1]))
+    driver.run()
+    assert cleaning.done
+    wanted = [message(m) for m in held[2:]]
+    assert messages(open_store(copy_of(disk), SMALL)[2]) == wanted
+    append(store, n)
+    driver.run()
+    assert cleaning.number in store.index.live_segments()
+    assert not cleaning.segments & store.index.segments.keys()
+    assert messages(open_store(copy_of(disk), SMALL)[2]) == wanted
+
+
+def copy_of(disk: VirtualDisk) -> VirtualDisk:
+    made = VirtualDisk()
+    made.make_directory(DIRECTORY)
+    for path, data in disk.contents().items():
+        made.place(path, data)
+    return made
+
+
+def test_lives_that_each_leave_a_little_do_not_leave_a_file_each() -> None:
+    disk = VirtualDisk()
+    for life in range(1, 60):
+        store, driver, _ = open_store(disk, SMALL)
+        append(store, life, enqueue(life))
+        driver.run()
+        append(store, life)
+        driver.run()
+        disk.kill()
+    assert len(segments(disk)) < 24
+    assert messages(open_store(disk)[2]) == [message(n) for n in range(1, 60)]
+
+
+def test_a_queue_that_is_no_more_holds_no_space() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    append(store, 1, enqueue(1, 100))
+    driver.run()
+    store.roll(Base([], []))
+    driver.run()
+    assert size(disk) < 300
+    assert open_store(disk)[2] == []
+
+
+def test_a_disk_too_full_to_copy_goes_on_without_the_copy() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    n = 0
+    while store._cleaning is None:
+        n += 1
+        append(store, n, enqueue(n), *([] if n % 5 == 0 else [dequeue(n, n)]))
+        if store._cleaning is None:
+            driver.run()
+    cleaning = store._cleaning
+    driver.write()
+    driver.writing = False
+    store.sync_group()
+    disk.failing["write"] = errno.ENOSPC
+    assert not store.tidy()
+    disk.failing.clear()
+    assert cleaning.given_up and store.failed is None
+    assert not any(path.endswith(".new") for path in disk.contents())
+    fill(store, driver, range(0), n + 50, n + 1)
+    assert messages(open_store(disk)[2]) == [message(m) for m in range(5, n + 1, 5)]
+
+
+def test_damage_that_a_copy_meets_stops_the_node_and_changes_nothing() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    n = 0
+    while store._cleaning is None:
+        n += 1
+        append(store, n, enqueue(n), *([] if n % 5 == 0 else [dequeue(n, n)]))
+        if store._cleaning is None:
+            driver.run()
+    victim = store._log.reader.path(min(store._cleaning.segments))
+    disk.damage(victim, disk.size(victim) // 2)
+    driver.run()
+    assert store.failed is not None and "could not clean up" in store.failed and victim in store.failed
+    disk.kill()
+    with pytest.raises(StoreCorrupt, match=victim):
+        open_store(disk)
+
+
+def test_what_is_chosen_wastes_most_and_fits_into_one() -> None:
+    index = LiveIndex()
+    index.segments = {
+        n: SegmentUse(stored=100, live=live, size=100) for n, live in enumerate([0, 90, 5, 1, 9])
+    }
+    assert choose(index, 4, 10) == [3, 2]
+    assert choose(index, 4, 5) == [3]
+    assert choose(index, 4, 1000) == []  # no more is dead than is worth it
+    index.segments = {n: SegmentUse(stored=10, live=10, size=10) for n in range(20)}
+    assert len(choose(index, 19, 100)) == 10
+    assert choose(index, 19, 50) == []
+
+
+class Life:
+    """Random history on a store, by an account of its own: what may, and what must, be held."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.n = self.top = 0
+        self.held: list[set[int]] = [set()]
+        """After each batch so far."""
+        self.durable = 0
+
+    def run(self, disk: VirtualDisk, batches: int) -> None:
+        store, driver, found = open_store(disk, 700)
+        self.check(messages(found))
+        durable_before = self.n
+        for _ in range(batches):
+            self.n += 1
+            held = set(self.held[-1])
+            records = []
+            if self.random.random() < 0.7:
+                count = self.random.choice((1, 1, 5))
+                records.append(enqueue(self.top + 1, count))
+                held |= set(range(self.top + 1, self.top + count + 1))
+                self.top += count
+            for seq in self.random.sample(sorted(held), min(len(held), self.random.choice((0, 1, 3)))):
+                if self.random.random() < 0.8 or seq % 7:
+                    records.append(dequeue(seq, seq))
+                    held.discard(seq)
+            self.held.append(held)
+            append(store, self.n, *records)
+            if self.random.random() < 0.6:
+                driver.write()
+                self.durable = max(self.durable, store.durable.n, durable_before)
+                driver.sync()
+                self.durable = max(self.durable, store.durable.n)
+        store.close()
+        self.durable = self.n
+
+    def check(self, found: list[bytes]) -> None:
+        """What came back was held after some batch, not before the last durable one; go on from there."""
+        now = sorted(found)
+        fits = [n for n in range(self.durable, self.n + 1) if sorted(map(message, self.held[n])) == now]
+        assert fits, f"{found} was held after no batch from {self.durable} to {self.n}"
+        self.n = fits[-1]
+        self.held = self.held[: self.n + 1]
+        self.durable = self.n
+        self.top = max(self.top, *self.held[-1], 0)
+
+
+@pytest.mark.parametrize("loss", ["killed", "power", "torn"])
+def test_a_crash_at_any_file_operation_of_cleaning_loses_nothing_durable(loss: str) -> None:
+    calm = VirtualDisk()
+    Life(Random(SEED)).run(calm, 120)
+    assert calm.operations > 200
+    for crash_at in range(SEED % 3, calm.operations, 3):
+        random, disk, life = Random(SEED * 1000 + crash_at), VirtualDisk(), Life(Random(SEED))
+        for at in (crash_at, random.randrange(5, 100)):
+            disk.crash_at = disk.operations + at
+            disk.crash_random = random if loss == "torn" else None
+            try:
+                life.run(disk, 120)
+            except Crash:
+                pass
+            if loss == "killed":
+                disk.kill()
+            else:
+                disk.power_loss(random if loss == "torn" else None)
+        disk.crash_at = None
+        life.run(disk, 10)
+        life.check(messages(open_store(disk)[2]))

@@ -1,0 +1,34 @@
+"""What the store counts as held is what the queues hold and a start must bring back (19): no less, or
+messages are lost; no more, or they come back and their space is never given back.
+"""
+
+from __future__ import annotations
+
+from broker.model.values import Scope
+from tests.simulation.inspection import vhost_of
+from tests.simulation.journal import Violation
+from tests.simulation.machine import Machine
+
+Ids = set[tuple[str, int, int]]
+"""Queue, epoch and sequence."""
+
+
+def check_stored_19(machine: Machine) -> None:
+    """At a quiet point."""
+    vhost = vhost_of(machine)
+    if machine.store is None or vhost.history.waiting:
+        return
+    held: Ids = set()
+    for queue in vhost.queues.values():
+        if queue.scope & Scope.STORE:
+            held |= {(queue.name, e.epoch, seq) for seq, e, _ in queue.held_entries() if e.persistent}
+    names = {queue.uuid: queue.name for queue in vhost.queues.values()}
+    live: Ids = set()
+    for uuid, epoch, first, last, _ in machine.store.index.ranges():
+        live |= {(names.get(uuid, uuid.hex()), epoch, seq) for seq in range(first, last + 1)}
+    for wrong, what in ((held - live, "does not count"), (live - held, "counts")):
+        if wrong:
+            name, epoch, sequence = min(wrong)
+            raise Violation(
+                19, f"the store of {machine.name} {what} {epoch}-{sequence} of {name}, among {len(wrong)}"
+            )
