@@ -21,7 +21,7 @@ help: ## List the commands
 	@echo "make test-cluster-smoke       partitions of real nodes in network namespaces (root)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency; writes bench/README.md"
-	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: half an hour)"
+	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
