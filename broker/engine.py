@@ -17,6 +17,7 @@ from itertools import count
 from broker.amqp091.channel import Channel
 from broker.amqp091.connection import ServerConnection
 from broker.amqp091.publish import PublishMemo
+from broker.disk_alarm import DiskAlarm
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
@@ -66,6 +67,8 @@ class BrokerSettings:
     """Deliveries to a connection stop while it has more unsent output than this."""
     memory_limit: int | None = None
     """Publishers are paused above this much queued and unsent data; None: never."""
+    disk_free_limit: int | None = None
+    """Publishers are paused while less than this is free on the data folder's disk; None: never."""
 
 
 class Broker:
@@ -103,6 +106,9 @@ class Broker:
         self.holding: dict[Channel, None] = {}
         """Channels with confirms or replies that are not out yet."""
         self.memory = MemoryAlarm(settings.memory_limit)
+        self.disk = DiskAlarm(settings.disk_free_limit)
+        self._received = 0
+        """Octets of input since the disk was looked at."""
         self.withheld = False
         """Nothing that confirms or delivers may leave for now: see `withhold`."""
         self.input_held = False
@@ -116,8 +122,18 @@ class Broker:
 
     @property
     def blocked(self) -> bool:
-        """The memory alarm is on: publishers are not read from."""
-        return self.memory.raised
+        """An alarm is on: publishers are not read from."""
+        return self.memory.raised or self.disk.raised
+
+    @property
+    def alarms(self) -> list[str]:
+        """Those that are on: `memory`, `disk`."""
+        return [name for name, alarm in (("memory", self.memory), ("disk", self.disk)) if alarm.raised]
+
+    @property
+    def block_reason(self) -> str:
+        """In RabbitMQ's words."""
+        return "low on " + " & ".join(self.alarms)
 
     # -- driving
 
@@ -135,6 +151,7 @@ class Broker:
             self.vhost.wall_ms = int(now * 1000 + self._wall_offset)
             self.heed(now)
         self.memory.received += octets
+        self._received += octets
 
     def end_tick(self, now: float, wall_ms: int) -> None:
         """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
@@ -152,8 +169,8 @@ class Broker:
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
-        if self.memory.due(now):
-            self._watch_memory(now)
+        if self.memory.due(now) or self.disk.due(now, self._received):
+            self._watch(now)
 
     def release(self) -> None:
         """Send what the gates allow. `end_tick` calls it; so may one who moved a gate after its
@@ -196,7 +213,8 @@ class Broker:
         deadline = heap[0][0] if heap else None
         waits = self.withheld or self.input_held
         expiry = None if waits else self.vhost.expiries.next()
-        for other in (self.history.next_deadline(), self.memory.next_deadline(), expiry):
+        watches = (self.memory.next_deadline(), self.disk.next_deadline())
+        for other in (self.history.next_deadline(), *watches, expiry):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
@@ -269,11 +287,20 @@ class Broker:
                 connection.drop_output()
             self.withheld = False
 
-    def _watch_memory(self, now: float) -> None:
-        unsent = sum(connection.unsent for connection in self.connections)
-        if self.memory.sample(now, self.vhost.queues.values(), unsent):
-            state = "above" if self.memory.raised else "below"
-            used, limit = self.memory.used, self.memory.limit
-            self.log(f"memory: {used} octets queued and unsent, {state} the limit of {limit}")
+    def _watch(self, now: float) -> None:
+        """Look at memory and disk; tell the log and the publishers what has changed."""
+        blocked = self.blocked
+        if self.disk.due(now, self._received):
+            self._received = 0
+            if self.disk.sample(now):
+                low = "below" if self.disk.raised else "above"
+                self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
+        if self.memory.due(now):
+            unsent = sum(connection.unsent for connection in self.connections)
+            if self.memory.sample(now, self.vhost.queues.values(), unsent):
+                state = "above" if self.memory.raised else "below"
+                used, limit = self.memory.used, self.memory.limit
+                self.log(f"memory: {used} octets queued and unsent, {state} the limit of {limit}")
+        if self.blocked is not blocked:
             for connection in list(self.connections):
-                connection.block(self.memory.raised)
+                connection.block(self.blocked)

@@ -154,6 +154,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         handshake_timeout=broker.handshake_timeout,
         message_max=broker.max_message_size,
         memory_limit=broker.memory_limit or _memory_default(),
+        disk_free_limit=broker.disk_free_limit or None,
     )
 
 

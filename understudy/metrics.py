@@ -45,6 +45,7 @@ class NodeCollector(Collector):
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
         yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
         yield _gauge("understudy_store_bytes", "Octets on disk of the store", found.get("stored_bytes") or 0)
+        yield from _alarms(found.get("alarms") or [])
         yield from _members(found.get("members") or [])
         yield from _counts(found)
 
@@ -59,6 +60,15 @@ def _identity(found: dict[str, Any]) -> Iterator[Metric]:
     for name in STATUSES:
         status.add_metric([name], float(found["status"] == name))
     yield status
+
+
+def _alarms(raised: list[str]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "understudy_alarm", "1 while it holds publishers back: memory, disk", labels=["alarm"]
+    )
+    for name in ("memory", "disk"):
+        family.add_metric([name], float(name in raised))
+    yield family
 
 
 def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:

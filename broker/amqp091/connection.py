@@ -285,18 +285,18 @@ class ServerConnection:
     # -- back-pressure on publishers
 
     def note_publish(self) -> None:
-        """The peer publishes: a memory alarm stops reading from it."""
+        """The peer publishes: an alarm of memory or disk stops reading from it."""
         if not self.publishes:
             self.publishes = True
             self.update_paused()
 
     def block(self, blocked: bool) -> None:
-        """The broker's memory alarm began or ended."""
+        """An alarm of the broker, of memory or disk, began, or the last one ended."""
         if self.state is not State.RUNNING or self.is_management:
             return
         if self.capability("connection.blocked"):
             name = "connection.blocked" if blocked else "connection.unblocked"
-            self.send(encode_frame(0, name, **({"reason": "low on memory"} if blocked else {})))
+            self.send(encode_frame(0, name, **({"reason": self.broker.block_reason} if blocked else {})))
         self.update_paused()
 
     def update_paused(self) -> None:

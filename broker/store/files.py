@@ -63,6 +63,9 @@ class FileLayer(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in `path` durable."""
 
+    def free(self, path: str) -> int:
+        """Octets that may still be written to the disk that `path` is on."""
+
     def lock(self, path: str, note: str) -> HeldLock | str:
         """Take the lock file and write `note` into it; if another holds it, return that one's note."""
 
@@ -153,6 +156,10 @@ class RealFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def free(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def lock(self, path: str, note: str) -> HeldLock | str:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

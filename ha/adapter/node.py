@@ -105,13 +105,13 @@ class Node:
         )
         self.hooks.core = self.core
         self.broker.heed = self.before_output
+        self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
         self._requests: list[AuthorityRequest] = []
         self._core_deadline: float | None = None
         self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
-        self.now = 0.0
-        self._wall_ms = 0
+        self.now, self._wall_ms = 0.0, 0
         self._started = False
         self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._tokens = 0
@@ -320,7 +320,7 @@ class Node:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
         found = status_of(self.core, self.me, self.vhost, self._position())
         counts = {"quarantined": self._quarantine.count, "stored_bytes": self._store.stored_bytes}
-        return found | counts | {"events": dict(self._effects.events)}
+        return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float

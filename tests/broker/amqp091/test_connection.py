@@ -235,6 +235,61 @@ def test_publishers_are_paused_above_the_memory_limit_and_told() -> None:
     assert not told.connection.paused_reading
 
 
+def test_publishers_are_paused_before_the_disk_is_full_and_told() -> None:
+    world = World(disk_free_limit=1000)
+    free = [5000]
+    world.broker.disk.free = lambda: free[0]
+    told = world.open(capabilities={"connection.blocked": True})
+    consumer = world.open()
+    told.call(1, "queue.declare", queue="q")
+    told.raw(message(1, b"m" * 500, "", "q"))
+    world.pass_time(1.1)
+    assert told.names() == [] and not told.connection.paused_reading
+    free[0] = 999
+    told.raw(message(1, b"m" * 500, "", "q"))  # an eighth of what was left: that is a reason to look at once
+    (blocked,) = told.read()
+    assert blocked["reason"] == "low on disk"
+    assert told.connection.paused_reading and not consumer.connection.paused_reading
+    assert any("999 octets free, below the limit of 1000" in line for line in world.logged)
+    free[0] = 1050
+    world.pass_time(1.1)
+    assert told.names() == []
+    free[0] = 1101
+    world.pass_time(1.1)
+    assert told.names() == ["connection.unblocked"]
+    assert not told.connection.paused_reading
+
+
+def test_a_connection_is_unblocked_when_the_last_alarm_ends() -> None:
+    world = World(disk_free_limit=1000, memory_limit=100_000)
+    free = [10_000]
+    world.broker.disk.free = lambda: free[0]
+    told = world.open(capabilities={"connection.blocked": True})
+    told.call(1, "queue.declare", queue="q")
+    free[0] = 1
+    told.raw(message(1, b"m" * 1000, "", "q") * 100)
+    assert world.broker.block_reason in ("low on disk", "low on memory & disk")
+    world.pass_time(1.1)
+    assert world.broker.block_reason == "low on memory & disk"
+    told.read()
+    free[0] = 10_000
+    world.pass_time(1.1)
+    assert told.names() == [] and told.connection.paused_reading
+    assert world.broker.block_reason == "low on memory"
+
+
+def test_a_disk_that_does_not_tell_how_full_it_is_raises_no_alarm() -> None:
+    def broken() -> int:
+        raise OSError(5, "Input/output error")
+
+    world = World(disk_free_limit=1000)
+    world.broker.disk.free = broken
+    client = world.open()
+    client.call(1, "queue.declare", queue="q")
+    world.pass_time(1.1)
+    assert not world.broker.blocked
+
+
 def test_a_producers_name_and_tags_go_into_history() -> None:
     world = World()
     world.vhost.history.ledger_wanted = True
