@@ -26,6 +26,11 @@ _COMMANDS = {
     "switchover": ("understudy.cli_manage", "switchover", "Have the primary hand over, without a loss."),
     "query": ("understudy.cli_manage", "query", "Show everything a node knows of itself."),
     "ping": ("understudy.cli_manage", "ping", "Does the node answer?"),
+    "definitions": (
+        "understudy.cli_definitions",
+        "definitions",
+        "Export and import queues, exchanges and bindings, in RabbitMQ's JSON.",
+    ),
     "quarantine": (
         "understudy.cli_quarantine",
         "quarantine",

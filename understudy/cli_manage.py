@@ -116,11 +116,11 @@ def switchover(
     may be asked: one that does not serve is asked who does."""
     found = status_of(question(address, "status", user, password, timeout))
     if found["status"] not in SERVING:
-        address = _primary_of(found) or address
+        address = primary_of(found) or address
     _do(address, "switchover", user, password, timeout, form, {"to": to})
 
 
-def _primary_of(found: dict[str, Any]) -> HostPort | None:
+def primary_of(found: dict[str, Any]) -> HostPort | None:
     """Where the node says that the primary is, if it knows."""
     _, at, where = str(found.get("primary") or "").rpartition(" at ")
     try:

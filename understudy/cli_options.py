@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
 from understudy.config_types import HostPort, parse_address, parse_positive_duration
 
@@ -41,7 +44,12 @@ def duration_value(_ctx: click.Context, _param: click.Parameter, value: str | No
 
 
 def broker_options(function: Function) -> Function:
-    """`-b`, `--user`, `--password`, `--timeout`, `--format`: for commands that speak to one node."""
+    """`node_options` and `--format`: for commands that ask one node something."""
+    return node_options(format_option(function))
+
+
+def node_options(function: Function) -> Function:
+    """`-b`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
     options = (
         click.option(
             "-b", "--broker", "address", metavar="HOST:PORT", callback=address_value,
@@ -59,7 +67,6 @@ def broker_options(function: Function) -> Function:
             "--timeout", metavar="DURATION", callback=duration_value, default="30s", show_default=True,
             help="How long to wait for the answer.",
         ),
-        format_option,
     )  # fmt: skip
     for option in reversed(options):
         function = option(function)
@@ -71,6 +78,16 @@ def format_option(function: Function) -> Function:
         "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
         help="For people or for programs.",
     )(function)  # fmt: skip
+
+
+@contextmanager
+def progress_bar(what: str, total: int, column: ProgressColumn) -> Iterator[Callable[[int], None]]:
+    """On a terminal only; what it gives takes by how much one is further."""
+    console = Console(stderr=True)
+    columns = (what, BarColumn(), column, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda amount: bar.advance(task, amount)
 
 
 def leave(code: int) -> NoReturn:

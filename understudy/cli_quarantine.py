@@ -17,17 +17,10 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
-from understudy.cli_options import Failed, Wrong, duration_value, format_option, leave
+from understudy.cli_options import Failed, Wrong, duration_value, format_option, leave, progress_bar
 from understudy.config import ConfigError, load
 from understudy.quarantine import Message, QuarantineFolder, QueueSummary, Unreadable
 from understudy.republish import Outcome, Republishing
@@ -142,7 +135,7 @@ def republish(
     todo.sort(key=lambda m: (m.name, m.queue, m.epoch, m.sequence))
     outcome = Outcome(len(todo))
     if todo and not dry_run:
-        with _bar("republishing", len(todo), MofNCompleteColumn()) as progress:
+        with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
             Republishing(folder, outcome, user=user, to=to, route=route).run(
                 todo, brokers, password, timeout, ledger, progress
             )
@@ -181,20 +174,10 @@ def _open(data_dir: Path | None, config: Path | None) -> QuarantineFolder:
 
 
 @contextmanager
-def _bar(what: str, total: int, column: ProgressColumn) -> Iterator[Callable[[int], None]]:
-    """On a terminal only; what it gives takes by how much one is further."""
-    console = Console(stderr=True)
-    columns = (what, BarColumn(), column, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda amount: bar.advance(task, amount)
-
-
-@contextmanager
 def _reading(folder: QuarantineFolder) -> Iterator[Callable[[int], None]]:
     """With a bar; what cannot be read ends the command in one line."""
     try:
-        with _bar("reading", folder.size(), DownloadColumn()) as progress:
+        with progress_bar("reading", folder.size(), DownloadColumn()) as progress:
             yield progress
     except Unreadable as error:
         raise Failed(str(error)) from None

@@ -232,12 +232,13 @@ async def _start_http(settings: Settings, node: Node, shell: Shell) -> HttpServe
     """The HTTP door, if one is wanted; only then is aiohttp worth its third of a second of imports."""
     if settings.broker.http is None:
         return None
-    from understudy.http import HttpServer
+    from understudy.http import HttpServer, reachable
 
     authenticator = Authenticator(
         users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
     )
-    http = HttpServer(node, authenticator, clock=now, tick_soon=shell.tick_soon)
+    amqp = reachable(HostPort(*shell.addresses[0][:2]))
+    http = HttpServer(node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp)
     try:
         at = await http.start(settings.broker.http)
     except OSError as error:

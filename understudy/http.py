@@ -3,7 +3,7 @@ promotion.
 
 Role: a second door to what `Node.status` and `Node.manage` say; lives on the broker's event loop and does
 nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote, demote and
-switchover ask for an administrator by HTTP basic authentication, and for POST.
+switchover ask for an administrator by HTTP basic authentication, and for POST. So do definitions, both ways.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from broker.errors import LoginRefused
 from broker.security.authenticator import Authenticator
 from understudy.config_types import HostPort
+from understudy.definitions_http import DefinitionsApi
 from understudy.management import SERVING
 from understudy.metrics import NodeCollector
 
@@ -45,8 +46,10 @@ class HttpServer:
         *,
         clock: Callable[[], float],
         tick_soon: Callable[[], None],
+        amqp: HostPort | None = None,
     ) -> None:
-        """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command."""
+        """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
+        `amqp`: where a client on this machine reaches the node."""
         self._node = node
         self._authenticator = authenticator
         self._clock = clock
@@ -55,6 +58,7 @@ class HttpServer:
         self._registry.register(NodeCollector(node.status))
         ProcessCollector(registry=self._registry)
         self._runner: web.AppRunner | None = None
+        self._definitions = DefinitionsApi(self._ask, amqp)
 
     async def start(self, address: HostPort) -> HostPort:
         """Listen; the address as bound. Raises OSError."""
@@ -67,6 +71,8 @@ class HttpServer:
         app.router.add_post("/api/promote", self._promote)
         app.router.add_post("/api/demote", self._demote)
         app.router.add_post("/api/switchover", self._switchover)
+        app.router.add_get("/api/definitions", self._get_definitions)
+        app.router.add_post("/api/definitions", self._post_definitions)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, address.host, address.port)
@@ -128,6 +134,16 @@ class HttpServer:
             )
         return await self._command("switchover", {"to": to})
 
+    async def _get_definitions(self, request: web.Request) -> web.StreamResponse:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        return await self._definitions.get(request)
+
+    async def _post_definitions(self, request: web.Request) -> web.StreamResponse:
+        if (refusal := self._refusal(request)) is not None:
+            return refusal
+        return await self._definitions.post(request, *_credentials(request.headers["Authorization"]))
+
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of the body; an empty body is an empty one."""
         body = await request.read()
@@ -142,6 +158,10 @@ class HttpServer:
         return found
 
     async def _command(self, command: str, args: dict[str, Any]) -> web.Response:
+        answer = await self._ask(command, args)
+        return web.json_response(answer, status=200 if answer.get("ok") else 409)
+
+    async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
         def reply(answer: dict[str, Any]) -> None:
@@ -150,8 +170,7 @@ class HttpServer:
 
         self._node.manage(command, args, reply, self._clock())
         self._tick_soon()
-        answer = await answered
-        return web.json_response(answer, status=200 if answer.get("ok") else 409)
+        return await answered
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         """None for an administrator."""
@@ -190,3 +209,14 @@ def _is_loopback(remote: str | None) -> bool:
 
 def _plain(good: bool, text: str) -> web.Response:
     return web.Response(text=text + "\n", status=200 if good else 503)
+
+
+def reachable(bound: HostPort) -> HostPort:
+    """Where a client on this machine finds a listener that is bound so: a wildcard is no address to go to."""
+    try:
+        address = ipaddress.ip_address(bound.host)
+    except ValueError:
+        return bound
+    if not address.is_unspecified:
+        return bound
+    return HostPort("::1" if address.version == 6 else "127.0.0.1", bound.port)

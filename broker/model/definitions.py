@@ -231,7 +231,8 @@ class Definitions(Topology):
             self._locked(found)
         for key in sorted({*wanted.arguments, *found.arguments}):
             if key.startswith("x-"):
-                _check_same(where, key, wanted.arguments.get(key), found.arguments.get(key))
+                absent = "classic" if key == "x-queue-type" else None  # as in RabbitMQ
+                _check_same(where, key, *(a.get(key, absent) for a in (wanted.arguments, found.arguments)))
         if unclaimed:
             found.owner = owner
             self._owned.setdefault(owner, []).append(found)

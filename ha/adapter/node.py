@@ -23,6 +23,7 @@ from broker.model.values import Position
 from broker.model.vhost import VirtualHost
 from broker.store.errors import StoreError
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.definitions_view import definitions_of
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
@@ -35,7 +36,7 @@ from ha.adapter.recovery import base_of, recover
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
-from ha.adapter.status_view import query_of, status_of
+from ha.adapter.status_view import READY, query_of, status_of
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
@@ -325,28 +326,26 @@ class Node:
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
     ) -> None:
-        """Run `ping | status | query | ready | promote | demote | switchover`; `reply` is called once, some
-        ticks later perhaps. The answer has `ok` (bool), `reason` (a sentence) and `status`. `promote` takes
-        `force_lossy` and `fenced` (who certainly runs no more; True: the old primary), `switchover` takes
-        `to` (a name; None: the best of them); both answer once clients are served, or nothing has come of
-        it, which may take a `lease` and more. A driver outside a tick calls `end_tick` soon after.
+        """Run `ping | status | query | ready | definitions | promote | demote | switchover`; `reply` comes
+        once, some ticks later perhaps. The answer has `ok` (bool), `reason` (a sentence) and `status`.
+        `promote` takes `force_lossy` and `fenced` (who certainly runs no more; True: the old primary),
+        `switchover` `to` (a name; None: the best of them): both answer once clients are served or nothing
+        has come of it, which may take a `lease`. A driver outside a tick calls `end_tick` soon after.
         """
         match command:
             case "ping":
                 reply({"ok": True, "reason": f"{self.me.name} is alive"})
-            case "status":
+            case "status" | "ready":
                 status = self.status()
-                reply({"ok": True, "reason": status["reason"], "status": status})
+                ok = command == "status" or status["status"] in READY
+                reply({"ok": ok, "reason": status["reason"], "status": status})
             case "query":
                 status = self.status() | {"queue_list": query_of(self.vhost)}
                 reply({"ok": True, "reason": status["reason"], "status": status})
-            case "ready":
-                status = self.status()
-                ready = status["status"] in ("ready", "active", "standalone", "recovering")
-                reply({"ok": ready, "reason": status["reason"], "status": status})
+            case "definitions":
+                reply(definitions_of(self.vhost, self.broker.settings.users, self.status(), args))
             case "promote":
-                token = self._token(reply)
-                cluster = self._random(16).hex()
+                token, cluster = self._token(reply), self._random(16).hex()
                 force, fenced = bool(args.get("force_lossy", False)), args.get("fenced", False)
                 self.core.promote(token, cluster, now, force_lossy=force, fenced=fenced)
                 self._core_deadline = now

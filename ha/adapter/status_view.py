@@ -10,6 +10,8 @@ from ha.core.ha_broker import HaBroker
 from ha.core.link import VERSION
 from ha.core.role import Self_
 
+READY = ("ready", "active", "standalone", "recovering")
+"""Statuses of a node that serves, or could at once."""
 LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
 
 

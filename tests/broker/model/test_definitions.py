@@ -48,6 +48,16 @@ def test_inequivalent_queue(vhost: VirtualHost, changed: dict[str, object]) -> N
         vhost.declare_queue("q", owner=OWNER, **{**same, **changed})  # type: ignore[arg-type]
 
 
+def test_a_queue_without_a_type_is_classic(vhost: VirtualHost) -> None:
+    classic, quorum = {"x-queue-type": "classic"}, {"x-queue-type": "quorum"}
+    assert vhost.declare_queue("p", owner=OWNER) is vhost.declare_queue("p", owner=OWNER, arguments=classic)
+    assert vhost.declare_queue("q", owner=OWNER, arguments=classic) is vhost.declare_queue("q", owner=OWNER)
+    vhost.declare_queue("r", owner=OWNER, arguments=quorum)
+    for name, arguments in (("q", quorum), ("r", {}), ("r", classic)):
+        with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-type'"):
+            vhost.declare_queue(name, owner=OWNER, arguments=arguments)
+
+
 def test_exclusive_mismatch_is_a_lock(vhost: VirtualHost) -> None:
     vhost.declare_queue("q", owner=OWNER)
     with pytest.raises(ResourceLocked, match="exclusive property value does not match"):

@@ -1,0 +1,163 @@
+"""What the management command `definitions` answers: users, exchanges, queues and bindings as RabbitMQ's
+definitions JSON has them. Called by Node; reads only.
+
+An answer is one piece of at most `PIECE` objects, so that the broker never stands still for a long list. The
+asker goes on from `next`, with the `as_of` of its first piece: if anything was declared or deleted in
+between, the answer is no, with `changed`, and it begins anew; so all pieces are one moment's definitions.
+Argument values that JSON has no form for are written as tables of one key (`to_json`).
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from broker.model.queue import Queue
+from broker.security.identity import HA, User
+
+if TYPE_CHECKING:
+    from broker.model.binding import Binding
+    from broker.model.exchange import Exchange
+    from broker.model.vhost import VirtualHost
+
+PIECE = 1000
+"""Objects in one answer: a few milliseconds of the broker's thread."""
+
+
+def definitions_of(
+    vhost: VirtualHost, users: Iterable[User], status: Mapping[str, Any], args: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One answer. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
+
+    Built-in exchanges and exclusive queues are left out, and bindings to the latter. No passwords or hashes.
+    """
+    if not vhost.serving or status.get("withheld"):
+        primary = status.get("primary")
+        known = f"; its primary is {primary}" if primary and not vhost.serving else ""
+        return {"ok": False, "reason": f"{status['name']} does not serve: {status['reason']}{known}"}
+    start, as_of = args.get("start", 0), f"{vhost.history.epoch}-{vhost.generation}"
+    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        return {"ok": False, "reason": "start is not a number of objects"}
+    if args.get("as_of", as_of) != as_of:
+        return {"ok": False, "changed": True, "reason": "definitions were changed while they were listed"}
+    end = None if args.get("whole") else start + PIECE
+    found: dict[str, Any] = {"ok": True, "reason": "", "as_of": as_of, "next": None}
+    if start == 0:
+        found["users"] = [_user(user) for user in users if HA not in user.tags]
+    before = 0
+    for kind, items, line in _kinds(vhost):
+        last = None if end is None else max(end - before, 0)
+        found[kind] = [line(item, vhost.name) for item in items[max(start - before, 0) : last]]
+        before += len(items)
+    if end is not None and end < before:
+        found["next"] = end
+    return found
+
+
+_Line = Callable[[Any, str], dict[str, Any]]
+
+
+def _kinds(vhost: VirtualHost) -> tuple[tuple[str, list[Any], _Line], ...]:
+    return (
+        ("exchanges", [x for x in vhost.exchanges.values() if not x.built_in], _exchange),
+        ("queues", [q for q in vhost.queues.values() if not q.exclusive], _queue),
+        ("bindings", list(_bindings(vhost)), _binding),
+    )
+
+
+def _bindings(vhost: VirtualHost) -> Iterator[Binding]:
+    for exchange in vhost.exchanges.values():
+        for binding in exchange.bindings.values():
+            if not (isinstance(binding.target, Queue) and binding.target.exclusive):
+                yield binding
+
+
+def _user(user: User) -> dict[str, Any]:
+    return {"name": user.name, "tags": sorted(user.tags)}
+
+
+def _exchange(exchange: Exchange, vhost: str) -> dict[str, Any]:
+    return {
+        "name": exchange.name, "vhost": vhost, "type": exchange.type.value, "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete, "internal": exchange.internal,
+        "arguments": to_json(exchange.arguments),
+    }  # fmt: skip
+
+
+def _queue(queue: Queue, vhost: str) -> dict[str, Any]:
+    return {
+        "name": queue.name, "vhost": vhost, "durable": queue.durable, "auto_delete": queue.auto_delete,
+        "arguments": to_json(queue.arguments),
+    }  # fmt: skip
+
+
+def _binding(binding: Binding, vhost: str) -> dict[str, Any]:
+    return {
+        "source": binding.source.name, "vhost": vhost, "destination": binding.target.name,
+        "destination_type": "queue" if isinstance(binding.target, Queue) else "exchange",
+        "routing_key": binding.routing_key, "arguments": to_json(binding.arguments),
+    }  # fmt: skip
+
+
+# -- argument values
+
+
+def to_json(value: object) -> Any:
+    """An argument table, or a value of one, for JSON. Octets, decimals and what is no finite number become
+    `{"$bytes": base64}`, `{"$decimal": text}`, `{"$double": "nan"}`; a client's own table of one such key
+    becomes `{"$table": it}`."""
+    match value:
+        case bool() | None | str():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else {"$double": str(float(value))}
+        case Decimal():
+            return {"$decimal": str(value)}
+        case datetime():
+            return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+        case bytes() | bytearray() | memoryview():
+            return {"$bytes": b64encode(value).decode()}
+        case Mapping():
+            table = {str(key): to_json(item) for key, item in value.items()}
+            return {"$table": table} if _is_tagged(table) else table
+        case list() | tuple():
+            return [to_json(item) for item in value]
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def from_json(value: Any) -> Any:
+    """The way back. Raises ValueError for a `$` table that means nothing."""
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not _is_tagged(value):
+        return {key: from_json(item) for key, item in value.items()}
+    ((tag, inner),) = value.items()
+    try:
+        match tag, inner:
+            case "$bytes", str():
+                return b64decode(inner, validate=True)
+            case "$decimal", str():
+                return Decimal(inner)
+            case "$double", "nan" | "inf" | "-inf":
+                return float(inner)
+            case "$table", dict():
+                return {key: from_json(item) for key, item in inner.items()}
+    except (NotBase64, InvalidOperation):
+        pass
+    raise ValueError(f"{tag} with a value that it cannot have")
+
+
+_TAGS = ("$bytes", "$decimal", "$double", "$table")
+
+
+def _is_tagged(table: Mapping[str, object]) -> bool:
+    return len(table) == 1 and next(iter(table)) in _TAGS

@@ -1,0 +1,281 @@
+"""RabbitMQ's definitions: what such a file holds, read strictly, and each fault with its place.
+
+Role: from octets to `Definitions`, for `understudy definitions import`, for POST /api/definitions, and for
+what a node itself answers. No I/O. Fields that mean nothing here (password hashes, limits, the bodies of
+policies) are not looked at. A fault is a `DefinitionsError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from broker.amqp091.fields import write_table
+from broker.model.expiries import LONGEST, expires_of
+from broker.model.value_codec import canonical
+from ha.adapter.definitions_view import from_json
+from understudy.definitions_json import DefinitionsError, pointer, read_json
+
+VHOST = "/"
+"""The only virtual host here."""
+FORMAT_VERSION = "3.13.0"
+"""The RabbitMQ whose export this follows."""
+LISTS = (
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
+    "queues", "exchanges", "bindings",
+)  # fmt: skip
+ABOUT = (
+    "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
+    "original_cluster_name", "original_vhost_name", "explanation", "description", "metadata", "limits",
+)  # fmt: skip
+"""What an export says of itself."""
+_LARGEST_TABLE = 64 * 1024
+_DEEPEST = 32
+_FAULTS = {
+    "missing": "is missing",
+    "model_type": "not an object",
+    "dict_type": "not an object",
+    "list_type": "not a list",
+    "string_type": "not a string",
+    "bool_type": "not true or false",
+}
+"""Pydantic's types of errors, in the words of JSON."""
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not Unicode: half of a surrogate pair") from None
+
+
+def _short(text: str) -> str:
+    if len(_octets(text)) > 255:
+        raise ValueError("longer than 255 octets")
+    if "\0" in text:
+        raise ValueError("has a NUL in it")
+    return text
+
+
+def _named(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _arguments(value: object) -> object:
+    """As AMQP has them. An empty list is Erlang's way to write an empty table."""
+    if value == [] or value is None:
+        return {}
+    _check_values(value, 0)
+    found = from_json(value)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    if len(write_table(found)) > _LARGEST_TABLE:
+        raise ValueError(f"larger than {_LARGEST_TABLE} octets")
+    return found
+
+
+def _check_values(value: object, depth: int) -> None:
+    """What a field table can hold. Raises ValueError."""
+    if depth > _DEEPEST:
+        raise ValueError(f"nested deeper than {_DEEPEST}")
+    match value:
+        case bool():
+            pass
+        case int() if not -(2**63) <= value < 2**63:
+            raise ValueError("a number that does not fit 64 bits")
+        case float() if not math.isfinite(value):
+            raise ValueError("a number too large")
+        case dict():
+            for key, item in value.items():
+                _short(key)
+                _check_values(item, depth + 1)
+        case list():
+            for item in value:
+                _check_values(item, depth + 1)
+        case str():
+            _octets(value)
+
+
+def _tags(value: object) -> object:
+    """A list, or, before RabbitMQ 3.9, words with commas."""
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Short = Annotated[str, AfterValidator(_short)]
+Name = Annotated[str, AfterValidator(_short), AfterValidator(_named)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
+
+
+class _Object(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Keyed(_Object):
+    """What may be in a file once."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+
+class UserDefinition(_Object):
+    name: Name
+    tags: Annotated[list[str], BeforeValidator(_tags)] = []
+
+
+class VhostDefinition(_Object):
+    name: Name
+    metadata: dict[str, Any] = {}
+    default_queue_type: str | None = None
+
+
+class PermissionDefinition(_Object):
+    user: Name
+    vhost: Name = VHOST
+    configure: str
+    write: str
+    read: str
+
+    @property
+    def is_all(self) -> bool:
+        """May do everything, as every user may here."""
+        return {self.configure, self.write, self.read} == {".*"}
+
+
+class TopicPermissionDefinition(_Object):
+    user: Name
+    vhost: Name = VHOST
+    exchange: Short
+
+
+class ParameterDefinition(_Object):
+    component: Name
+    name: Name
+    vhost: Name = VHOST
+
+
+class NamedDefinition(_Object):
+    """A global parameter, or a policy: its name is all that is told of it."""
+
+    name: Name
+    vhost: Name = VHOST
+
+
+class QueueDefinition(_Keyed):
+    """`type` is written by `rabbitmqctl`; where both are there, the argument counts."""
+
+    name: Name
+    vhost: Name = VHOST
+    durable: bool
+    auto_delete: bool = False
+    arguments: Arguments = {}
+    type: Any = None
+
+    @property
+    def queue_type(self) -> str:
+        found = self.arguments.get("x-queue-type", self.type or "classic")
+        return str(found).removeprefix("rabbit_").removesuffix("_queue")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+class ExchangeDefinition(_Keyed):
+    name: Short
+    vhost: Name = VHOST
+    type: Name
+    durable: bool
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = {}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+class BindingDefinition(_Keyed):
+    source: Short
+    vhost: Name = VHOST
+    destination: Name
+    destination_type: Literal["queue", "exchange"]
+    routing_key: Short = ""
+    arguments: Arguments = {}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        ends = (self.vhost, self.source, self.destination_type, self.destination, self.routing_key)
+        return (*ends, canonical(self.arguments).hex())
+
+
+class Definitions(_Object):
+    """A whole file, of the lists that it has."""
+
+    product_name: str = "RabbitMQ"
+    users: list[UserDefinition] = []
+    vhosts: list[VhostDefinition] = []
+    permissions: list[PermissionDefinition] = []
+    topic_permissions: list[TopicPermissionDefinition] = []
+    parameters: list[ParameterDefinition] = []
+    global_parameters: list[NamedDefinition] = []
+    policies: list[NamedDefinition] = []
+    queues: list[QueueDefinition] = []
+    exchanges: list[ExchangeDefinition] = []
+    bindings: list[BindingDefinition] = []
+    unknown: list[str] = Field(default=[], description="Keys that no RabbitMQ is known to write.")
+
+
+def read_definitions(raw: bytes) -> Definitions:
+    """What `raw` says. Raises DefinitionsError."""
+    document = read_json(raw)
+    if not isinstance(document, dict):
+        raise DefinitionsError("not a definitions file: it is no JSON object")
+    if not set(document) & {*LISTS, "rabbit_version", "rabbitmq_version"}:
+        raise DefinitionsError(f"not a definitions file: it has none of {', '.join(LISTS)}")
+    found = validated({**document, "unknown": sorted(set(document) - {*LISTS, *ABOUT})})
+    _check_arguments(found)
+    for kind, items in (
+        ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
+    ):  # fmt: skip
+        _check_once(kind, items)
+    return found
+
+
+def validated(document: dict[str, Any]) -> Definitions:
+    """Raises DefinitionsError with the first fault."""
+    try:
+        return Definitions.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        msg = str(first["msg"]).removeprefix("Value error, ")
+        what = _FAULTS.get(first["type"], msg.replace("Input should be", "not"))
+        raise DefinitionsError(f"{pointer(first['loc'])}: {what}") from None
+
+
+# -- what no schema says
+
+
+def _check_arguments(found: Definitions) -> None:
+    """Those that this broker would refuse, before anything is changed."""
+    for number, queue in enumerate(found.queues):
+        if "x-expires" in queue.arguments and expires_of(queue.arguments) is None:
+            where = pointer(("queues", number, "arguments", "x-expires"))
+            raise DefinitionsError(f"{where}: not a number of milliseconds from 1 to {LONGEST}")
+    for number, exchange in enumerate(found.exchanges):
+        if not isinstance(exchange.arguments.get("alternate-exchange", ""), str):
+            where = pointer(("exchanges", number, "arguments", "alternate-exchange"))
+            raise DefinitionsError(f"{where}: not a string")
+
+
+def _check_once(kind: str, items: Sequence[_Keyed]) -> None:
+    seen: dict[tuple[str, ...], int] = {}
+    for number, item in enumerate(items):
+        first = seen.setdefault(item.key, number)
+        if first != number:
+            raise DefinitionsError(f"{pointer((kind, number))}: is {pointer((kind, first))} again")

@@ -1,0 +1,84 @@
+"""Reads JSON strictly: each fault is one line with its place, and a key that is there twice is a fault.
+
+The place is line and column where it is no JSON, and a JSON pointer (RFC 6901) where it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+
+class DefinitionsError(ValueError):
+    """What is wrong with a definitions file, and where; one line. Nothing has been changed."""
+
+
+def pointer(steps: Iterable[str | int]) -> str:
+    """A JSON pointer."""
+    return "".join("/" + shown(str(step)).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def shown(text: str) -> str:
+    """On one line, and without what a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class _Twice(dict[str, Any]):
+    """An object with a key twice, which would be one of the two, silently."""
+
+    key = ""
+
+
+def read_json(raw: bytes) -> Any:
+    """Raises DefinitionsError."""
+    twice: list[_Twice] = []
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) == len(pairs):
+            return found
+        twice.append(marked := _Twice(found))
+        marked.key = next(k for k, number in Counter(k for k, _ in pairs).items() if number > 1)
+        return marked
+
+    try:
+        document = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=to_object, parse_constant=_constant)
+        if twice:
+            where, key = next(_marked(document, ()))
+            raise DefinitionsError(f"{pointer(where) or '/'}: has the key {key!r:.60} twice")
+        return document
+    except DefinitionsError:
+        raise
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DefinitionsError(f"line {line}: not UTF-8") from None
+    except json.JSONDecodeError as error:
+        if not raw.strip():
+            raise DefinitionsError("it is empty") from None
+        ends = not error.doc[error.pos :].strip() or error.msg.startswith("Unterminated")
+        cut = "; is it cut short?" if ends else ""
+        raise DefinitionsError(
+            f"line {error.lineno} column {error.colno}: not JSON: {error.msg}{cut}"
+        ) from None
+    except RecursionError:
+        raise DefinitionsError("not a definitions file: nested too deep") from None
+    except ValueError:
+        raise DefinitionsError("a number of too many digits") from None
+
+
+def _constant(word: str) -> NoReturn:
+    raise DefinitionsError(f"not JSON: {word} is no number of it")
+
+
+def _marked(value: object, where: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, _Twice):
+        yield where, value.key
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for step, item in items:
+        yield from _marked(item, (*where, step))

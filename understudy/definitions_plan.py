@@ -1,0 +1,301 @@
+"""What an import of definitions is going to do, worked out before anything is changed. Pure.
+
+Role: between a file (`Definitions`), what the broker has (`Definitions` too, as it lists them) and whoever
+declares (`definitions_import`). What the file asks for and this broker has not is named, never dropped
+silently: a `LeftOut` for each kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker.model.exchange import BUILT_IN
+from broker.model.value_codec import canonical
+from broker.model.values import ExchangeType
+from understudy.definitions import (
+    VHOST,
+    BindingDefinition,
+    Definitions,
+    ExchangeDefinition,
+    QueueDefinition,
+)
+from understudy.definitions_export import PRODUCT
+from understudy.definitions_json import DefinitionsError, pointer, shown
+
+Item = ExchangeDefinition | QueueDefinition | BindingDefinition
+_TYPES = frozenset(type_.value for type_ in ExchangeType)
+_WORKING = frozenset(("x-expires", "x-replicate", "x-queue-type"))
+"""Arguments of queues that do something here, or say what holds anyway."""
+_SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
+"""Global parameters by which a cluster of RabbitMQ knows itself."""
+_NAMES_SHOWN = 5
+
+
+@dataclass(slots=True, frozen=True)
+class LeftOut:
+    """What does not come over. `matters`: False where nothing is missed."""
+
+    what: str
+    names: tuple[str, ...]
+    why: str
+    matters: bool = True
+
+    @property
+    def text(self) -> str:
+        more = len(self.names) - _NAMES_SHOWN
+        some = ", ".join(self.names[:_NAMES_SHOWN]) + (f", and {more} more" if more > 0 else "")
+        return shown(f"{counted(len(self.names), self.what)} ({some}): {self.why}")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be declared, in an order that works: exchanges, queues, bindings."""
+
+    items: list[Item] = field(default_factory=list)
+    there: set[tuple[str, ...]] = field(default_factory=set)
+    """`key_of` those that the broker has already, as they are to be."""
+    differing: list[str] = field(default_factory=list)
+    """One line for each of which it has another by that name."""
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    def counts(self) -> Counter[str]:
+        return Counter(kind_of(item) for item in self.items)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 queue of type stream`, `2 queues of type stream`: it is the word before `of` that has a plural."""
+    match = re.search(r" (?=of |by |with |x-)|$", what)
+    noun, rest = (what[: match.start()], what[match.start() :]) if match else (what, "")
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}{rest}"
+
+
+def kind_of(item: Item) -> str:
+    if isinstance(item, QueueDefinition):
+        return "queues"
+    return "exchanges" if isinstance(item, ExchangeDefinition) else "bindings"
+
+
+def key_of(item: Item) -> tuple[str, ...]:
+    return kind_of(item), *item.key
+
+
+def name_of(item: Item) -> str:
+    """For people."""
+    if isinstance(item, BindingDefinition):
+        key = f" with key '{item.routing_key}'" if item.routing_key else ""
+        return shown(f"binding of {item.destination_type} '{item.destination}' to '{item.source}'{key}")
+    return shown(f"{kind_of(item)[:-1]} '{item.name}'")
+
+
+def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> Plan:
+    """Raises DefinitionsError for a binding whose ends are neither in the file nor on the broker."""
+    plan = Plan()
+    plan.left_out += _users(file, there) + _others(file) + _vhosts(file)
+    skipped: set[tuple[str, str]] = set()
+    exchanges = [x for x in file.exchanges if x.vhost == VHOST]
+    queues = [q for q in file.queues if q.vhost == VHOST]
+    plan.items += _exchanges(exchanges, plan, skipped)
+    as_classic = quorum_as_classic or file.product_name == PRODUCT
+    plan.items += _queues(queues, plan, skipped, as_classic)
+    plan.items += _bindings(file, there, plan, skipped)
+    _compare(plan, there)
+    return plan
+
+
+def _compare(plan: Plan, there: Definitions) -> None:
+    theirs: list[Item] = [*there.exchanges, *there.queues, *there.bindings]
+    has = {key_of(item): item for item in theirs}
+    for item in plan.items:
+        found = has.get(key_of(item))
+        if found is not None and (differs := _difference(item, found)):
+            plan.differing.append(f"{name_of(item)}: its {differs} differs from what is there")
+        elif found is not None:
+            plan.there.add(key_of(item))
+
+
+def _difference(wanted: Item, found: Item) -> str:
+    """Which property the broker would refuse to see changed; empty if none."""
+    if isinstance(wanted, BindingDefinition):
+        return ""
+    names: tuple[str, ...] = ("durable", "auto_delete")
+    keys = {"alternate-exchange"}
+    if isinstance(wanted, ExchangeDefinition):
+        names = ("type", *names, "internal")
+    else:
+        keys = {key for key in {*wanted.arguments, *found.arguments} if key.startswith("x-")}
+    for name in names:
+        if getattr(wanted, name) != getattr(found, name):
+            return name
+    for key in sorted(keys):
+        absent = "classic" if key == "x-queue-type" else None
+        values = [canonical({"": item.arguments.get(key, absent)}) for item in (wanted, found)]
+        if values[0] != values[1]:
+            return key
+    return ""
+
+
+# -- what is declared, and what of it is not
+
+
+def _exchanges(
+    wanted: Iterable[ExchangeDefinition], plan: Plan, skipped: set[tuple[str, str]]
+) -> list[ExchangeDefinition]:
+    taken: list[ExchangeDefinition] = []
+    unknown: defaultdict[str, list[str]] = defaultdict(list)
+    reserved: list[str] = []
+    for exchange in wanted:
+        built_in = BUILT_IN.get(exchange.name)
+        if built_in is not None and built_in.value == exchange.type:
+            continue
+        if exchange.type not in _TYPES:
+            unknown[exchange.type].append(exchange.name)
+        elif not exchange.name or exchange.name.startswith("amq."):
+            reserved.append(exchange.name)
+        else:
+            taken.append(exchange)
+            continue
+        skipped.add(("exchange", exchange.name))
+    for type_, names in sorted(unknown.items()):
+        _leave(plan, f"exchange of type {type_}", names, "there is no such type here")
+    _leave(plan, "exchange with a reserved name", reserved, "a name with amq. is the broker's own")
+    return taken
+
+
+def _queues(
+    wanted: Iterable[QueueDefinition], plan: Plan, skipped: set[tuple[str, str]], as_classic: bool
+) -> list[QueueDefinition]:
+    taken: list[QueueDefinition] = []
+    unknown: defaultdict[str, list[str]] = defaultdict(list)
+    idle: defaultdict[str, list[str]] = defaultdict(list)
+    reserved: list[str] = []
+    for queue in wanted:
+        kind = queue.queue_type
+        if queue.name.startswith("amq."):
+            reserved.append(queue.name)
+        elif kind != "classic" and not (as_classic and kind == "quorum"):
+            unknown[kind].append(queue.name)
+        else:
+            taken.append(queue)
+            for key in queue.arguments:
+                if key.startswith("x-") and key not in _WORKING:
+                    idle[key].append(queue.name)
+            continue
+        skipped.add(("queue", queue.name))
+    for kind, names in sorted(unknown.items()):
+        hint = "; --quorum-as-classic takes them as durable queues of this broker" * (kind == "quorum")
+        _leave(plan, f"queue of type {kind}", names, f"there is no such type here{hint}")
+    _leave(plan, "queue with a reserved name", reserved, "a name with amq. is the broker's own")
+    for key, names in sorted(idle.items()):
+        _leave(plan, f"argument {key}", names, "it is kept, and has no effect here")
+    return taken
+
+
+def _bindings(
+    file: Definitions, there: Definitions, plan: Plan, skipped: set[tuple[str, str]]
+) -> list[BindingDefinition]:
+    known = {("exchange", name) for name in BUILT_IN if name}
+    for item in (*plan.items, *there.exchanges, *there.queues):
+        if not isinstance(item, BindingDefinition):
+            known.add((kind_of(item)[:-1], item.name))
+    taken: list[BindingDefinition] = []
+    loose: list[str] = []
+    for number, binding in enumerate(file.bindings):
+        if binding.vhost != VHOST or _is_default(binding):
+            continue
+        ends = (("exchange", binding.source), (binding.destination_type, binding.destination))
+        missing = [end for end in ends if end not in known]
+        if not missing:
+            taken.append(binding)
+        elif all(end in skipped for end in missing):
+            loose.append(f"{binding.destination} to {binding.source}")
+        else:
+            kind, name = next(end for end in missing if end not in skipped)
+            where = pointer(("bindings", number, "source" if kind == "exchange" and name == binding.source
+                             else "destination"))  # fmt: skip
+            what = f"no {kind} '{shown(name)}'" if name else "no binding to the default exchange"
+            raise DefinitionsError(f"{where}: {what} in the file or on the broker")
+    _leave(plan, "binding", loose, "an end of it is not imported")
+    return taken
+
+
+def _is_default(binding: BindingDefinition) -> bool:
+    """Every queue is bound to the default exchange by its name, here too."""
+    to_queue = binding.destination_type == "queue" and binding.routing_key == binding.destination
+    return to_queue and not binding.source
+
+
+# -- what has no place here
+
+
+def _leave(plan: Plan, what: str, names: Iterable[str], why: str) -> None:
+    plan.left_out += _left(what, names, why)
+
+
+def _left(what: str, names: Iterable[str], why: str, *, matters: bool = True) -> list[LeftOut]:
+    found = tuple(dict.fromkeys(names))
+    return [LeftOut(what, found, why, matters)] if found else []
+
+
+def _users(file: Definitions, there: Definitions) -> list[LeftOut]:
+    here = {user.name: set(user.tags) for user in there.users}
+    tagged = [u.name for u in file.users if u.name in here and "administrator" in {*u.tags} ^ here[u.name]]
+    narrow = [p.user for p in file.permissions if p.vhost == VHOST and not p.is_all]
+    topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions if p.vhost == VHOST]
+    return [
+        *_left("user", (u.name for u in file.users if u.name not in here),
+               "users are made in the configuration, see 'understudy passwd'"),
+        *_left("user", tagged, "an administrator on one side only; users are made in the configuration"),
+        *_left("permission by pattern", narrow, "a user may do everything here"),
+        *_left("topic permission", topics, "a user may do everything here"),
+    ]  # fmt: skip
+
+
+def _others(file: Definitions) -> list[LeftOut]:
+    parameters: defaultdict[str, list[str]] = defaultdict(list)
+    for parameter in file.parameters:
+        parameters[parameter.component].append(parameter.name)
+    world = [p.name for p in file.global_parameters]
+    why = "there is nothing like it here"
+    return [
+        *_left("policy", (p.name for p in file.policies if p.vhost == VHOST), "there are no policies here"),
+        *(left for component, names in sorted(parameters.items())
+          for left in _left(f"parameter of {component}", names, why)),
+        *_left("global parameter", (n for n in world if n not in _SELF), why),
+        *_left("global parameter", (n for n in world if n in _SELF),
+               "the other cluster's own name", matters=False),
+        *_left("part of the file", file.unknown, "RabbitMQ writes no such thing"),
+    ]  # fmt: skip
+
+
+def _vhosts(file: Definitions) -> list[LeftOut]:
+    """The other virtual hosts with what is in them, and what `/` is set to."""
+    names = {vhost.name for vhost in file.vhosts}
+    inside: dict[str, Counter[str]] = defaultdict(Counter)
+    lists: tuple[tuple[str, Sequence[Item]], ...] = (
+        ("queue", file.queues), ("exchange", file.exchanges), ("binding", file.bindings),
+    )  # fmt: skip
+    for noun, items in lists:
+        for item in items:
+            inside[item.vhost][noun] += 1
+    for policy in file.policies:
+        inside[policy.vhost]["policy"] += 1
+    others = sorted((names | inside.keys()) - {VHOST})
+    texts = [
+        f"{name} with {', '.join(counted(n, noun) for noun, n in inside[name].items()) or 'nothing'}"
+        for name in others
+    ]
+    types = [
+        str(kind)
+        for vhost in file.vhosts
+        if vhost.name == VHOST
+        and (kind := vhost.metadata.get("default_queue_type") or vhost.default_queue_type)
+        not in (None, "classic", "undefined")
+    ]
+    return [
+        *_left("virtual host", texts, f"there is only '{VHOST}' here"),
+        *_left("default queue type", types, "queues are classic here"),
+    ]
