@@ -100,6 +100,7 @@ class NodeFiles:
         self.record = RecordFile(files, directory, "insync.json")
         """For the authority: its copy of the in-sync record. Contents are the authority's own."""
         self._node = RecordFile(files, directory, "node.json")
+        self._owner = RecordFile(files, self.store_directory, "owner.json")
         self._lock = lock
         self._identity: NodeIdentity | None = None
         self._epoch = 0
@@ -167,16 +168,26 @@ class NodeFiles:
             node_id = new_id()
             number = number or 1 + zlib.crc32(node_id.encode()) % 65535
             self._save(NodeIdentity(node_id, name, None, 1, number), 0)
+            self._own_store(node_id)
             return
         try:
             epoch = int(stored.pop("epoch"))
             identity = NodeIdentity(**stored)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreCorrupt(self._node.path, 0, "a field is missing or unknown") from error
+        owner = self._owner.load()
+        if owner is not None and owner.get("node_id") != identity.node_id:
+            raise StoreUnusable(
+                f"{self.store_directory} is the store of node {owner.get('node_id')}, and {self._node.path} "
+                f"is of node {identity.node_id}: put back the one that belongs here, or move the directory "
+                f"away and let this node join as a new one"
+            )
         fresh = replace(
             identity, name=name, incarnation=identity.incarnation + 1, number=number or identity.number
         )  # fmt: skip
         self._save(fresh, epoch)
+        if owner is None:
+            self._own_store(identity.node_id)
 
     def _refuse_orphans(self) -> None:
         """A directory with our data but no identity has lost its epochs: to begin again could repeat one."""
@@ -187,6 +198,11 @@ class NodeFiles:
                 f"{self.directory} holds {' and '.join(orphans)} but no node.json; restore it, or move the "
                 f"directory away and let this node join as a new one"
             )
+
+    def _own_store(self, node_id: str) -> None:
+        """So that one which is put into another node's directory shows: it does not fit that one's record."""
+        self.files.make_directory(self.store_directory)
+        self._owner.save({"node_id": node_id})
 
     def _save(self, identity: NodeIdentity, epoch: int) -> None:
         self._node.save(asdict(identity) | {"epoch": epoch})

@@ -68,7 +68,7 @@ def test_the_record_is_kept() -> None:
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x20, 0xFF])
-@pytest.mark.parametrize("name", ["node.json", "insync.json"])
+@pytest.mark.parametrize("name", ["node.json", "insync.json", "store/owner.json"])
 def test_a_file_damaged_at_any_byte_is_refused_by_name(name: str, flip: int) -> None:
     whole = VirtualDisk()
     node = opened(whole)
@@ -108,6 +108,22 @@ def test_data_without_an_identity_is_refused(left: str) -> None:
     disk.place(f"/data/{left}", b"x")
     with pytest.raises(StoreUnusable, match=r"no node\.json"):
         opened(disk)
+
+
+def test_the_store_of_another_node_is_refused_and_one_without_an_owner_adopted() -> None:
+    disk = VirtualDisk()
+    opened(disk).close()
+    mine = disk.read("/data/store/owner.json")
+    RecordFile(disk, "/data/store", "owner.json").save({"node_id": "f" * 32})
+    before = disk.contents()
+    with pytest.raises(
+        StoreUnusable, match=rf"/data/store is the store of node f{{32}}, .* of node {ID}: "
+    ) as told:
+        opened(disk)
+    assert "\n" not in str(told.value) and disk.contents() == before
+    disk.unlink("/data/store/owner.json")
+    assert opened(disk).identity.incarnation == 2
+    assert disk.read("/data/store/owner.json") == mine
 
 
 def test_foreign_files_do_no_harm() -> None:
@@ -184,7 +200,7 @@ def test_a_real_directory(tmp_path: Path) -> None:
     assert (again.identity.incarnation, again.epoch) == (2, 7)
     assert again.identity.node_id == node.identity.node_id
     assert again.record.load() == {"x": 1}
-    assert sorted(p.name for p in directory.iterdir()) == ["insync.json", "lock", "node.json"]
+    assert sorted(p.name for p in directory.iterdir()) == ["insync.json", "lock", "node.json", "store"]
     again.close()
 
 

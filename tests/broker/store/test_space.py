@@ -5,17 +5,23 @@ together; a crash at any file operation of it loses nothing that was durable.
 from __future__ import annotations
 
 import errno
+import threading
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from broker.model.record_codec import encode_record
+from broker.model.values import Position
 from broker.store.cleaning import choose
 from broker.store.errors import StoreCorrupt
 from broker.store.live_index import LiveIndex, SegmentUse
 from broker.store.store import Base, SegmentStore
+from broker.store.store import open_store as open_real_store
 from broker.store.sync import ManualSync
 from tests.broker.store.batches import (
     DIRECTORY,
+    NO_BASE,
     append,
     dequeue,
     enqueue,
@@ -45,6 +51,31 @@ def test_a_queue_that_is_always_nearly_empty_stays_small() -> None:
     assert largest < 3 * SMALL
     assert store.stored_bytes == size(disk)
     assert messages(open_store(disk)[2]) == [message(n) for n in (1998, 1999, 2000)]
+
+
+def test_200_000_messages_through_a_nearly_empty_queue_on_real_files(tmp_path: Path) -> None:
+    segment = 1 << 20
+    store = open_real_store(str(tmp_path), segment_bytes=segment)
+    assert list(store.recover()) == []
+    moved = threading.Event()
+    store.start(NO_BASE, moved.set)
+    run, largest, passed = 200, 0, 0
+    for n in range(1, 1001):
+        first = (n - 1) * run + 1
+        records = [enqueue(first, run)] + ([dequeue(first - run, first - 1)] if n > 1 else [])
+        passed += sum(len(encode_record(record)) for record in records)
+        append(store, n, *records)
+        if n % 50 == 0:
+            while store.durable < Position(1, n):
+                assert moved.wait(30)
+                moved.clear()
+            largest = max(largest, sum(file.stat().st_size for file in tmp_path.iterdir()))
+    store.close()
+    assert passed > 4 * segment
+    assert largest < 3 * segment
+    again = open_real_store(str(tmp_path), segment_bytes=segment)
+    found = [record for _, records in again.recover() for record in records]
+    assert messages(found) == [message(n) for n in range(199_801, 200_001)]
 
 
 def fill(store: SegmentStore, driver: ManualSync, kept: range, upto: int, first: int = 1) -> None:
@@ -228,24 +259,60 @@ class Life:
         self.top = max(self.top, *self.held[-1], 0)
 
 
-@pytest.mark.parametrize("loss", ["killed", "power", "torn"])
-def test_a_crash_at_any_file_operation_of_cleaning_loses_nothing_durable(loss: str) -> None:
+LOSSES = ("killed", "power", "torn")
+
+
+def crash_twice(seed: int, loss: str, crash_at: int, history: int) -> None:
+    """Two lives that end in a crash, the first at file operation `crash_at`, and two that do not."""
+    random, disk, life = Random(seed * 1000 + crash_at), VirtualDisk(), Life(Random(history))
+    for at in (crash_at, random.randrange(5, 100)):
+        disk.crash_at = disk.operations + at
+        disk.crash_random = random if loss == "torn" else None
+        try:
+            life.run(disk, 120)
+        except Crash:
+            pass
+        if loss == "killed":
+            disk.kill()
+        else:
+            disk.power_loss(random if loss == "torn" else None)
+    disk.crash_at = None
+    life.run(disk, 10)
+    life.check(messages(open_store(disk)[2]))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_crash_at_any_file_operation_of_one_history_loses_nothing_durable(loss: str) -> None:
     calm = VirtualDisk()
-    Life(Random(SEED)).run(calm, 120)
+    Life(Random(1)).run(calm, 120)
     assert calm.operations > 200
-    for crash_at in range(SEED % 3, calm.operations, 3):
-        random, disk, life = Random(SEED * 1000 + crash_at), VirtualDisk(), Life(Random(SEED))
-        for at in (crash_at, random.randrange(5, 100)):
-            disk.crash_at = disk.operations + at
-            disk.crash_random = random if loss == "torn" else None
+    for crash_at in range(calm.operations):
+        crash_twice(SEED, loss, crash_at, history=1)
+
+
+def test_crashes_at_random_in_random_histories_lose_nothing_durable() -> None:
+    random = Random(SEED)
+    for _ in range(150):
+        history = random.randrange(10**6)
+        crash_twice(SEED, random.choice(LOSSES), random.randrange(300), history)
+
+
+def test_a_byte_that_is_not_what_was_written_is_refused_or_does_not_matter() -> None:
+    whole, random = VirtualDisk(), Random(SEED)
+    life = Life(Random(2))
+    life.run(whole, 120)
+    wanted = messages(open_store(copy_of(whole))[2])
+    assert len(segments(whole)) > 3
+    refused = 0
+    for path, data in whole.contents().items():
+        for offset in random.sample(range(len(data)), min(len(data), 40)):
+            disk = copy_of(whole)
+            disk.damage(path, offset, flip=1 << random.randrange(8))
             try:
-                life.run(disk, 120)
-            except Crash:
-                pass
-            if loss == "killed":
-                disk.kill()
+                found = messages(open_store(disk)[2])
+            except StoreCorrupt as error:
+                refused += 1
+                assert path in str(error) and "\n" not in str(error)
             else:
-                disk.power_loss(random if loss == "torn" else None)
-        disk.crash_at = None
-        life.run(disk, 10)
-        life.check(messages(open_store(disk)[2]))
+                assert found == wanted
+    assert refused > 40
