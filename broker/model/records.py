@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from broker.model.epoch_ends import EpochEnds
 from broker.model.values import Position, Reason, Scope
+
+
+@lru_cache(4096)
+def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
+    name, key = exchange.encode(), routing_key.encode()
+    return b"%c%c%b%c%b\xce" % (redelivered, len(name), name, len(key), key)
 
 
 class Envelope:
@@ -40,8 +47,7 @@ class Envelope:
         self.channel = channel
         self.largest_frame = largest_frame
         self.redelivered = redelivered
-        name, key = exchange.encode(), routing_key.encode()
-        self.deliver_tail = b"%c%c%b%c%b\xce" % (redelivered, len(name), name, len(key), key)
+        self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
     def as_redelivered(self) -> Envelope:

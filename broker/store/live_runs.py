@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import itemgetter
 
-from broker.model.record_codec import KIND_ENQUEUE_RUN, decode_records, split_records
+from broker.model.record_codec import KIND_ENQUEUE_RUN, decode_records
 from broker.model.records import Dequeue, EnqueueRun, RawRun, Record
 from broker.model.replication_id_set import Range
 from broker.model.values import Reason, Scope
@@ -17,19 +17,22 @@ _last_of = itemgetter(1)
 
 def runs_of(payload: bytes) -> list[EnqueueRun]:
     """The runs of a batch. Raises CorruptRecord."""
-    found: list[EnqueueRun] = []
-    for kind, _, framed in split_records(payload):
-        if kind == KIND_ENQUEUE_RUN:
-            found += [record for record in decode_records(framed) if isinstance(record, EnqueueRun)]
-    return found
+    records = decode_records(payload, only=KIND_ENQUEUE_RUN)
+    return [record for record in records if isinstance(record, EnqueueRun)]
 
 
 def live_records(run: EnqueueRun, live: LiveRanges) -> list[Record]:
     """The run for those of its queues that hold any of it, and dequeues of what they do not hold."""
+    count = run.count
+    if len(run.queues) == 1:  # the usual case, and a start reads millions
+        ranges = live.get((run.queues[0], run.envelope.epoch))
+        if not ranges:
+            return []
+        if ranges[0][0] <= run.firsts[0] and run.firsts[0] + count - 1 <= ranges[0][1]:
+            return [run]
     parts = _parts(run, live)
     if not parts:
         return []
-    count = run.count
     kept = [(queue, first) for queue, first, ranges in parts]
     if len(kept) < len(run.queues):
         run = EnqueueRun(
