@@ -40,7 +40,7 @@ class DefinitionsApi:
     async def get(self, request: web.Request) -> web.StreamResponse:
         """The whole document; `?download=NAME` makes a browser save it under that name."""
         try:
-            document = document_of(await self._listing())
+            document = await asyncio.to_thread(document_of, await self._listing())
         except ListingRefused as error:
             return _no(503, str(error))
         response = web.StreamResponse(

@@ -25,6 +25,8 @@ from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
 
 KINDS = ("exchanges", "queues", "bindings")
 BATCH = 200
+_SHOWN = 5
+"""Refusals in a reason; all of them are in a list of their own."""
 _CONNECT = 5.0
 
 
@@ -140,9 +142,10 @@ class _Declaring:
 
 def summary_of(plan: Plan, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
     """For programs: as the command line's JSON and as the answer over HTTP."""
+    more = len(outcome.refused) - _SHOWN
     return {
         "ok": outcome.whole,
-        "reason": outcome.why or "; ".join(outcome.refused),
+        "reason": outcome.why or "; ".join(outcome.refused[:_SHOWN]) + f"; and {more} more" * (more > 0),
         "dry_run": dry_run,
         "declared": {kind: outcome.new[kind] for kind in KINDS},
         "there_already": {kind: outcome.there[kind] for kind in KINDS},

@@ -8,6 +8,8 @@ import http.client
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,9 @@ import pytest
 from tests.failover.cluster import Cluster, local_places, understudy
 from tests.failover.pair import Pair
 from tests.understudy.test_definitions import FIXTURE, queue
+from understudy.config_types import HostPort
 from understudy.definitions_http import LARGEST
+from understudy.http import reachable
 
 GUEST = "guest:guest"
 
@@ -174,6 +178,43 @@ def test_a_file_keeps_its_mode_a_link_its_target_and_a_pipe_is_written_to(
     reader.join()
     assert read == [exported(nodes, "one")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.json", "link.json", "pipe"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("import",), 2),
+        (("import", "f.json", "--timeout", "5"), 2),
+        (("import", "f.json", "--format", "xml"), 2),
+        (("export", "/tmp"), 2),
+        (("export", "--format", "json"), 2),
+        (("export", "-b", "127.0.0.1:1"), 1),
+    ],
+)
+def test_a_wrong_command_line_and_nobody_there_are_one_line(arguments: tuple[str, ...], code: int) -> None:
+    found, out, err = understudy("definitions", *arguments)
+    assert (found, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith("understudy: ")
+
+
+def test_a_file_may_come_by_the_standard_input(nodes: Cluster) -> None:
+    arguments = ["definitions", "import", "-", "-b", str(nodes.addresses["one"]), "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "understudy", *arguments],
+        input=json.dumps({"queues": [queue("piped")]}), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 queue would be declared" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("bound", "found"),
+    [
+        ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("192.0.2.1", "192.0.2.1"), ("::1", "::1"), ("node", "node"),
+    ],
+)  # fmt: skip
+def test_a_wildcard_is_reached_on_loopback(bound: str, found: str) -> None:
+    assert reachable(HostPort(bound, 5672)) == HostPort(found, 5672)
 
 
 def test_who_is_no_administrator_learns_and_changes_nothing(nodes: Cluster) -> None:
