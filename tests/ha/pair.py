@@ -7,6 +7,7 @@ nothing sleeps.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,6 +86,23 @@ class Host:
     @property
     def status(self) -> str:
         return self.running.core.status.value
+
+    def disk_does(self, what: str) -> None:
+        match what:
+            case "stop" | "go":
+                self.syncing = what == "go"
+            case "fails":
+                self.disk.failing["sync"] = errno.EIO
+            case "mended":
+                self.disk.failing.clear()
+            case "rots":
+                files = {p: len(raw) for p, raw in self.disk.contents().items() if p.endswith(".segment")}
+                path = max(files, key=lambda path: (files[path], path))
+                self.disk.damage(path, files[path] // 2)
+            case "new":
+                self.disk = VirtualDisk()
+            case _:
+                raise ValueError(what)
 
     def random_bytes(self, count: int) -> bytes:
         self.ids += 1

@@ -12,6 +12,7 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     crash NODE...                the process: what was written is not lost
     power NODE...                all of them in one instant; peers see silence
     freeze NODE | thaw NODE      SIGSTOP, SIGCONT         disk NODE stop|go      its syncs do not return
+    disk NODE fails|mended|rots|new      its syncs fail; a byte of its store changes; an empty one
     promote NODE [force|fenced[=WHOM]]  demote NODE       an operator; what was answered
     switchover NODE [TO] | switching NODE [TO]            the same; its answer comes meanwhile, as `NODE: ok`
     operators NODE...            as many operators, who promote one each in the same instant
@@ -46,6 +47,7 @@ from typing import Any
 
 from broker.model.records import Dequeue, EnqueueRun
 from broker.model.values import ORIGIN, Position
+from broker.store.errors import StoreError
 from ha.core.effects import Effect, SwapRegister
 from ha.core.in_sync_record import record_from_json
 from ha.core.membership import Status
@@ -128,7 +130,13 @@ class Interpreter:
 
     def do_start(self, *names: str) -> None:
         for host in self._hosts(names):
-            self.pair.start(host)
+            try:
+                self.pair.start(host)
+            except StoreError as error:
+                host.node = None
+                host.disk.kill()
+                self.out.append(f"{host.name} does not start: {error}")
+                continue
             self._watch(host)
         self._moved()
 
@@ -157,7 +165,7 @@ class Interpreter:
         self._moved()
 
     def do_disk(self, name: str, what: str) -> None:
-        self._host(name).syncing = what == "go"
+        self._host(name).disk_does(what)
 
     def do_promote(self, name: str, force: str = "") -> None:
         fenced = force == "fenced" or force.removeprefix("fenced=") if force.startswith("fenced") else False
