@@ -37,7 +37,13 @@ def commit(options: argparse.Namespace) -> Findings:
                     if case.mode == mode:
                         runs[case].append(_run(cluster, case, options))
     columns = ["brokers, load", "messages/s", "CPU us (alone, primary)", "CPU us (backup)", "generator us"]
-    columns += ["confirm p50 us", "p99 us", "messages a sync", "bytes written a message", "the backup's"]
+    columns += [
+        "confirm p50 us",
+        "confirm p99 us",
+        "messages a sync",
+        "bytes written a message",
+        "by the backup",
+    ]
     findings = Findings(
         "commit", "persistent messages of 256 bytes to a durable queue, window 1000, confirmed", columns
     )
