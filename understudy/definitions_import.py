@@ -79,22 +79,20 @@ def carry_out(
 
 
 class _Declaring:
-    """One import on one connection; a channel that the broker closed is followed by another."""
+    """One import on one channel: py-amqp opens it again by itself when the broker has closed it."""
 
     def __init__(self, connection: amqp.Connection, plan: Plan, outcome: Outcome) -> None:
-        self._connection = connection
+        self._channel: Any = connection.channel()
         self._plan = plan
         self._outcome = outcome
-        self._channel: Any = None
 
     def batch(self, items: list[Item]) -> None:
         try:
             for item in items:
                 self._send(item, nowait=True)
             # Answered in the channel's order, and only when all before it is as safe as it is to be.
-            self._open().exchange_declare("amq.direct", "direct", passive=True)
+            self._channel.exchange_declare("amq.direct", "direct", passive=True)
         except ChannelError:
-            self._channel = None
             for item in items:
                 self._single(item)
         else:
@@ -105,7 +103,6 @@ class _Declaring:
         try:
             self._send(item, nowait=False)
         except ChannelError as error:
-            self._channel = None
             why = shown(f"{error.reply_code} {error.reply_text}")
             self._outcome.refused.append(f"{name_of(item)}: {why}")
         else:
@@ -114,11 +111,6 @@ class _Declaring:
     def _note(self, item: Item) -> None:
         counts = self._outcome.there if key_of(item) in self._plan.there else self._outcome.new
         counts[kind_of(item)] += 1
-
-    def _open(self) -> Any:
-        if self._channel is None:
-            self._channel = self._connection.channel()
-        return self._channel
 
     def _send(self, item: Item, *, nowait: bool) -> None:
         """Declare or bind. A table is written here, as octets with their length (`S`, the same on the wire as
@@ -137,7 +129,7 @@ class _Declaring:
                 kind = spec.Queue if to_queue else spec.Exchange
                 method, reply, form = kind.Bind, kind.BindOk, "BsssbS"
                 values = (0, item.destination, item.source, item.routing_key, nowait, table)
-        self._open().send_method(method, form, values, wait=None if nowait else reply)
+        self._channel.send_method(method, form, values, wait=None if nowait else reply)
 
 
 def summary_of(plan: Plan, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:

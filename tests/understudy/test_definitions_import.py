@@ -100,6 +100,14 @@ def test_what_the_broker_refuses_is_told_one_by_one_and_the_rest_goes_on(live: L
     assert (summary["ok"], summary["refused"]) == (False, outcome.refused)
 
 
+def test_more_may_be_refused_than_a_connection_has_channels(live: Live) -> None:
+    count = live.broker.settings.channel_max + BATCH
+    assert run(live, plan_of(file_of(queues=[queue(f"q{n}") for n in range(count)]), NOTHING)).whole
+    other = file_of(queues=[queue(f"q{n}", durable=n >= count) for n in range(2 * count)])
+    outcome = run(live, plan_of(other, NOTHING))
+    assert (len(outcome.refused), outcome.new["queues"], outcome.why) == (count, count, "")
+
+
 def test_a_wrong_password_or_a_broker_that_is_gone_is_said(live: Live) -> None:
     plan = plan_of(file_of(queues=[queue()]), NOTHING)
     refused = run(live, plan, "wrong")
