@@ -75,6 +75,7 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
             queue = vhost.queues_by_uuid.get(record.queue)
             if queue is not None:
                 queue.consumer_seen = True
+                vhost._changed()
         case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
             if deleted:
                 vhost.graves.bury(uuid, ends)
@@ -91,7 +92,9 @@ def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
     17)."""
     known = vhost.queues_by_uuid.get(record.uuid)
     if known is not None:
-        known.set_scope(record.scope, record.replicate)
+        if (known.scope, known.replicate) != (record.scope, record.replicate):
+            known.set_scope(record.scope, record.replicate)
+            vhost._changed()
         return
     namesake = vhost.queues.get(record.name)
     if namesake is not None:

@@ -14,7 +14,7 @@ import enum
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby, islice, repeat
+from itertools import groupby, repeat
 from operator import itemgetter
 
 from broker.errors import InternalError
@@ -406,8 +406,9 @@ class Queue:
         """
         self.check_may_serve(epoch)
         self.earlier = self.replica.ends()
-        contents = self.replica.entries()
-        self.ready = deque((seq, envelope.as_redelivered(), raw) for seq, envelope, raw in contents)
+        self.ready = deque()
+        for entries in self.replica.drain():
+            self.ready.extend(entries)
         self._foreign = len(self.ready)
         if self.ready:
             self._now_stored()
@@ -432,7 +433,7 @@ class Queue:
                 and entries[stop][0] == seq + stop - start
             ):
                 stop += 1
-            contents.add_run(seq, envelope, [raw for _, _, raw in islice(entries, start, stop)])
+            contents.add_run(seq, envelope, [raw for _, _, raw in entries[start:stop]])
             start = stop
         self.mode = Mode.REPLICA
         self.replica = contents

@@ -128,6 +128,7 @@ class VirtualHost(Definitions):
         if not queue.auto_delete:
             return Scope.NONE
         self._record(ConsumerSeen(queue.uuid, queue.scope))
+        self._changed()
         return queue.scope
 
     def cancel(self, consumer: Consumer) -> None:

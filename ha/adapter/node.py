@@ -32,7 +32,7 @@ from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.record_store import load_record, save_record
-from ha.adapter.recovery import base_of, recover
+from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
@@ -88,7 +88,8 @@ class Node:
         self.vhost = VirtualHost("/", self.hooks, history, lambda: random_bytes(16))
         self.broker = Broker(broker, self.hooks, self.vhost, log=log)
         self._quarantine = Quarantine(files.files, files.directory, identity.incarnation)
-        self.replica = ReplicaVhost(self.vhost, store, ledger, self._quarantine, self._save_incomplete)
+        bases = self._bases = Bases(self.vhost)
+        self.replica = ReplicaVhost(self.vhost, store, bases, ledger, self._quarantine, self._save_incomplete)
         self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
         record, incomplete = load_record(files)
         self.core = HaBroker(
@@ -117,7 +118,7 @@ class Node:
         self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._tokens = 0
         self.broker.gates += [store, self.core]
-        self.broker.sinks += [StoreSink(store, self.vhost), LinkSink(self), LedgerSink(ledger)]
+        self.broker.sinks += [StoreSink(store, bases), LinkSink(self), LedgerSink(ledger)]
 
     # -- life
 
@@ -129,7 +130,7 @@ class Node:
         """
         self.now, self._wall_ms = now, wall_ms
         recovered = recover(self._store, self.vhost, self.log)
-        self._store.start(base_of(self.vhost), None, recovered)
+        self._store.start(self._bases(), None, recovered)
         self.replica.position = recovered
         self.ledger.view = self.core.epoch
         self._started = True

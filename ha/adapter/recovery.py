@@ -1,6 +1,6 @@
 """Recovery: a node's store back into its virtual host, at start; and what a store must know but messages.
 
-`recover` is called by Node.start, once, before anything is served or joined; `base_of` then, and whenever the
+`recover` is called by Node.start, once, before anything is served or joined; `Bases` then, and whenever the
 store begins a new segment.
 """
 
@@ -39,8 +39,21 @@ def recover(store: Store, vhost: VirtualHost, log: Callable[[str], None]) -> Pos
     return last
 
 
-def base_of(vhost: VirtualHost) -> Base:
-    """Definitions and ends, as of now."""
-    ends = [record for record in vhost.ends(Scope.STORE) if record.ends]
-    records = [encode_record(record) for record in (*vhost.definitions(Scope.STORE), *ends)]
-    return Base(records, vhost.queues_by_uuid.keys())
+class Bases:
+    """What the store must know besides messages, as of the call. Owner: Node.
+
+    Definitions are encoded again only when they have changed: with ten thousand queues that takes long.
+    """
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self._vhost = vhost
+        self._generation = -1
+        self._definitions: list[bytes] = []
+
+    def __call__(self) -> Base:
+        vhost = self._vhost
+        if vhost.generation != self._generation:
+            self._definitions = [encode_record(record) for record in vhost.definitions(Scope.STORE)]
+            self._generation = vhost.generation
+        ends = [encode_record(record) for record in vhost.ends(Scope.STORE) if record.ends]
+        return Base([*self._definitions, *ends], vhost.queues_by_uuid.keys())

@@ -32,7 +32,7 @@ from broker.model.values import ORIGIN, Position, Reason, Scope
 from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
-from ha.adapter.recovery import base_of
+from ha.adapter.recovery import Bases
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
@@ -47,11 +47,12 @@ class ReplicaVhost:
     """See `ha.core.ports.ReplicaModel`. `save_incomplete` is the node's: it writes the record file."""
 
     def __init__(
-        self, vhost: VirtualHost, store: Store, ledger: LedgerPort, quarantine: Quarantine,
+        self, vhost: VirtualHost, store: Store, bases: Bases, ledger: LedgerPort, quarantine: Quarantine,
         save_incomplete: Callable[[InSyncRecord], None],
     ) -> None:  # fmt: skip
         self._vhost = vhost
         self._store = store
+        self._bases = bases
         self._ledger = ledger
         self._quarantine = quarantine
         self._save_incomplete = save_incomplete
@@ -290,7 +291,7 @@ class ReplicaVhost:
         self._serial = self._store.append(position, encoded, [*records, *own])
         self.position = position
         if self._store.roll_due:
-            self._store.roll(base_of(self._vhost))
+            self._store.roll(self._bases())
 
     def _export(self, queue: Queue, ids: IdsByEpoch) -> int:
         """To quarantine, fsynced, and into the ledger; how many."""

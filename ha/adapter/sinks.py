@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from broker.model.records import Batch
 from broker.model.values import Scope
-from broker.model.vhost import VirtualHost
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
-from ha.adapter.recovery import base_of
+from ha.adapter.recovery import Bases
 
 if TYPE_CHECKING:
     from broker.store.store import Store
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 class StoreSink:
     """Hands each tick's history to the store, and tells it what there is when it begins a new segment."""
 
-    def __init__(self, store: Store, vhost: VirtualHost) -> None:
+    def __init__(self, store: Store, bases: Bases) -> None:
         self._store = store
-        self._vhost = vhost
+        self._bases = bases
 
     def batch(self, batch: Batch) -> None:
         self._store.append(batch.position, batch.payload(Scope.STORE), batch.records)
         if self._store.roll_due:
-            self._store.roll(base_of(self._vhost))
+            self._store.roll(self._bases())
 
 
 class LinkSink:

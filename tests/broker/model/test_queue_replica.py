@@ -40,6 +40,12 @@ class AgainstDict(RuleBasedStateMachine):
         self.entombed: set[tuple[int, int]] = set()
         self.at = (0, -1)
 
+    def teardown(self) -> None:
+        wanted = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in self.ours.entries()]
+        ends = self.ours.ends()
+        assert [entry for run in self.ours.drain() for entry in run] == wanted
+        assert (self.ours.count, self.ours.ends()) == (0, ends)
+
     @rule(epoch=EPOCH, first=SEQ, count=COUNT, cut=st.booleans())
     def add(self, epoch: int, first: int, count: int, cut: bool) -> None:
         run = raw_run(epoch, first, count)
