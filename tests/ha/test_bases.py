@@ -20,6 +20,8 @@ class Nowhere:
     def credit(self, consumer: Consumer) -> int:
         return 0
 
+    def cancelled(self, consumer: Consumer) -> None: ...
+
 
 def made() -> tuple[VirtualHost, Bases]:
     numbers = iter(range(1, 100))
