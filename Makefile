@@ -83,6 +83,6 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist bench/.build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist bench/.build bench/store/.build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf .import_linter_cache spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
