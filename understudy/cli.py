@@ -36,6 +36,8 @@ _COMMANDS = {
         "quarantine",
         "What a rejoining broker set aside: list it, show it, republish it.",
     ),
+    "backup": ("understudy.cli_backup", "backup", "Copy a node with its messages, while it runs."),
+    "restore": ("understudy.cli_backup", "restore", "Make a new node of such a copy."),
     "reconcile": (
         "understudy.reconcile",
         "reconcile_command",
