@@ -158,7 +158,7 @@ def copy_file(files: FileLayer, source: str, target: Path, size: int, progress: 
             except OSError as error:
                 raise BackupFailed(f"cannot read {source}: {reason(error)}") from error
             if not piece:
-                raise BackupFailed(f"{source} is damaged: it ends after {at} of {size} bytes")
+                raise BackupFailed(f"{source} has become shorter: {at} instead of {size} bytes; try again")
             digest.update(piece)
             rest = memoryview(piece)
             while rest:

@@ -174,7 +174,7 @@ def _copy(
     size = sum(segment.size for segment in segments)
     sums = {}
     with bar("copying", size) as progress:
-        for segment in segments:
+        for segment in reversed(segments):  # the newest first: a start of the node would cut its tail
             sums[segment.name] = copy_file(files, segment.path, store / segment.name, segment.size, progress)
     with bar("reading back", size) as progress:
         contents = _verified(store, data_dir, progress)

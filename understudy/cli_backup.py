@@ -27,6 +27,8 @@ from understudy.backup_take import take
 from understudy.cli_options import Failed, Wrong, format_option, progress_bar
 
 _PLAIN_WIDTH = 140
+_SHOWN = 50
+"""Queues in the table: those with the most messages."""
 _FOLDER = click.Path(path_type=Path)
 
 
@@ -98,6 +100,10 @@ def _tell(manifest: Manifest, form: str, more: dict[str, Any], title: str) -> No
     console = Console()
     click.echo(title)
     (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(_table(manifest))
+    if len(manifest.queues) > _SHOWN:
+        click.echo(
+            f"and {len(manifest.queues) - _SHOWN:,} queues more, with no more in them: see --format json"
+        )
     taken = f"taken at {manifest.taken_at} of {manifest.node_name}, epoch {manifest.epoch}"
     click.echo(f"{taken}; exchanges: {manifest.exchanges}, bindings: {manifest.bindings}")
     if manifest.stale:
@@ -105,10 +111,12 @@ def _tell(manifest: Manifest, form: str, more: dict[str, Any], title: str) -> No
 
 
 def _table(manifest: Manifest) -> Table:
+    most = sorted(manifest.queues, key=lambda queue: -queue.messages)[:_SHOWN]
+    shown = sorted(most, key=lambda queue: queue.name)
     table = Table(show_footer=True)
     table.add_column("queue", "all", overflow="fold")
     table.add_column("uuid", overflow="fold")
     table.add_column("messages", f"{manifest.messages:,}", justify="right")
-    for queue in manifest.queues:
+    for queue in shown:
         table.add_row(escape(queue.name), queue.uuid[:8], f"{queue.messages:,}")
     return table

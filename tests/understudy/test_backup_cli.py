@@ -16,7 +16,8 @@ import pytest
 from tests.understudy.disk_steps import without_syncs
 from tests.understudy.stored_node import StoredNode, held_in
 from tests.understudy.test_cli import understudy
-from understudy.backup import Progress
+from understudy.backup import CopiedQueue, Manifest, Progress
+from understudy.cli_backup import _tell
 
 Capture = pytest.CaptureFixture[str]
 
@@ -51,6 +52,19 @@ def test_there_and_back_for_programs(capsys: Capture, node: StoredNode, tmp_path
     told = json.loads(said)
     assert (code, err, told["name"], told["messages"]) == (0, "", "left", len(node.held))
     assert told["queues"] == [{"name": "71" * 16, "uuid": "71" * 16, "messages": len(node.held)}]
+
+
+def test_of_ten_thousand_queues_the_fullest_are_shown(capsys: Capture) -> None:
+    queues = [CopiedQueue(name=f"q{n}", uuid=f"{n:032x}", messages=n) for n in range(10_000)]
+    manifest = Manifest(
+        version="1", taken_at="now", node_name="left", node_id="x", incarnation=1, cluster_id=None, epoch=1,
+        in_sync_record=None, stale=False, exchanges=0, bindings=0, queues=queues, files=[],
+    )  # fmt: skip
+    _tell(manifest, "table", {}, "a copy")
+    said = capsys.readouterr().out
+    assert "q9950" in said and "q9999" in said and "q9949" not in said
+    assert f"{sum(range(10_000)):,}" in said
+    assert "and 9,950 queues more, with no more in them: see --format json" in said
 
 
 @pytest.mark.parametrize(

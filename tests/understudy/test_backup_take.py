@@ -16,6 +16,7 @@ import pytest
 
 from broker.model.values import Position
 from broker.store.segment_format import COPY, HEADER_BYTES, LOG, pack_frame, pack_header, unpack_header
+from tests.broker.store import test_version_1 as version_1
 from tests.understudy.disk_steps import ending, killed_at, without_syncs
 from tests.understudy.stored_node import StoredNode, contents, held_in
 from understudy import held_segments
@@ -78,6 +79,16 @@ def test_a_copy_of_a_stopped_node(node: StoredNode, tmp_path: Path) -> None:
     assert held_in(tmp_path / "copy") == node.held
 
 
+def test_a_stopped_node_that_an_earlier_version_has_left(node: StoredNode, tmp_path: Path) -> None:
+    node.close()
+    old = Path(version_1.__file__).parent / "version_1" / "store"
+    shutil.rmtree(node.folder / "store")
+    shutil.copytree(old, node.folder / "store")
+    manifest = taken(node, tmp_path / "copy")
+    assert contents(node.folder / "store") == contents(old)
+    assert {(queue.name, queue.messages) for queue in manifest.queues} == {("orders", 31), ("other", 2)}
+
+
 def test_a_torn_tail_is_cut_and_what_is_written_but_not_synced_may_be_there(
     node: StoredNode, tmp_path: Path
 ) -> None:
@@ -137,13 +148,20 @@ def test_segments_that_come_and_go_meanwhile(
     monkeypatch.setattr(Racing, "node", node, raising=False)
     monkeypatch.setattr(Racing, "random", Random(seed), raising=False)
     monkeypatch.setattr(Racing, "vanished", 0)
+    kinds: set[int] = set()
     for number in range(15):
         begun = len(node.states) - 1
         manifest = taken(node, tmp_path / f"copy{number}")
         found = frozenset(held_in(tmp_path / f"copy{number}"))
         assert found in node.states[begun:], f"seed {seed}: it was held at no time since {begun}"
         assert manifest.messages == len(found)
+        kinds |= {kind_of(path) for path in (tmp_path / f"copy{number}" / "store").iterdir()}
     assert Racing.vanished > 0
+    assert kinds == {LOG, COPY}  # the node gave space back meanwhile
+
+
+def kind_of(path: Path) -> int:
+    return unpack_header(path.read_bytes()).kind
 
 
 class Fleeing(HeldFiles):
