@@ -79,6 +79,23 @@ def test_a_copy_of_a_stopped_node(node: StoredNode, tmp_path: Path) -> None:
     assert held_in(tmp_path / "copy") == node.held
 
 
+def test_messages_that_the_store_has_put_together_are_there(node: StoredNode, tmp_path: Path) -> None:
+    def put_together() -> set[str]:
+        live = {f"{number:016d}.segment" for number in node.store.index.live_segments()}
+        return {
+            p.name for p in node.segments if p.name in live and unpack_header(p.read_bytes()).kind == COPY
+        }
+
+    for _ in range(1000):
+        node.work(5)
+        if put_together():
+            break
+    node.work(50)  # the newest base counts on it
+    manifest = taken(node, tmp_path / "copy")
+    assert put_together() and put_together() <= {file.name for file in manifest.files}
+    assert held_in(tmp_path / "copy") == node.held
+
+
 def test_a_stopped_node_that_an_earlier_version_has_left(node: StoredNode, tmp_path: Path) -> None:
     node.close()
     old = Path(version_1.__file__).parent / "version_1" / "store"
@@ -148,20 +165,15 @@ def test_segments_that_come_and_go_meanwhile(
     monkeypatch.setattr(Racing, "node", node, raising=False)
     monkeypatch.setattr(Racing, "random", Random(seed), raising=False)
     monkeypatch.setattr(Racing, "vanished", 0)
-    kinds: set[int] = set()
-    for number in range(15):
+    for number in range(100):
         begun = len(node.states) - 1
         manifest = taken(node, tmp_path / f"copy{number}")
         found = frozenset(held_in(tmp_path / f"copy{number}"))
         assert found in node.states[begun:], f"seed {seed}: it was held at no time since {begun}"
         assert manifest.messages == len(found)
-        kinds |= {kind_of(path) for path in (tmp_path / f"copy{number}" / "store").iterdir()}
-    assert Racing.vanished > 0
-    assert kinds == {LOG, COPY}  # the node gave space back meanwhile
-
-
-def kind_of(path: Path) -> int:
-    return unpack_header(path.read_bytes()).kind
+        if Racing.vanished >= 3 and number >= 10:
+            break
+    assert Racing.vanished >= 3
 
 
 class Fleeing(HeldFiles):
