@@ -17,10 +17,14 @@ from broker.store.files import RealFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
-from understudy.backup import BackupFailed, CopiedQueue, Progress
+from understudy.backup import CopiedQueue, Progress
 
 _Held = dict[bytes, dict[int, ReplicationIdSet]]
 """Ids by queue and epoch."""
+
+
+class Miscounted(Exception):
+    """The bases of the store count on messages that are not in it, or the reverse."""
 
 
 class Contents(NamedTuple):
@@ -34,7 +38,7 @@ class Contents(NamedTuple):
 def read_back(directory: str, progress: Progress) -> Contents:
     """What the store in `directory` holds. As at any start, a torn tail is cut, and the last segment sealed.
 
-    Raises StoreError where it is damaged, BackupFailed where it does not hold what it says.
+    Raises StoreError where it is damaged, Miscounted where it does not hold what it says.
     """
     log = SegmentLog(RealFiles(), directory, salt=int.from_bytes(os.urandom(8), "little"))
     store = SegmentStore(log, ManualSync())
@@ -49,7 +53,7 @@ def read_back(directory: str, progress: Progress) -> Contents:
         progress(store.progress[0] - told)
         told = store.progress[0]
     store.close()
-    _compare(store, held, vhost, directory)
+    _compare(store, held, vhost)
     queues = [
         CopiedQueue(name=name, uuid=queue.uuid.hex(), messages=_sum(held.get(queue.uuid, {})))
         for name, queue in sorted(vhost.queues.items())
@@ -80,7 +84,7 @@ def _sum(epochs: dict[int, ReplicationIdSet]) -> int:
     return sum(len(ids) for ids in epochs.values())
 
 
-def _compare(store: SegmentStore, held: _Held, vhost: VirtualHost, directory: str) -> None:
+def _compare(store: SegmentStore, held: _Held, vhost: VirtualHost) -> None:
     """What the bases count on must have been in the segments."""
     counted: dict[bytes, int] = dict.fromkeys(vhost.queues_by_uuid, 0)
     for queue, _, first, last, _ in store.index.ranges():
@@ -90,4 +94,4 @@ def _compare(store: SegmentStore, held: _Held, vhost: VirtualHost, directory: st
         found = _sum(held.get(uuid, {}))
         if found != wanted:
             name = vhost.queues_by_uuid[uuid].name
-            raise BackupFailed(f"{directory} holds {found} messages of queue {name!r}, and counts {wanted}")
+            raise Miscounted(f"it holds {found} messages of queue {name!r}, and counts {wanted}")

@@ -39,7 +39,7 @@ from understudy.backup import (
     save_manifest,
     sha256_of,
 )
-from understudy.backup_contents import Contents, read_back
+from understudy.backup_contents import Contents, Miscounted, read_back
 from understudy.held_segments import HeldFiles, Segment, hold_segments, raise_limit
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
@@ -186,6 +186,8 @@ def _copy(
 def _verified(store: Path, data_dir: Path, progress: Progress) -> Contents:
     try:
         return read_back(str(store), progress)
+    except Miscounted as error:
+        raise BackupFailed(f"{data_dir / STORE} is damaged: {error}; no copy was made") from error
     except StoreCorrupt as error:
         damaged = data_dir / STORE / os.path.basename(error.path)
         raise BackupFailed(

@@ -17,6 +17,7 @@ import pytest
 from broker.model.values import Position
 from broker.store.segment_format import COPY, HEADER_BYTES, LOG, pack_frame, pack_header, unpack_header
 from tests.broker.store import test_version_1 as version_1
+from tests.broker.store.batches import QUEUE
 from tests.understudy.disk_steps import ending, killed_at, without_syncs
 from tests.understudy.stored_node import StoredNode, contents, held_in
 from understudy import held_segments
@@ -326,6 +327,15 @@ def test_a_flipped_byte_in_what_counts_is_found(small: StoredNode, tmp_path: Pat
     path.rename(tmp_path / "elsewhere")
     said = refused(small.folder, tmp_path / "copy", "is damaged: ")
     assert f"{path} is missing" in said
+
+
+def test_a_base_that_counts_on_what_is_not_there(node: StoredNode, tmp_path: Path) -> None:
+    index = node.store.index
+    index.add(min(index.live_segments()), QUEUE, node.epoch, 9001, 9003)
+    node.store.roll(node.base)
+    node.driver.run()
+    held = len(node.held)
+    refused(node.folder, tmp_path / "copy", f"holds {held} messages of queue .*, and counts {held + 3}")
 
 
 def test_the_store_of_a_later_version(node: StoredNode, tmp_path: Path) -> None:
