@@ -10,6 +10,7 @@ bench/README.md. Data folders are removed at the end.
     start    from exec to the first answer, with many messages or many queues on disk
     return   a killed backup comes back and fetches only what is missing
     space    what stays on disk of messages that were consumed long ago
+    backlog  a queue deeper than memory
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import brokers
+from bench.durable_backlog import backlog
 from bench.durable_commit import commit
 from bench.durable_nodes import file_system
 from bench.durable_report import Findings
@@ -42,6 +44,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Findings]] = {
     "start": begin,
     "return": comes_back,
     "space": space,
+    "backlog": backlog,
 }
 
 
@@ -63,6 +66,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cold", action="store_true", help="start: its files dropped from the page cache")
     parser.add_argument("--messages", type=int, default=10_000_000, help="space: that pass through")
     parser.add_argument("--interval", type=float, default=1.0, help="space: seconds between two samples")
+    parser.add_argument("--backlog", type=int, default=2_000_000, help="backlog: messages of 1 KiB")
     options = parser.parse_args(argv)
     if unknown := set(options.part) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))} (there are {', '.join(PARTS)})")
@@ -71,6 +75,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     if options.quick:
         options.repeats, options.seconds, options.interval = 1, 0.5, 0.2
         options.mib, options.deep, options.queues, options.messages = 64, 50_000, 500, 300_000
+        options.backlog = 100_000
     return options
 
 

@@ -84,10 +84,10 @@ def end(cluster: brokers.Cluster, broker: brokers.Broker, how: str) -> float:
     return time.monotonic() - began
 
 
-def start(cluster: brokers.Cluster, name: str, port: int, queue: str) -> Started:
+def start(cluster: brokers.Cluster, name: str, port: int, queue: str, *settings: str) -> Started:
     """Exec, then ask for `queue` until there is an answer. Raises BrokerError, WireError."""
     began = time.monotonic()
-    broker = cluster.start(name, port)
+    broker = cluster.start(name, port, *settings)
     while True:
         try:
             socket.create_connection((brokers.HOST, port), 5).close()

@@ -22,6 +22,7 @@ from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
 from broker.model.vhost import VirtualHost
+from broker.paging import Paging
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
 
@@ -107,6 +108,7 @@ class Broker:
         """Channels with confirms or replies that are not out yet."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
+        self.paging = Paging()
         self._received = 0
         """Octets of input since the disk was looked at."""
         self.withheld = False
@@ -169,6 +171,8 @@ class Broker:
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
+        if self.paging.due(now):
+            self.paging.step(now, self.vhost)
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
 

@@ -57,7 +57,7 @@ class MemoryAlarm:
         means: dict[bytes, int] = {}
         self.used = unsent
         for queue in queues:
-            total = len(queue.ready) + queue.unacked_count
+            total = len(queue.ready) + queue.backlog.count - queue.backlog.aside + queue.unacked_count
             if total:
                 mean = mean_size(queue) or self._means.get(queue.uuid, _GUESS)
                 means[queue.uuid] = mean

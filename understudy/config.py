@@ -65,6 +65,9 @@ class BrokerSection(_Section):
     max_message_size: Size = Field(default=16 * 2**20, ge=1)
     memory_limit: Size | None = None
     """Publishers are paused above this; default: 0.6 of the machine's memory."""
+    paging_limit: Size | None = None
+    """Above this much memory of the process, messages deep in queues leave it for the disk; default: 0.4 of
+    the machine's memory."""
     disk_free_limit: Size = Field(default=256 * 2**20, ge=0)
     """Publishers are paused while less is free on the disk of `data_dir`; a full disk would end the node."""
 

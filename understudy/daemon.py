@@ -26,6 +26,7 @@ from broker.store.errors import StoreError
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
+from broker.store.spill import Spill
 from broker.store.store import Base, NullStore, SegmentStore, Store
 from broker.store.sync import ThreadSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("understudy")
 _MEMORY_SHARE = 0.6
+_PAGING_SHARE = 0.4
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class CannotStart(Exception):
@@ -74,6 +77,7 @@ class _Parts:
     store: Store
     files: NodeFiles
     ledger: LedgerPort
+    spill: Spill
 
 
 def serve_until_stopped(settings: Settings) -> str | None:
@@ -88,6 +92,7 @@ def serve_until_stopped(settings: Settings) -> str | None:
     try:
         return asyncio.run(_serve(settings, parts))
     finally:
+        parts.spill.close()
         parts.files.close()
 
 
@@ -136,10 +141,21 @@ def _build(settings: Settings) -> _Parts:
             random_bytes=os.urandom,
             log=LOG.info,
         )
+        spill = Spill(
+            real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
+        )
+        spill.start()
+        node.broker.paging.overflow = spill
     except BaseException:
         files.close()
         raise
-    return _Parts(node, store, files, ledger)
+    return _Parts(node, store, files, ledger, spill)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is not swapped out, as the kernel counts it."""
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(200).split()[1]) * _PAGE
 
 
 def _broker_settings(settings: Settings) -> BrokerSettings:
@@ -154,17 +170,23 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         heartbeat=round(broker.heartbeat),
         handshake_timeout=broker.handshake_timeout,
         message_max=broker.max_message_size,
-        memory_limit=broker.memory_limit or _memory_default(),
+        memory_limit=broker.memory_limit or _memory_share(_MEMORY_SHARE),
         disk_free_limit=broker.disk_free_limit or None,
     )
 
 
-def _memory_default() -> int | None:
-    """0.6 of the machine's memory, in bytes; None where the kernel does not say."""
+def _memory_share(share: float) -> int | None:
+    """Of the machine's memory, in bytes; None where the kernel does not say."""
     try:
-        return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        return int(share * _PAGE * os.sysconf("SC_PHYS_PAGES"))
     except (ValueError, OSError):
         return None
+
+
+def _paging_limit(settings: Settings) -> int:
+    """Bytes; the lesser of what is configured, or the default, and the limit at which publishers wait."""
+    limit = settings.broker.paging_limit or _memory_share(_PAGING_SHARE) or 1 << 40
+    return min(limit, settings.broker.memory_limit or limit)
 
 
 def _ha_settings(settings: Settings) -> HaSettings:

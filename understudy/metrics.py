@@ -45,6 +45,9 @@ class NodeCollector(Collector):
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")
         yield _gauge("understudy_queues", "Queues on this node", found.get("queues") or 0)
         yield _gauge("understudy_store_bytes", "Octets on disk of the store", found.get("stored_bytes") or 0)
+        yield _gauge(
+            "understudy_paged_messages", "Messages of serving queues on disk only", found.get("paged") or 0
+        )
         yield from _alarms(found.get("alarms") or [])
         yield from _members(found.get("members") or [])
         yield from _counts(found)

@@ -23,6 +23,8 @@ LEAST_WIDTH = 4096
 def held_after(queue: Queue, after: MessageId, most: int) -> Piece:
     """The oldest messages beyond that id: `most` or fewer, perhaps none of a stretch where there are none."""
     entries = _ready_after(queue, after, most)
+    if len(entries) < most and queue.backlog.count:
+        entries += queue.backlog.after(after, most - len(entries))
     upto = id_of(entries[-1]) if len(entries) == most else None
     if queue.unacked_count:
         unacked, upto = _unacked_after(queue, after, upto, most)

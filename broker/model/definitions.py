@@ -20,6 +20,7 @@ from broker.errors import (
     ResourceLocked,
 )
 from broker.hooks import Hooks
+from broker.model.backlog import WINDOW
 from broker.model.binding import Binding
 from broker.model.exchange import Exchange, check_binding_arguments
 from broker.model.expiries import Expiries, check_expires
@@ -53,6 +54,8 @@ class Definitions(Topology):
         self.history = history
         self.new_uuid = new_uuid
         self.serving = False
+        self.window = WINDOW
+        """Of each queue: messages at its front that stay in memory."""
         self.pending: list[Queue] = []
         self.expiries = Expiries()
         self._owned: dict[object, list[Queue]] = {}
@@ -243,6 +246,7 @@ class Definitions(Topology):
         queue = Queue(
             declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner
         )
+        queue.window = self.window
         if owner is not None:
             self._owned.setdefault(owner, []).append(queue)
         self.add_queue(queue)
@@ -259,7 +263,7 @@ class Definitions(Topology):
         self._check_owner(found, owner)
         if if_unused and found.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
-        if if_empty and found.ready:
+        if if_empty and found.message_count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
         return Removed(self._end_queue(found), found.scope)
 

@@ -9,86 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import repeat
 
 from broker.model.epoch_ends import EpochEnd, EpochEnds, had
+from broker.model.message_run import MessageRun, Overflow, set_aside
 from broker.model.records import EnqueueRun, Entry, Envelope, MessageId, RawRun
-from broker.model.replication_id_set import Range, ReplicationIdSet, to_ranges
+from broker.model.replication_id_set import Range, ReplicationIdSet
 
 _COMPACT_AT = 64
 """Dead runs kept in an epoch's index before it is rewritten, if they are also half of it."""
-
-
-class _Run:
-    """Messages first..last of one run. Live ones are those from `head` to `last` that are not set in
-    `gone`."""
-
-    __slots__ = ("envelope", "first", "gone", "head", "last", "left", "raws")
-
-    def __init__(self, first: int, envelope: Envelope, raws: RawRun | list[bytes], count: int) -> None:
-        self.first = first
-        self.last = first + count - 1
-        self.head = first
-        self.left = count
-        self.gone: bytearray | None = None
-        self.envelope: Envelope | None = envelope
-        self.raws: RawRun | list[bytes] | None = raws
-
-    def remove(self, low: int, high: int) -> int:
-        """Forget low..high, both inside the run; how many were still there."""
-        if low < self.head:
-            low = self.head
-            if high < low:
-                return 0
-        if self.gone is None:
-            if low == self.head:
-                self.head = high + 1
-                removed = high - low + 1
-                self.left -= removed
-                if not self.left:
-                    self._release()
-                return removed
-            self.gone = bytearray(self.last - self.first + 1)
-        start, stop = low - self.first, high - self.first + 1
-        removed = self.gone.count(0, start, stop)
-        self.gone[start:stop] = b"\1" * (stop - start)
-        self.left -= removed
-        if not self.left:
-            self._release()
-        return removed
-
-    def _release(self) -> None:
-        self.envelope = self.raws = self.gone = None
-        self.head = self.last + 1
-
-    def live_ranges(self) -> list[Range]:
-        if not self.left:
-            return []
-        if self.gone is None:
-            return [(self.head, self.last)]
-        first, gone = self.first, self.gone
-        return to_ranges([seq for seq in range(self.head, self.last + 1) if not gone[seq - first]])
-
-    def pieces(self) -> list[_Run]:
-        """The same live messages as runs without holes; cuts the blob."""
-        entries = self.entries()
-        made = []
-        for low, high in self.live_ranges():
-            count = high - low + 1
-            part, entries = entries[:count], entries[count:]
-            made.append(_Run(low, part[0][1], [raw for _, _, raw in part], count))
-        return made
-
-    def entries(self) -> list[Entry]:
-        if self.raws is None or self.envelope is None:
-            return []
-        raws = self.raws.split() if isinstance(self.raws, RawRun) else self.raws
-        first, head, gone, envelope = self.first, self.head, self.gone, self.envelope
-        if gone is None:
-            return list(zip(range(head, self.last + 1), repeat(envelope), raws[head - first :], strict=False))
-        return [
-            (seq, envelope, raws[seq - first]) for seq in range(head, self.last + 1) if not gone[seq - first]
-        ]
 
 
 class _EpochRuns:
@@ -99,7 +27,7 @@ class _EpochRuns:
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
-        self.runs: list[_Run] = []
+        self.runs: list[MessageRun] = []
         self.count = 0
         self.dead = 0
         self.highest = 0
@@ -111,7 +39,7 @@ class _EpochRuns:
         at = bisect_right(self.firsts, low) - 1
         return at if at >= 0 and self.runs[at].last >= low else at + 1
 
-    def add(self, run: _Run) -> None:
+    def add(self, run: MessageRun) -> None:
         """Insert a run; its place must be free."""
         if not self.runs or run.first > self.runs[-1].last:
             self.firsts.append(run.first)
@@ -156,7 +84,7 @@ class _EpochRuns:
         ]
         self._index([*self.runs[:at], *cut, *self.runs[end:]])
 
-    def _index(self, runs: list[_Run]) -> None:
+    def _index(self, runs: list[MessageRun]) -> None:
         self.runs = runs
         self.firsts = [run.first for run in runs]
         self.dead = sum(not run.left for run in runs)
@@ -270,7 +198,7 @@ class ReplicaContents:
             epoch = self._epochs[envelope.epoch] = _EpochRuns()
         last = first + count - 1
         if not epoch.runs or first > epoch.runs[-1].last:
-            epoch.add(_Run(first, envelope, raws, count))
+            epoch.add(MessageRun(first, envelope, raws, count))
         else:
             self._add_around(epoch, first, last, envelope, raws)
         epoch.highest = max(epoch.highest, last)
@@ -281,6 +209,15 @@ class ReplicaContents:
             if tombs is not None:
                 for low, high in tombs.ranges_within(first, last):
                     epoch.remove(low, high)
+
+    def take_runs(self, runs: list[MessageRun]) -> None:
+        """Hold these, which ascend, as they are: nothing may be held yet. What `ends` says stays."""
+        for run in runs:
+            epoch = self._epochs.get(run.epoch)
+            if epoch is None:
+                epoch = self._epochs[run.epoch] = _EpochRuns()
+            epoch.add(run)
+            epoch.highest = max(epoch.highest, run.last)
 
     def entombed(self, run: EnqueueRun) -> dict[int, list[Range]]:
         """What of a run for this queue alone was dequeued before it came, by epoch: swallowed, not held."""
@@ -298,7 +235,7 @@ class ReplicaContents:
         """Fill the gaps between runs that are already there with the parts of a new one."""
         at = epoch.overlapping(first, last)
         if at == len(epoch.runs) or epoch.runs[at].first > last:
-            epoch.add(_Run(first, envelope, raws, last - first + 1))
+            epoch.add(MessageRun(first, envelope, raws, last - first + 1))
             return
         epoch.open_up(first, last)
         at, gaps, low = epoch.overlapping(first, last), [], first
@@ -310,11 +247,11 @@ class ReplicaContents:
         if low <= last:
             gaps.append((low, last))
         if gaps == [(first, last)]:
-            epoch.add(_Run(first, envelope, raws, last - first + 1))
+            epoch.add(MessageRun(first, envelope, raws, last - first + 1))
             return
         cut = raws.split() if isinstance(raws, RawRun) else raws
         for low, high in gaps:
-            epoch.add(_Run(low, envelope, cut[low - first : high - first + 1], high - low + 1))
+            epoch.add(MessageRun(low, envelope, cut[low - first : high - first + 1], high - low + 1))
 
     def dequeue(self, epoch: int, ranges: list[Range]) -> None:
         """Forget these; unknown ids are ignored (or entombed while incomplete)."""
@@ -361,17 +298,24 @@ class ReplicaContents:
                 found += run.entries()
         return found
 
-    def drain(self) -> Iterator[list[Entry]]:
-        """Everything, as `entries` has it, redelivered; each run is let go of before the next is cut: a deep
-        queue is not in memory twice. Nothing is held afterwards."""
+    def drain(self) -> Iterator[MessageRun]:
+        """Every run, sorted, redelivered from now on. Nothing is held here afterwards."""
         for _, epoch in sorted(self._epochs.items()):
             epoch.runs.reverse()
             while epoch.runs:
                 run = epoch.runs.pop()
                 if run.envelope is not None:
                     run.envelope = run.envelope.as_redelivered()
-                    yield run.entries()
+                    yield run
         self.clear()
+
+    def set_aside(self, overflow: Overflow, most: int) -> int:
+        """About `most` bytes leave memory, the newest first; how many did."""
+        return set_aside(self._newest_first, overflow, most)[0]
+
+    def _newest_first(self) -> Iterator[MessageRun]:
+        for _, epoch in sorted(self._epochs.items(), reverse=True):
+            yield from reversed(epoch.runs)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
         """Those held that are in `ids`, cut, sorted by (epoch, sequence)."""

@@ -19,6 +19,7 @@ from broker.model.definitions import Definitions, Removed
 from broker.model.exchange import EVENTS
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
+from broker.model.message_run import Overflow
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.records import (
@@ -191,6 +192,15 @@ class VirtualHost(Definitions):
             for queue in queues:
                 sent += queue.dispatch()
         return sent
+
+    def set_aside(self, overflow: Overflow, most: int) -> int:
+        """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""
+        done = 0
+        for queue in sorted(self.queues.values(), key=lambda queue: -queue.total_count):
+            if done >= most or queue.total_count <= queue.window:
+                break
+            done += queue.set_aside(overflow, most - done)
+        return done
 
     # -- following and changing sides
 

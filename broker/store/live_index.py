@@ -44,6 +44,8 @@ class LiveIndex:
 
     def __init__(self) -> None:
         self.segments: dict[int, SegmentUse] = {}
+        self.emptied: set[int] = set()
+        """Segments of which the last message has gone since its owner has cleared this."""
         self._live: dict[bytes, dict[int, SortedDict[int, tuple[int, int]]]] = {}
 
     # -- told by the broker
@@ -99,7 +101,7 @@ class LiveIndex:
         """The queue is no more."""
         for runs in self._live.pop(queue, {}).values():
             for first, (last, segment) in runs.items():
-                self.segments[segment].live -= last - first + 1
+                self._gone(segment, last - first + 1)
 
     def forget_all_but(self, queues: Collection[bytes]) -> None:
         """Other queues are no more, whether their end was told or not."""
@@ -112,15 +114,21 @@ class LiveIndex:
             before, (end, segment) = runs.peekitem(at)
             if end >= first:
                 runs[before] = (first - 1, segment)
-                self.segments[segment].live -= min(end, last) - first + 1
+                self._gone(segment, min(end, last) - first + 1)
                 if end > last:
                     runs[last + 1] = (end, segment)
                     return
         for key in list(runs.irange(first, last)):
             end, segment = runs.pop(key)
-            self.segments[segment].live -= min(end, last) - key + 1
+            self._gone(segment, min(end, last) - key + 1)
             if end > last:
                 runs[last + 1] = (end, segment)
+
+    def _gone(self, segment: int, count: int) -> None:
+        use = self.segments[segment]
+        use.live -= count
+        if not use.live:
+            self.emptied.add(segment)
 
     # -- of whole segments
 

@@ -33,6 +33,9 @@ from broker.store.segment_log import SEGMENT_BYTES, SegmentLog
 from broker.store.segment_reader import StoredBatch
 from broker.store.sync import SyncDriver, ThreadSync
 
+_EMPTIED = 4
+"""A new segment is begun early when more than so many hold nothing any more: a purge gives its space back."""
+
 Payload = list[bytes]
 """The encoded records of one batch, in order."""
 
@@ -253,7 +256,7 @@ class SegmentStore:
 
     @property
     def roll_due(self) -> bool:
-        if self._cleaning is not None and self._cleaning.done:
+        if (self._cleaning is not None and self._cleaning.done) or len(self.index.emptied) > _EMPTIED:
             return True
         # A base that outgrows its segment is not to be written at every batch.
         size = self.index.segments[self._current].size - self._base_size
@@ -279,6 +282,7 @@ class SegmentStore:
         if cleaning is not None:
             keep |= {cleaning.number, *cleaning.segments}
         index.segments = {n: use for n, use in index.segments.items() if n in keep}
+        index.emptied.clear()
         self._base_size = HEADER_BYTES + FRAME_HEAD_BYTES + len(raw)
         self._grown(number, self._base_size)
         with self._lock:

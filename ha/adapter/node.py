@@ -129,7 +129,7 @@ class Node:
         Raises StoreError if the store cannot be recovered.
         """
         self.now, self._wall_ms = now, wall_ms
-        recovered = recover(self._store, self.vhost, self.log)
+        recovered = recover(self._store, self.vhost, self.log, self.broker.paging)
         self._store.start(self._bases(), None, recovered)
         self.replica.position = recovered
         self.ledger.view = self.core.epoch

@@ -15,22 +15,30 @@ from broker.model.vhost import VirtualHost
 from broker.store.store import Base
 
 if TYPE_CHECKING:
+    from broker.paging import Paging
     from broker.store.store import Store
 
 
 LONG = 256 << 20
 """Bytes of a store from which on its reading is reported."""
 _STEPS = 10
+_RELIEF = 16 << 20
+"""Bytes read between two looks whether there is too much in memory."""
 
 
-def recover(store: Store, vhost: VirtualHost, log: Callable[[str], None]) -> Position:
+def recover(
+    store: Store, vhost: VirtualHost, log: Callable[[str], None], paging: Paging | None = None
+) -> Position:
     """Replay. The position of the last batch on disk. StoreError if the store is damaged."""
-    last, told = ORIGIN, 0
+    last, told, relieved = ORIGIN, 0, 0
     for position, records in store.recover():
         for record in records:
             vhost.apply(record)
         last = max(last, position)
         done, total = store.progress
+        if paging is not None and done - relieved > _RELIEF:
+            relieved = done
+            paging.relieve(vhost)
         if total >= LONG and done * _STEPS // total > told:
             told = done * _STEPS // total
             log(f"reading the store: {done >> 20} of {total >> 20} MiB")

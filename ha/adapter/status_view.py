@@ -33,6 +33,7 @@ def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position)
         "reason": _reason(core, why),
         "position": list(position),
         "queues": len(vhost.queues),
+        "paged": sum(queue.backlog.aside for queue in vhost.queues.values()),
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,

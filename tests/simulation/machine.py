@@ -28,6 +28,7 @@ from tests.simulation.machine_sockets import DialSocket, InboundSocket
 from tests.simulation.network import Address, End, Network
 from tests.simulation.plan import MachinePlan
 from tests.simulation.virtual_disk import Crash, VirtualDisk
+from tests.simulation.virtual_overflow import VirtualOverflow
 
 DIAL_LIMIT = 2.0
 """Seconds after which the shell gives a dial up."""
@@ -85,7 +86,7 @@ class Machine:
         self.dials: dict[int, DialSocket] = {}
         self.sync_time = plan.sync_time
         self.tick_time = plan.tick
-        self.segment_bytes = plan.segment
+        self.segment_bytes, self.window = plan.segment, plan.window
         self.slow_until = 0.0
         """Until then each sync takes `slow_time` seconds."""
         self.slow_time = 0.0
@@ -176,6 +177,9 @@ class Machine:
             broker=BrokerSettings(name=self.name), ha=self.settings, store=self.store,
             files=files, ledger=self.new_ledger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
+        if self.window:
+            self.node.vhost.window = self.window
+            self.node.broker.paging.overflow = VirtualOverflow()
         return self.node
 
     def kill(self, death: Death = Death.CRASHED) -> None:

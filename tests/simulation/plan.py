@@ -38,7 +38,8 @@ class MachinePlan:
     """`sync_time`: seconds that a sync takes, about. `start_after`: when it is first switched on.
     `wall_error`: milliseconds by which its wall clock is wrong. `tick`: seconds from the first byte
     of a burst to the end of its tick; a busy node takes long, and handles much at once. `segment`: bytes
-    after which its store begins a new file."""
+    after which its store begins a new file. `window`: messages of a queue that stay in memory while all
+    others leave it; 0: all stay."""
 
     name: str
     sync_time: float
@@ -46,6 +47,7 @@ class MachinePlan:
     wall_error: int = 0
     tick: float = 0.00005
     segment: int = 1 << 25
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,7 @@ def draw_plan(seed: int) -> Plan:
     network = _network(rng)
     timing = _timing(rng, slow=network.slow > 0)
     authority = rng.choice(("manual", "register"))
+    window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     return Plan(
         seed=seed,
@@ -237,7 +240,8 @@ def draw_plan(seed: int) -> Plan:
         ),
         network=network,
         machines=tuple(
-            replace(machine, segment=segment) for machine in [_machine(rng, name) for name in names]
+            replace(machine, segment=segment, window=window)
+            for machine in [_machine(rng, name) for name in names]
         ),
         operator=OperatorPlan(
             rng.choice(names),

@@ -43,7 +43,7 @@ class AgainstDict(RuleBasedStateMachine):
     def teardown(self) -> None:
         wanted = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in self.ours.entries()]
         ends = self.ours.ends()
-        assert [entry for run in self.ours.drain() for entry in run] == wanted
+        assert [entry for run in self.ours.drain() for entry in run.take()] == wanted
         assert (self.ours.count, self.ours.ends()) == (0, ends)
 
     @rule(epoch=EPOCH, first=SEQ, count=COUNT, cut=st.booleans())

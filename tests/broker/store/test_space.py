@@ -147,6 +147,18 @@ def test_lives_that_each_leave_a_little_do_not_leave_a_file_each() -> None:
     assert messages(open_store(disk)[2]) == [message(n) for n in range(1, 60)]
 
 
+def test_a_purge_gives_the_space_back_at_once() -> None:
+    disk = VirtualDisk()
+    store, driver, _ = open_store(disk, SMALL)
+    for n in range(1, 201):
+        append(store, n, enqueue(n))
+        driver.run()
+    assert size(disk) > 10 * SMALL
+    append(store, 201, dequeue(1, 200))
+    driver.run()
+    assert size(disk) < 2 * SMALL
+
+
 def test_a_queue_that_is_no_more_holds_no_space() -> None:
     disk = VirtualDisk()
     store, driver, _ = open_store(disk, SMALL)

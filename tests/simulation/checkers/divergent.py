@@ -130,10 +130,14 @@ class Divergent15:
             held = held_ids(machine)
             if was == "catching":
                 # What it held of the epoch of the primary it followed came from there, and went as history
-                # had it, even if that history came to nothing later.
+                # had it, even if that history came to nothing later; so did what that history had before.
                 followed = self._followed[machine.name]
+                history = self._by_epoch.get(followed)
                 before = self._before.get(machine.name, (0, held))[1]
-                held |= {one for one in before if one[1] != followed}
+                held |= {
+                    one for one in before
+                    if one[1] != followed and (history is None or not history.had(one))
+                }  # fmt: skip
             self._before[machine.name] = (machine.life, held)
         elif state == "ready":
             self._rejoined(machine)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 
+from broker.model.message_run import SetAside
 from broker.model.queue import Mode, Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import RawRun
@@ -92,7 +93,8 @@ class QueueIndex:
             return
         epoch = queue.ids.epoch
         top = newest = self._top.get(epoch, 0)
-        for some in (reversed(queue.ready), reversed(queue._unacked.get(epoch, {}).values())):
+        waiting = [*queue.ready, *queue.backlog.entries()]
+        for some in (reversed(waiting), reversed(queue._unacked.get(epoch, {}).values())):
             for sequence, envelope, raw in some:
                 if envelope.epoch != epoch or sequence <= top:
                     break
@@ -113,11 +115,12 @@ class QueueIndex:
             self._top[epoch] = newest
 
 
-def _keys(raws: RawRun | list[bytes]) -> list[str]:
+def _keys(raws: RawRun | SetAside | list[bytes]) -> list[str]:
     if isinstance(raws, RawRun):
         found = KEY.findall(raws.blob)
         if len(found) == len(raws.lengths):
             return [key.decode() for key in found]
+    if not isinstance(raws, list):
         raws = raws.split()
     return [key_of(raw) for raw in raws]
 
@@ -127,7 +130,12 @@ def _in_active(queue: Queue, epoch: int, sequence: int) -> bool:
         return True
     ready = queue.ready
     at = bisect_left(ready, (epoch, sequence), key=lambda entry: (entry[1].epoch, entry[0]))
-    return at < len(ready) and ready[at][0] == sequence and ready[at][1].epoch == epoch
+    if at < len(ready):
+        return ready[at][0] == sequence and ready[at][1].epoch == epoch
+    return any(
+        run.epoch == epoch and any(first <= sequence <= last for first, last in run.live_ranges())
+        for run in queue.backlog.runs()
+    )
 
 
 def _in_replica(queue: Queue, epoch: int, sequence: int) -> bool:

@@ -15,7 +15,7 @@ from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
 def _take_older_positions(append: Any) -> Any:
-    return lambda self, position, payload: append(self, max(position, self._last), payload)
+    return lambda self, position, *what: append(self, max(position, self._last), *what)
 
 
 def _mint_the_same_epoch(mint: Any) -> Any:

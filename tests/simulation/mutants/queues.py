@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from broker.model import vhost as vhost_module
+from broker.model.backlog import Backlog
 from broker.model.definitions import Definitions
 from broker.model.exchange import DirectMatcher
 from broker.model.history import History
@@ -35,8 +36,34 @@ def _reversed(activate: Any) -> Any:
     return broken
 
 
-def _by_sequence_alone(entries: Any) -> Any:
-    return lambda self: sorted(entries(self), key=lambda entry: entry[0])
+def _by_sequence_alone(drain: Any) -> Any:
+    return lambda self: iter(sorted(drain(self), key=lambda run: int(run.first)))
+
+
+def _newest_run_first(refill: Any) -> Any:
+    def broken(self: Backlog, ready: Any, window: int) -> None:
+        self._runs[self._at :] = self._runs[: self._at - 1 if self._at else None : -1]
+        refill(self, ready, window)
+
+    return broken
+
+
+def _forget_the_tail(refill: Any) -> Any:
+    def broken(self: Backlog, ready: Any, window: int) -> None:
+        if len(self._runs) - self._at == 1:
+            self.count -= len(self.tail)
+            self.tail.clear()
+        refill(self, ready, window)
+
+    return broken
+
+
+def _of_ready_ones_alone(leave_backlog: Any) -> Any:
+    def broken(self: Queue, reason: Reason) -> None:
+        self.backlog.clear()
+        self.back = self.ready
+
+    return broken
 
 
 def _every_binding(match: Any) -> Any:
@@ -157,7 +184,27 @@ MUTANTS = (
         "sort ids without their epoch",
         "Two primaries' messages are merged by sequence, as bare counters are (Qpid's ids have no epoch).",
         (21,),
-        (Patch(ReplicaContents, "entries", _by_sequence_alone),),
+        (Patch(ReplicaContents, "drain", _by_sequence_alone),),
+    ),
+    Mutant(
+        "read back the newest first",
+        "What was set aside comes back in the order in which it is easiest to find.",
+        (21,),
+        (Patch(Backlog, "refill", _newest_run_first),),
+    ),
+    Mutant(
+        "forget what came after the last that was set aside",
+        "When all that was set aside is back, the messages that were never set aside are not looked for.",
+        (2, 4, 13),
+        (Patch(Backlog, "refill", _forget_the_tail),),
+        because="The primary lacks them: at a confirm (2), a change of the record (4), or at a quiet point.",
+    ),
+    Mutant(
+        "purge what is set aside and tell nobody",
+        "A purge, or the end of a queue, makes history of the messages in memory alone.",
+        (13, 19),
+        (Patch(Queue, "_leave_backlog", _of_ready_ones_alone),),
+        because="The backup keeps them (13), and so does the store (19), whichever is looked at first.",
     ),
     Mutant(
         "requeue at the end",
