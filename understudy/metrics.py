@@ -15,7 +15,10 @@ from prometheus_client.registry import Collector
 from understudy import __version__
 from understudy.management import SERVING, STATUSES
 
-EVENTS = ("promoted", "demoted", "joining", "in-sync", "lost", "excluded", "switchover", "queue-reset")
+EVENTS = (
+    "promoted", "promoted-lossy", "demoted", "joining", "in-sync", "lost", "excluded", "switchover",
+    "queue-reset",
+)  # fmt: skip
 _LAGS = (
     ("lag", "understudy_backup_lag_batches", "Batches sent to a backup and not yet applied there"),
     ("lag_bytes", "understudy_backup_lag_bytes", "Octets sent to a backup and not yet acknowledged"),

@@ -76,6 +76,25 @@ def test_each_change_of_membership_is_told_and_survives_the_failover() -> None:
     assert [key for key, _, _ in events[5:]] == ["joining.c", "in-sync.c"]
 
 
+def test_a_forced_promotion_is_told_and_counted_as_one() -> None:
+    pair = Pair()
+    pair.up()
+    pair.run(0.2)
+    a, b = pair.hosts
+    watch(pair, a)
+    pair.kill(b)
+    pair.run(2.5)
+    pair.kill(a)
+    pair.start(b)
+    pair.run(0.2)
+    assert not pair.ask(b, "promote")["ok"]
+    assert b.running.status()["events"].get("promoted-lossy", 0) == 0
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    counts = b.running.status()["events"]
+    assert (counts["promoted"], counts["promoted-lossy"]) == (1, 1)
+    assert told(b)[-1][:2] == ("promoted.b", "force-lossy")
+
+
 def test_a_switchover_is_told_before_and_after() -> None:
     pair = Pair()
     pair.up()

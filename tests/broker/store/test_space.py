@@ -101,17 +101,23 @@ def test_messages_that_stay_while_all_around_them_go_are_copied_together() -> No
     assert messages(open_store(disk)[2]) == []
 
 
-def test_a_message_that_goes_while_it_is_copied_does_not_come_back() -> None:
+def until_it_cleans() -> tuple[VirtualDisk, SegmentStore, ManualSync, int]:
+    """Each fifth message stays, up to the batch at which the store plans a copy of them; so many messages."""
     disk = VirtualDisk()
     store, driver, _ = open_store(disk, SMALL)
-    kept = range(1, 400, 5)
     n = 0
     while store._cleaning is None:
         n += 1
-        append(store, n, enqueue(n), *([] if n in kept else [dequeue(n, n)]))
+        append(store, n, enqueue(n), *([] if n % 5 == 0 else [dequeue(n, n)]))
         if store._cleaning is None:
             driver.run()
-    held, cleaning = [m for m in kept if m <= n], store._cleaning
+    return disk, store, driver, n
+
+
+def test_a_message_that_goes_while_it_is_copied_does_not_come_back() -> None:
+    disk, store, driver, n = until_it_cleans()
+    held, cleaning = list(range(5, n + 1, 5)), store._cleaning
+    assert cleaning is not None
     append(store, n, dequeue(held[0], held[0]))
     driver.run()
     append(store, n, dequeue(held[1], held[1]))
@@ -171,15 +177,9 @@ def test_a_queue_that_is_no_more_holds_no_space() -> None:
 
 
 def test_a_disk_too_full_to_copy_goes_on_without_the_copy() -> None:
-    disk = VirtualDisk()
-    store, driver, _ = open_store(disk, SMALL)
-    n = 0
-    while store._cleaning is None:
-        n += 1
-        append(store, n, enqueue(n), *([] if n % 5 == 0 else [dequeue(n, n)]))
-        if store._cleaning is None:
-            driver.run()
+    disk, store, driver, n = until_it_cleans()
     cleaning = store._cleaning
+    assert cleaning is not None
     driver.write()
     driver.writing = False
     store.sync_group()
@@ -193,14 +193,8 @@ def test_a_disk_too_full_to_copy_goes_on_without_the_copy() -> None:
 
 
 def test_damage_that_a_copy_meets_stops_the_node_and_changes_nothing() -> None:
-    disk = VirtualDisk()
-    store, driver, _ = open_store(disk, SMALL)
-    n = 0
-    while store._cleaning is None:
-        n += 1
-        append(store, n, enqueue(n), *([] if n % 5 == 0 else [dequeue(n, n)]))
-        if store._cleaning is None:
-            driver.run()
+    disk, store, driver, _ = until_it_cleans()
+    assert store._cleaning is not None
     victim = store._log.reader.path(min(store._cleaning.segments))
     disk.damage(victim, disk.size(victim) // 2)
     driver.run()
