@@ -82,6 +82,14 @@ class RecordFile:
         except OSError as error:
             raise StoreUnusable(f"cannot write {self.path}: {error.strerror or error}") from error
 
+    def discard(self) -> None:
+        """There is none from now on; durable on return. OSError if the disk refuses."""
+        try:
+            self._files.unlink(self.path)
+        except FileNotFoundError:
+            return
+        self._files.sync_directory(self._directory)
+
     def _discard(self, path: str) -> None:
         """What a crash in the middle of an earlier save left behind."""
         try:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from broker.model.values import ORIGIN, Position
 from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
 from broker.store.files import AppendFile, FileLayer
+from broker.store.node_files import RecordFile
 from broker.store.segment_format import (
     CHECKPOINT,
     COPY,
@@ -51,6 +52,8 @@ class SegmentLog:
         self.salt = salt
         self.segment_bytes = segment_bytes
         self.reader = SegmentReader(files, directory)
+        self._closed = RecordFile(files, directory, "closed.json")
+        """Of a clean end: the last segment and its length."""
         self._recovered = False
         self._file: AppendFile | None = None
         self._size = self._synced = 0
@@ -96,6 +99,7 @@ class SegmentLog:
         torn += unfinished
         if not last and (set(headers) - set(torn) or torn not in ([], [1])):
             raise StoreCorrupt(self.directory, 0, "the segments that say what counts are missing")
+        self._check_closed(last)
         if base is not None:
             self.last_position = base.position
             older = [*live(base)]
@@ -115,9 +119,19 @@ class SegmentLog:
         if last:
             yield from self._tail(last, headers[last], closed=bool(torn))
         gone = sorted(set(headers) - {last, *older})
+        self._closed.discard()
         self._tidy(torn, gone, leftovers)
         self.number, self._current = max([last, *older], default=0), last
         self._recovered = True
+
+    def _check_closed(self, last: int) -> None:
+        """After a clean end nothing was being written: what is missing then was there."""
+        closed = self._closed.load()
+        if closed is None:
+            return
+        path = self.reader.path(closed["segment"])
+        if closed["segment"] != last or self.files.size(path) != closed["size"]:
+            raise StoreCorrupt(path, 0, f"it had {closed['size']} bytes, and was the last, at the node's end")
 
     def _headers(self, numbers: list[int]) -> tuple[dict[int, Header], list[int]]:
         """Header by number; and the last segment if its header was being written."""
@@ -257,9 +271,10 @@ class SegmentLog:
         self._remove([f"{self.directory}/{n}" for n in there if int(n[:16]) not in numbers])
 
     def close(self, *, clean: bool) -> None:
-        """Let go of the file. `clean`, after a sync: seal it first, so that damage to its tail will show.
+        """Let go of the file. `clean`, after a sync: seal it first, and note that, so that damage to its tail
+        will show, or its absence.
 
-        Raises OSError if the seal cannot be made durable; the file is closed all the same.
+        Raises OSError or StoreUnusable if that cannot be made durable; the file is closed all the same.
         """
         file, self._file = self._file, None
         self._recovered = False
@@ -269,6 +284,7 @@ class SegmentLog:
             if clean:
                 file.write(pack_seal(self.last_position, self._seed))
                 file.sync()
+                self._closed.save({"segment": self._current, "size": file.size()})
         finally:
             file.close()
 

@@ -24,7 +24,7 @@ from broker.model.records import Record
 from broker.model.values import FOREVER, ORIGIN, Position
 from broker.store.base_codec import decode_base, encode_base
 from broker.store.cleaning import Cleaning, choose
-from broker.store.errors import StoreCorrupt, StoreMisuse
+from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.live_index import LiveIndex, LiveRanges, SegmentUse
 from broker.store.live_runs import live_records, runs_of
@@ -315,7 +315,7 @@ class SegmentStore:
                 self.tidy()
         try:
             self._log.close(clean=self._started and self._failed is None)
-        except OSError as error:
+        except (OSError, StoreUnusable) as error:
             self._fail("seal", error)
 
     # -- the driver's thread -------------------------------------------------------------------------------

@@ -139,6 +139,31 @@ def test_a_segment_that_was_left_or_closed_cleanly_admits_no_damage_and_no_cut()
             recovered(disk)
 
 
+def test_after_a_clean_end_nothing_may_be_missing_however_it_looks() -> None:
+    closed = written([1], [2], segment_bytes=60)
+    writer, _ = recovered(closed)
+    writer.write(batch(3), batch(4))
+    writer.log.close(clean=True)
+    last = max(segments(closed))
+    for size in range(closed.size(last)):
+        disk = copy.deepcopy(closed)
+        disk.cut(last, size)
+        before = disk.contents()
+        with pytest.raises(StoreCorrupt, match=last):
+            recovered(disk)
+        assert disk.contents() == before
+    disk = copy.deepcopy(closed)
+    disk.unlink(last)
+    with pytest.raises(StoreCorrupt, match=f"{last}.*was the last"):
+        recovered(disk)
+    writer, found = recovered(closed)
+    assert [b.position.n for b in found] == [1, 2, 3, 4] and len(segments(closed)) == 3
+    writer.write(batch(5))
+    closed.kill()  # not at a clean end: what was being written may be cut
+    closed.cut(max(segments(closed)), START)
+    assert len(recovered(closed)[1]) == 4
+
+
 def test_each_life_begins_a_new_segment() -> None:
     disk = VirtualDisk()
     writer, _ = recovered(disk)
