@@ -128,6 +128,11 @@ class Broker:
         return self.memory.raised or self.disk.raised
 
     @property
+    def pausing(self) -> bool:
+        """Publishers are not read from: an alarm is on, or what is to leave memory cannot leave it so fast."""
+        return self.blocked or self.paging.behind
+
+    @property
     def alarms(self) -> list[str]:
         """Those that are on: `memory`, `disk`."""
         return [name for name, alarm in (("memory", self.memory), ("disk", self.disk)) if alarm.raised]
@@ -171,8 +176,9 @@ class Broker:
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
-        if self.paging.due(now):
-            self.paging.step(now, self.vhost)
+        if self.paging.due(now) and self.paging.step(now, self.vhost):
+            for connection in list(self.connections):
+                connection.update_paused()
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
 
@@ -217,7 +223,7 @@ class Broker:
         deadline = heap[0][0] if heap else None
         waits = self.withheld or self.input_held
         expiry = None if waits else self.vhost.expiries.next()
-        watches = (self.memory.next_deadline(), self.disk.next_deadline())
+        watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         for other in (self.history.next_deadline(), *watches, expiry):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other

@@ -22,26 +22,34 @@ STEP = 8 << 20
 
 
 class Paging:
-    """`overflow` None: everything stays in memory."""
+    """`overflow` None: everything stays in memory. `behind`: it takes no more for now."""
 
-    __slots__ = ("_next", "overflow")
+    __slots__ = ("_next", "behind", "overflow")
 
     def __init__(self) -> None:
         self.overflow: Overflow | None = None
+        self.behind = False
         self._next = 0.0
 
     def due(self, now: float) -> bool:
         return self.overflow is not None and (now >= self._next or self.overflow.failed is not None)
 
-    def step(self, now: float, vhost: VirtualHost) -> None:
-        """Move some out, if it is wanted. StoreUnusable if some of it cannot be had back."""
+    def next_deadline(self) -> float | None:
+        """When it must be looked at although nothing comes in."""
+        return self._next if self.behind else None
+
+    def step(self, now: float, vhost: VirtualHost) -> bool:
+        """Move some out, if it is wanted. True if `behind` has changed. StoreUnusable if some of what left
+        cannot be had back."""
         if self.overflow is None:
-            return
+            return False
         if self.overflow.failed is not None:
             raise StoreUnusable(self.overflow.failed)
         wanted = self.overflow.wanted()
         moved = vhost.set_aside(self.overflow, min(wanted, STEP)) if wanted > 0 else 0
-        self._next = now + (INTERVAL if moved else IDLE)
+        was, self.behind = self.behind, self.overflow.behind
+        self._next = now + (INTERVAL if moved or self.behind else IDLE)
+        return was is not self.behind
 
     def relieve(self, vhost: VirtualHost) -> None:
         """During a start: all that is wanted, and wait until it has left."""

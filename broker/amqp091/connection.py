@@ -301,7 +301,7 @@ class ServerConnection:
 
     def update_paused(self) -> None:
         """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
-        held_back = (self.broker.blocked and self.publishes) or (self.broker.input_held and self.withheld)
+        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
         paused = self._stalled or (held_back and self.state is State.RUNNING)
         if paused is not self.paused_reading:
             self.paused_reading = paused

@@ -27,6 +27,10 @@ class Overflow(Protocol):
     def wanted(self) -> int:
         """Bytes that should leave memory now; 0: all is well."""
 
+    @property
+    def behind(self) -> bool:
+        """More was put than the disk has taken: publishers are to wait."""
+
     def put(self, data: bytes) -> int:
         """Take them; the number to ask for them. Does not block on a disk, and never refuses."""
 

@@ -21,10 +21,10 @@ from broker.store.files import AppendFile, FileLayer
 
 FILE_BYTES = 64 << 20
 """A file is done when it has grown to this; it is removed when nothing of it is wanted any more."""
-_GROUP = 4 << 20
-"""Bytes written at a time."""
+_GROUP = 16 << 20
+"""Bytes written at a time: each write costs the thread a wait for the interpreter."""
 _PENDING = 128 << 20
-"""While so many bytes wait to be written, no more are asked for."""
+"""While so many bytes wait to be written, no more are asked for, and publishers are to wait."""
 _AHEAD = 32 << 20
 """Bytes read ahead at most."""
 
@@ -53,6 +53,8 @@ class Spill:
         self._work = threading.Event()
         self._memory: dict[int, bytes] = {}
         """Not written yet."""
+        self._sums: dict[int, int] = {}
+        """Their checksums: made by who puts them, so that the thread need not stop at each block."""
         self._order: deque[int] = deque()
         self._places: dict[int, _Place] = {}
         self._wanted_ahead: deque[int] = deque()
@@ -100,10 +102,15 @@ class Spill:
             return 0
         return max(0, self._resident() - self._limit - self._pending)
 
+    @property
+    def behind(self) -> bool:
+        return self._pending > _PENDING and not self._broken
+
     def put(self, data: bytes) -> int:
+        crc = zlib.crc32(data)
         with self._lock:
             self._number = number = self._number + 1
-            self._memory[number] = data
+            self._memory[number], self._sums[number] = data, crc
             self._order.append(number)
             self._pending += len(data)
         self._wake()
@@ -128,6 +135,7 @@ class Spill:
             data = self._memory.pop(number, None)
             if data is not None:
                 self._pending -= len(data)
+                del self._sums[number]
             ahead = self._ahead.pop(number, None)
             if ahead is not None:
                 self._ahead_bytes -= len(ahead)
@@ -217,15 +225,14 @@ class Spill:
                 self._live[self._current] = 0
             self._file, self._size = self._files.open_append(self._path(self._current)), 0
         self._file.write(b"".join([data for _, data in group]))
-        for number, data in group:
-            place = _Place(self._current, self._size, len(data), zlib.crc32(data))
-            self._size += len(data)
-            with self._lock:
+        with self._flushed:
+            for number, data in group:
                 if self._memory.pop(number, None) is not None:
                     self._pending -= len(data)
-                    self._places[number] = place
-                    self._live[place.file] += 1
-        with self._flushed:
+                    crc = self._sums.pop(number)
+                    self._places[number] = _Place(self._current, self._size, len(data), crc)
+                    self._live[self._current] += 1
+                self._size += len(data)
             if not self._pending:
                 self._flushed.notify_all()
 

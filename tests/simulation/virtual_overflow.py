@@ -9,6 +9,7 @@ class VirtualOverflow:
     """See `broker.model.message_run.Overflow`."""
 
     failed: str | None = None
+    behind = False
 
     def __init__(self) -> None:
         self.blocks: dict[int, bytes] = {}

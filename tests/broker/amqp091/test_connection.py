@@ -11,6 +11,7 @@ from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.security.authenticator import Authenticator, hash_password
 from broker.security.identity import User
 from tests.broker.amqp091.wire import OUTSIDE, World, extension_frame, message
+from tests.simulation.virtual_overflow import VirtualOverflow
 
 
 def test_start_offers_what_rabbitmq_offers() -> None:
@@ -276,6 +277,26 @@ def test_a_connection_is_unblocked_when_the_last_alarm_ends() -> None:
     world.pass_time(1.1)
     assert told.names() == [] and told.connection.paused_reading
     assert world.broker.block_reason == "low on memory"
+
+
+def test_publishers_wait_for_an_overflow_that_cannot_keep_up_and_are_not_told() -> None:
+    world = World()
+    overflow = VirtualOverflow()
+    world.broker.paging.overflow = overflow
+    publisher = world.open(capabilities={"connection.blocked": True})
+    consumer = world.open()
+    publisher.call(1, "queue.declare", queue="q")
+    publisher.raw(message(1, b"m", "", "q"))
+    overflow.behind = True
+    world.pass_time(0.2)
+    assert publisher.connection.paused_reading and not consumer.connection.paused_reading
+    late = world.open()
+    late.raw(message(1, b"m", "", "q"))
+    assert late.connection.paused_reading
+    overflow.behind = False
+    world.pass_time(0.2)
+    assert not publisher.connection.paused_reading and not late.connection.paused_reading
+    assert publisher.names() == []
 
 
 def test_a_disk_that_does_not_tell_how_full_it_is_raises_no_alarm() -> None:
