@@ -129,7 +129,7 @@ class Broker:
 
     @property
     def pausing(self) -> bool:
-        """Publishers are not read from: an alarm is on, or what is to leave memory cannot leave it so fast."""
+        """Publishers are not read from: an alarm is on, or what is to leave memory cannot so fast."""
         return self.blocked or self.paging.behind
 
     @property
