@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ha.adapter.announcements import announce
 from ha.adapter.authority_port import request_of
-from ha.core.authority import FORCED
 from ha.core.effects import (
     AdoptCluster,
     Announce,
@@ -95,7 +94,7 @@ class EffectRunner:
                 node.answer(token, ok, reason)
             case Announce():
                 self.events[effect.event] += 1
-                if effect.reason == FORCED:
+                if effect.reason == "force-lossy":
                     self.events["promoted-lossy"] += 1
                 announce(node, effect)
             case _:

@@ -19,9 +19,6 @@ from ha.core.membership import Status
 from ha.core.role import Self_
 from ha.core.terms import Terms
 
-FORCED = "force-lossy"
-"""How a promotion came about that no rule would have granted."""
-
 
 @dataclass(slots=True, frozen=True)
 class PeerAnswer:

@@ -100,7 +100,7 @@ def copy(tmp_path: Path) -> Path:
             traffic.stop()
         assert pair.status("right") == "ready"
         assert sorted(path.name for path in pair.folder.glob("right/*")) == [
-            "insync.json", "ledger", "lock", "node.json", "store",
+            "insync.json", "ledger", "lock", "node.json", "overflow", "store",
         ]  # fmt: skip
         pair.kill("right")
         pair.kill("left")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model import queue as queue_module
+from broker.model import queue_contents
 from broker.model.epoch_ends import EpochEnds, Graves
 from broker.model.vhost import VirtualHost
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -38,6 +38,6 @@ MUTANTS = (
         "forget an epoch that still has messages",
         "Its messages are consumed while a backup is away; it exports them when it returns, for no need.",
         (15,),
-        (Patch(queue_module, "after_milestone", _whatever_is_held),),
+        (Patch(queue_contents, "after_milestone", _whatever_is_held),),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.queue import Queue
+from broker.model.queue_contents import QueueContents
 from broker.store.store import SegmentStore
 from ha.core.manual import EPOCH_STEP, ManualAuthority
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -27,7 +27,7 @@ def _mint_without_counting(mint: Any) -> Any:
 
 
 _UNGUARDED = (
-    Patch(Queue, "check_may_serve", never),
+    Patch(QueueContents, "check_may_serve", never),
     Patch(SegmentStore, "append", _take_older_positions),
 )
 

@@ -12,6 +12,7 @@ from broker.model.exchange import DirectMatcher
 from broker.model.history import History
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
+from broker.model.queue_contents import QueueContents
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
 from broker.model.values import Reason
@@ -172,13 +173,13 @@ MUTANTS = (
         "lose a message when promoted",
         "The new primary's queue begins to serve without the newest message of its copy.",
         (4,),
-        (Patch(Queue, "activate", _without_the_last),),
+        (Patch(QueueContents, "activate", _without_the_last),),
     ),
     Mutant(
         "serve in disorder",
         "A promoted queue hands out its newest message first.",
         (21,),
-        (Patch(Queue, "activate", _reversed),),
+        (Patch(QueueContents, "activate", _reversed),),
     ),
     Mutant(
         "sort ids without their epoch",
