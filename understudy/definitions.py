@@ -8,6 +8,7 @@ policies) are not looked at. A fault is a `DefinitionsError`.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -119,8 +120,9 @@ class _Keyed(_Object):
     """What may be in a file once."""
 
     @property
+    @abstractmethod
     def key(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Its virtual host, and what it is known by there."""
 
 
 class UserDefinition(_Object):

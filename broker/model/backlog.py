@@ -76,7 +76,7 @@ class Backlog:
     def set_aside(self, overflow: Overflow, most: int) -> int:
         """About `most` bytes leave memory, the newest first; how many did."""
         if self.tail:
-            self._runs += as_runs(list(self.tail))
+            self._runs += as_runs(self.tail)
             self.tail.clear()
         if self.aside == self.count:
             return 0
@@ -95,7 +95,7 @@ class Backlog:
 
     def runs(self) -> list[MessageRun]:
         """All of it; the tail as runs too, made for the call."""
-        return [*self._runs[self._at :], *as_runs(list(self.tail))]
+        return [*self._runs[self._at :], *as_runs(self.tail)]
 
     def entries(self) -> Iterator[Entry]:
         """All of it, read back where it was set aside, and staying so."""
@@ -118,4 +118,7 @@ class Backlog:
     def epochs(self) -> set[int]:
         """Of which messages are in it."""
         found = {run.epoch for run in self._runs[self._at :]}
-        return found | {envelope.epoch for _, envelope, _ in self.tail}
+        if self.tail:  # sorted, and of one epoch as a rule: it may be long
+            first, last = self.tail[0][1].epoch, self.tail[-1][1].epoch
+            found |= {first} if first == last else {envelope.epoch for _, envelope, _ in self.tail}
+        return found

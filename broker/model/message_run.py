@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Protocol
 
-from broker.model.records import Entry, Envelope, RawRun
+from broker.model.records import EnqueueRun, Entry, Envelope, RawRun
 from broker.model.replication_id_set import Range, to_ranges
 
 _COUNT = struct.Struct("<I")
@@ -187,15 +187,26 @@ def set_aside(
     return octets, messages
 
 
-def as_runs(entries: Sequence[Entry]) -> list[MessageRun]:
-    """Entries, sorted by id, as few runs: consecutive sequences that share an envelope."""
-    runs: list[MessageRun] = []
-    start = 0
-    while start < len(entries):
-        seq, envelope, _ = entries[start]
-        stop = start + 1
-        while stop < len(entries) and entries[stop][1] is envelope and entries[stop][0] == seq + stop - start:
-            stop += 1
-        runs.append(MessageRun(seq, envelope, [raw for _, _, raw in entries[start:stop]], stop - start))
-        start = stop
-    return runs
+def stretches(entries: Iterable[Entry]) -> list[tuple[int, Envelope, list[bytes]]]:
+    """Entries, sorted by id, as few runs: consecutive sequences that share an envelope. (first, it, raws)."""
+    found: list[tuple[int, Envelope, list[bytes]]] = []
+    envelope, following = None, 0
+    raws: list[bytes] = []
+    for seq, its, raw in entries:
+        if its is envelope and seq == following:
+            raws.append(raw)
+        else:
+            envelope, raws = its, [raw]
+            found.append((seq, its, raws))
+        following = seq + 1
+    return found
+
+
+def as_runs(entries: Iterable[Entry]) -> list[MessageRun]:
+    """Entries, sorted by id, as few runs."""
+    return [MessageRun(first, envelope, raws, len(raws)) for first, envelope, raws in stretches(entries)]
+
+
+def group_runs(queue: bytes, entries: Iterable[Entry]) -> list[EnqueueRun]:
+    """Entries of one queue as few EnqueueRun records (scope NONE)."""
+    return [EnqueueRun([queue], [first], envelope, raws) for first, envelope, raws in stretches(entries)]

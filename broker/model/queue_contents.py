@@ -231,7 +231,8 @@ class QueueContents:
         return any(end.settled or number not in held for number, end in self.earlier.items())
 
     def _held_epochs(self) -> set[int]:
-        """Epochs before the one served of which messages are held; O(log n) each."""
+        """Epochs of which messages are held, all before the one served among them; O(log n) each, and once
+        through the runs of the backlog."""
         held = {number for number, some in self._unacked.items() if some}
         for number in self.earlier if self._foreign else ():
             at = bisect_left(self.ready, (number, 0), key=id_of)

@@ -337,18 +337,3 @@ class ReplicaContents:
         """Forget all messages; what `ends` says stays."""
         for epoch in self._epochs.values():
             epoch.runs, epoch.firsts, epoch.count, epoch.dead = [], [], 0, 0
-
-
-def group_runs(queue: bytes, entries: list[Entry]) -> list[EnqueueRun]:
-    """Entries of one queue as few EnqueueRun records (scope NONE): consecutive ids that share an envelope."""
-    runs: list[EnqueueRun] = []
-    envelope, following, raws = None, 0, []
-    for seq, its, raw in entries:
-        if its is envelope and seq == following:
-            raws.append(raw)
-        else:
-            raws = [raw]
-            envelope = its
-            runs.append(EnqueueRun([queue], [seq], its, raws))
-        following = seq + 1
-    return runs

@@ -330,7 +330,6 @@ _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
 _KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
 _SCOPES: Final = tuple(Scope(bits) for bits in range(4))
 KIND_ENQUEUE_RUN: Final = 1
-KIND_DEQUEUE: Final = 3
 
 
 def encode_record(record: Record) -> bytes:
@@ -380,7 +379,6 @@ def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[
 
 __all__ = [
     "FORMAT_VERSION",
-    "KIND_DEQUEUE",
     "KIND_ENQUEUE_RUN",
     "CorruptRecord",
     "UnsupportedValue",

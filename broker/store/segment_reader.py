@@ -91,10 +91,8 @@ class SegmentReader:
         self._refuse_damage(path, size, HEADER_BYTES, header.seed)
         raise Torn
 
-    def batches(
-        self, number: int, header: Header, *, open_end: bool, skip_base: bool = True
-    ) -> Iterator[StoredBatch | End]:
-        """The batches of one segment, and at last its End.
+    def batches(self, number: int, header: Header, *, open_end: bool) -> Iterator[StoredBatch | End]:
+        """The batches of one segment, without its base, and at last its End.
 
         `open_end`: it may end anywhere after its last sync. Raises StoreCorrupt where synced bytes are not
         what was written.
@@ -102,7 +100,7 @@ class SegmentReader:
         path = self.path(number)
         size = self._files.size(path)
         window, base, offset = b"", 0, HEADER_BYTES
-        passing = skip_base and header.kind == LOG and header.version > 1
+        passing = header.kind == LOG and header.version > 1
         while offset < size:
             if offset - base + FRAME_HEAD_BYTES > len(window):
                 window, base = self._files.read(path, offset, WINDOW), offset

@@ -194,8 +194,10 @@ class SegmentStore:
             for number, batch in self._log.recover(live):
                 yield from base
                 base.clear()
-                self._read += FRAME_HEAD_BYTES + len(batch.payload)
-                self._grown(number, FRAME_HEAD_BYTES + len(batch.payload) if number not in older else 0)
+                size = FRAME_HEAD_BYTES + len(batch.payload)
+                self._read += size
+                if number not in older:  # the base says how long those are
+                    self._grown(number, size)
                 yield batch.position, self._records(number, batch, older.get(number))
         except CorruptRecord as error:
             path = self._log.reader.path(number) if number else self._log.current_path

@@ -6,7 +6,7 @@ from collections.abc import Sized
 from dataclasses import replace
 
 from broker.model.cut import held_after
-from broker.model.queue_replica import group_runs
+from broker.model.message_run import group_runs
 from broker.model.record_codec import encode_record
 from broker.model.records import EnqueueRun, Entry, MessageId, Piece
 from broker.model.values import Position, Scope

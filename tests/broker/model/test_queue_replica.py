@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.model.epoch_ends import EpochEnd
-from broker.model.queue_replica import ReplicaContents, group_runs
+from broker.model.message_run import group_runs
+from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope, RawRun
 from broker.model.replication_id_set import ReplicationIdSet
 
