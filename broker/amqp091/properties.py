@@ -13,10 +13,10 @@ from typing import Any
 
 from broker.amqp091.fields import read_shortstr, read_table, write_longstr, write_shortstr, write_table
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
-from broker.errors import SyntaxError_
+from broker.errors import PreconditionFailed, SyntaxError_
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
-PRIORITY, TIMESTAMP, USER_ID = 1 << 11, 1 << 6, 1 << 4
+PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4
 _UNKNOWN = 0b11
 """Bit 0 says that more flags follow, bit 1 is no property: basic has 14, so both are errors (bad input
 21)."""
@@ -30,13 +30,37 @@ class Checked:
     """What the broker itself wants to know of a property list."""
 
     persistent: bool
-    user_id: str | None
+    user_id: str | None = None
+    expiration: int | None = None
+    """Milliseconds."""
+    priority: int = 0
 
 
-TRANSIENT, PERSISTENT = Checked(False, None), Checked(True, None)
+TRANSIENT, PERSISTENT = Checked(False), Checked(True)
+LONGEST_EXPIRATION = (1 << 32) - 1
+"""Milliseconds: some seven weeks, as in RabbitMQ."""
 
-_TEXT, _TABLE, _MODE, _OCTET, _TIME, _USER = range(6)
-_KINDS = {HEADERS: _TABLE, DELIVERY_MODE: _MODE, PRIORITY: _OCTET, TIMESTAMP: _TIME, USER_ID: _USER}
+_TEXT, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION = range(7)
+_KINDS = {
+    HEADERS: _TABLE, DELIVERY_MODE: _MODE, PRIORITY: _OCTET, EXPIRATION: _EXPIRATION, TIMESTAMP: _TIME,
+    USER_ID: _USER,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _checked(persistent: bool, user_id: str | None, expiration: int | None, priority: int) -> Checked:
+    """One object for equal ones, as a rule: they are compared by identity first."""
+    return Checked(persistent, user_id, expiration, priority)
+
+
+@lru_cache(maxsize=4096)
+def _expiration(text: str) -> int:
+    """Milliseconds. Raises PreconditionFailed, as RabbitMQ does, for anything but a whole number of them."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > LONGEST_EXPIRATION:
+        raise PreconditionFailed(
+            f"invalid expiration '{text[:40]}': not a number of milliseconds from 0 to {LONGEST_EXPIRATION}"
+        )
+    return int(text)
 
 
 @lru_cache(maxsize=4096)
@@ -49,14 +73,17 @@ def _plan(flags: int) -> tuple[int, ...]:
 
 
 def check(data: bytes) -> Checked:
-    """Walk a whole property list (flags first). Raises SyntaxError_ (502) for anything malformed.
+    """Walk a whole property list (flags first). Raises SyntaxError_ (502) for anything malformed, and
+    PreconditionFailed (406) for an expiration that is no number.
 
     On the publishing path for every message whose properties are not those of the one before it.
     """
     size = len(data)
     if size < 2:
         raise SyntaxError_("content header cut short")
-    at, persistent, user_id = 2, False, None
+    at, persistent, priority = 2, False, 0
+    user_id: str | None = None
+    expiration: str | None = None
     ascii_ = data.isascii()
     for kind in _plan(data[0] << 8 | data[1]):
         if at >= size:
@@ -73,12 +100,18 @@ def check(data: bytes) -> Checked:
             _, at = read_table(data, at)
         elif kind == _USER:
             user_id, at = read_shortstr(data, at)
+        elif kind == _EXPIRATION:
+            expiration, at = read_shortstr(data, at)
+        elif kind == _OCTET:
+            priority = data[at]
+            at += 1
         else:
-            at += 1 if kind == _OCTET else 8
+            at += 8
     if at != size:
         raise SyntaxError_("content header does not end where its properties do")
-    if user_id is not None:
-        return Checked(persistent, user_id)
+    if user_id is not None or expiration is not None or priority:
+        limit = None if expiration is None else _expiration(expiration)
+        return _checked(persistent, user_id, limit, priority)
     return PERSISTENT if persistent else TRANSIENT
 
 

@@ -2,8 +2,9 @@
 
 Owner: `ServerConnection`, one `Publisher` each. In the common case a message costs one prefix comparison
 (method frame, header frame and start of the body frame, equal to the one before), one slice and one append.
-Messages of equal channel, route and persistence are gathered and handed to the virtual host as one run, at
-the latest when the connection's input is used up or any other frame comes: so order is what the client sent.
+Messages of equal channel, route, persistence, expiration and priority are gathered and handed to the
+virtual host as one run, at the latest when the connection's input is used up or any other frame comes: so
+order is what the client sent.
 
 Frames that do not arrive whole, or bodies in several frames, take the slow way through an `Assembly` per
 channel.
@@ -17,7 +18,6 @@ from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
 from broker.amqp091.grammar import BY_NAME, decode_arguments, encode_frame
 from broker.amqp091.properties import (
     HEADERS,
-    PERSISTENT,
     PROPERTIES_AT,
     TRANSIENT,
     Checked,
@@ -100,12 +100,12 @@ class PublishMemo:
 class Assembly:
     """A publish whose frames are still coming, on one channel."""
 
-    __slots__ = ("largest", "parts", "persistent", "remaining", "size", "target")
+    __slots__ = ("kind", "largest", "parts", "remaining", "size", "target")
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.parts: list[bytes] = []
-        self.persistent = False
+        self.kind = TRANSIENT
         self.remaining = -1
         """Octets of the body still to come; -1 before the header."""
         self.largest = 0
@@ -116,8 +116,8 @@ class Publisher:
     """Gathers runs for one connection."""
 
     __slots__ = (
-        "_assembling", "_channel", "_connection", "_joint", "_joint_at", "_largest", "_memo", "_method",
-        "_opening", "_persistent", "_prefix", "_raws", "_target", "_total",
+        "_assembling", "_channel", "_connection", "_joint", "_joint_at", "_kind", "_largest", "_memo",
+        "_method", "_opening", "_prefix", "_raws", "_target", "_total",
     )  # fmt: skip
 
     def __init__(self, connection: ServerConnection, memo: PublishMemo) -> None:
@@ -126,7 +126,7 @@ class Publisher:
         self._channel: Channel | None = None
         self._method = b""
         self._target = Target("", "", False)
-        self._persistent = False
+        self._kind = TRANSIENT
         self._largest = 0
         self._raws: list[bytes] = []
         self._prefix = b""
@@ -179,7 +179,7 @@ class Publisher:
         start = skip + PROPERTIES_AT
         checked = self._memo.checked if opening[start] & _HEADERS_FLAG else check
         startswith, append, size = buf.startswith, self._raws.append, len(buf)
-        wanted = PERSISTENT if self._persistent else TRANSIENT
+        wanted = self._kind
         end = pos + total
         while end <= size and startswith(opening, pos) and startswith(joint, pos + joint_at):
             if buf[end - 1] != FRAME_END or checked(buf[pos + start : pos + joint_at]) is not wanted:
@@ -199,9 +199,9 @@ class Publisher:
         size = len(buf)
         if size - at < OVERHEAD + _EMPTY_HEADER:
             return -1
-        kind, number, length = head(buf, at)
+        type_, number, length = head(buf, at)
         body_at = at + OVERHEAD + length
-        if kind != HEADER or number != self._number or length < _EMPTY_HEADER or body_at > size:
+        if type_ != HEADER or number != self._number or length < _EMPTY_HEADER or body_at > size:
             return -1
         if buf[body_at - 1] != FRAME_END or buf[at + 7 : at + _BODY_SIZE_AT] != b"\0\x3c\0\0":
             return -1
@@ -216,12 +216,12 @@ class Publisher:
         if length > connection.payload_max:
             return -1
         try:
-            persistent = self._check(buf[at + PROPERTIES_AT : body_at - 1])
+            kind = self._check(buf[at + PROPERTIES_AT : body_at - 1])
         except ChannelError:
             return -1
-        if persistent is not self._persistent:
+        if kind != self._kind:
             self.flush()
-            self._persistent = persistent
+        self._kind = kind
         self._prefix = buf[pos : body_at + 7 if body else body_at]
         self._opening = buf[pos : at + PROPERTIES_AT + 2]
         self._joint = buf[body_at - 1 : body_at + 7 if body else body_at]
@@ -235,15 +235,15 @@ class Publisher:
     def _number(self) -> int:
         return self._channel.number if self._channel is not None else 0
 
-    def _check(self, properties: bytes) -> bool:
-        """Whether the message is persistent. Raises 502, and 406 for a forged user-id (bad input 25)."""
+    def _check(self, properties: bytes) -> Checked:
+        """What matters of the properties. Raises 502, and 406 for a forged user-id (bad input 25)."""
         checked = self._memo.checked(properties)
         if checked.user_id is not None and checked.user_id != self._connection.user:
             raise PreconditionFailed(
                 f"user_id property set to '{checked.user_id[:60]}' but authenticated user was "
                 f"'{self._connection.user}'", 60, 40,
             )  # fmt: skip
-        return checked.persistent
+        return checked
 
     def content(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
         """A header or body frame on its own. Raises what ends the connection."""
@@ -277,7 +277,7 @@ class Publisher:
         limit = self._connection.settings.message_max
         if body > limit:
             raise ContentTooLarge(f"message size {body} is larger than configured max size {limit}", 60, 40)
-        assembly.persistent = self._check(buf[pos + PROPERTIES_AT : end - 1])
+        assembly.kind = self._check(buf[pos + PROPERTIES_AT : end - 1])
         assembly.remaining = body
         self._gather(channel, assembly, buf[pos:end])
 
@@ -306,16 +306,12 @@ class Publisher:
         self._add(channel, assembly)
 
     def _add(self, channel: Channel, assembly: Assembly) -> None:
-        if (
-            channel is not self._channel
-            or assembly.target != self._target
-            or assembly.persistent is not self._persistent
-        ):
+        if channel is not self._channel or assembly.target != self._target or assembly.kind != self._kind:
             self.flush()
             self._prefix = self._joint = self._method = b""
             self._channel = channel
             self._target = assembly.target
-            self._persistent = assembly.persistent
+            self._kind = assembly.kind
         self._largest = max(self._largest, assembly.largest)
         self._raws.append(b"".join(assembly.parts))
 
@@ -339,7 +335,7 @@ class Publisher:
         largest, self._largest = self._largest, 0
         self._connection.note_publish()
         try:
-            _publish(channel, self._target, raws, self._persistent, largest)
+            _publish(channel, self._target, raws, self._kind, largest)
         except AmqpError as error:
             error.class_id, error.method_id = 60, 40
             self._connection.fail(channel, error)
@@ -347,35 +343,34 @@ class Publisher:
         self._largest = largest if self._prefix else 0
 
 
-def _publish(channel: Channel, target: Target, raws: list[bytes], persistent: bool, largest: int) -> None:
+def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> None:
     vhost = channel.connection.vhost
     route = vhost.route(target.exchange, target.routing_key)
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
     if not route.needs_headers:
-        need = _publish_run(channel, vhost, route, raws, persistent, largest, first, target)
+        need = _publish_run(channel, vhost, route, raws, kind, largest, first, target)
     else:
-        need = _publish_by_headers(channel, vhost, raws, persistent, largest, first, target)
+        need = _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
     if channel.confirming:
         channel.held.confirm(channel.next_publish_tag - 1, need, vhost.history.position)
         channel.connection.broker.holding[channel] = None
 
 
 def _publish_run(
-    channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], persistent: bool,
-    largest: int,
-    first: int, target: Target,
+    channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], kind: Checked,
+    largest: int, first: int, target: Target,
 ) -> Need:  # fmt: skip
     if target.mandatory and not route.queues:
         _return(channel, target, raws)
     return vhost.publish(
-        route, raws, persistent=persistent, channel=channel.number, largest_frame=largest,
-        producer=channel.producer, first_tag=first,
+        route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
+        producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
     )  # fmt: skip
 
 
 def _publish_by_headers(
-    channel: Channel, vhost: VirtualHost, raws: list[bytes], persistent: bool, largest: int, first: int,
+    channel: Channel, vhost: VirtualHost, raws: list[bytes], kind: Checked, largest: int, first: int,
     target: Target,
 ) -> Need:  # fmt: skip
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
@@ -386,7 +381,7 @@ def _publish_by_headers(
             part = raws[start:at]
             need = max(
                 need,
-                _publish_run(channel, vhost, routes[start], part, persistent, largest, first + start, target),
+                _publish_run(channel, vhost, routes[start], part, kind, largest, first + start, target),
             )
             start = at
     return need

@@ -47,7 +47,7 @@ _TAGS = struct.Struct("<QQ")
 _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _EPOCH = struct.Struct("<Q")
-_PERSISTENT, _REDELIVERED, _PRODUCER = 1, 2, 4
+_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY = 1, 2, 4, 8, 16
 _SWAP = sys.byteorder == "big"
 
 
@@ -113,6 +113,8 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         _PERSISTENT * envelope.persistent
         | _REDELIVERED * envelope.redelivered
         | _PRODUCER * (run.producer is not None)
+        | _EXPIRATION * (envelope.expiration is not None)
+        | _PRIORITY * (envelope.priority > 0)
     )
     return [
         _U16.pack(len(run.queues)),
@@ -130,6 +132,8 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         _text(envelope.exchange),
         _text(envelope.routing_key),
         _text(run.producer or ""),
+        b"" if envelope.expiration is None else _U32.pack(envelope.expiration),
+        bytes([envelope.priority]) if envelope.priority else b"",
         _numbers("I", lengths),
         *blobs,
     ]
@@ -151,6 +155,13 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
         at += 2 + length
         texts.append(str(data[at - length : at], "utf-8", "surrogateescape"))
     exchange, routing_key, producer = texts
+    expiration, priority = None, 0
+    if flags & _EXPIRATION:
+        (expiration,) = _U32.unpack_from(data, at)
+        at += 4
+    if flags & _PRIORITY:
+        priority = data[at]
+        at += 1
     if messages == 1:
         lengths = [_U32.unpack_from(data, at)[0]]
         at += 4
@@ -171,6 +182,8 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
         channel=channel,
         largest_frame=largest_frame,
         redelivered=bool(flags & _REDELIVERED),
+        expiration=expiration,
+        priority=priority,
     )
     named = producer if flags & _PRODUCER else None
     return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)

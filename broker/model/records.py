@@ -27,17 +27,19 @@ class Envelope:
     `deliver_tail` is the end of a basic.deliver method frame: redelivered octet, exchange and routing key
     as short strings, and the frame-end octet. `channel` is the channel number inside the raw frames and
     `largest_frame` the size in bytes of the largest of them (header and end octet included): a delivery on
-    another channel, or to a peer with a smaller frame_max, must frame the message again.
+    another channel, or to a peer with a smaller frame_max, must frame the message again. `wall_ms`: when it
+    was enqueued; `expiration`: milliseconds from then, of the message's own, or None; `priority`: 0 to 255.
     """
 
     __slots__ = (
-        "_redelivered", "channel", "deliver_tail", "epoch", "exchange", "largest_frame", "persistent",
-        "redelivered", "routing_key", "wall_ms",
+        "_redelivered", "channel", "deliver_tail", "epoch", "exchange", "expiration", "largest_frame",
+        "persistent", "priority", "redelivered", "routing_key", "wall_ms",
     )  # fmt: skip
 
     def __init__(
         self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
-        channel: int, largest_frame: int, redelivered: bool = False,
+        channel: int, largest_frame: int, redelivered: bool = False, expiration: int | None = None,
+        priority: int = 0,
     ) -> None:  # fmt: skip
         self.epoch = epoch
         self.exchange = exchange
@@ -47,6 +49,8 @@ class Envelope:
         self.channel = channel
         self.largest_frame = largest_frame
         self.redelivered = redelivered
+        self.expiration = expiration
+        self.priority = priority
         self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
@@ -58,6 +62,7 @@ class Envelope:
             self._redelivered = Envelope(
                 self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
                 channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
+                expiration=self.expiration, priority=self.priority,
             )  # fmt: skip
         return self._redelivered
 

@@ -78,6 +78,8 @@ class VirtualHost(Definitions):
         largest_frame: int,
         producer: str | None = None,
         first_tag: int = 0,
+        expiration: int | None = None,
+        priority: int = 0,
     ) -> Need:
         """Enqueue one run of equal route. The confirm waits for the Need at `history.position`.
 
@@ -98,6 +100,8 @@ class VirtualHost(Definitions):
             wall_ms=self.wall_ms,
             channel=channel,
             largest_frame=largest_frame,
+            expiration=expiration,
+            priority=priority,
         )
         for scope, transient_scope, queues, uuids in route.groups:
             firsts = [queue.enqueue_run(envelope, raws) for queue in queues]

@@ -124,10 +124,11 @@ def test_a_header_is_added_or_replaced(headers: dict[str, Any]) -> None:
 
 
 def test_properties_are_checked_to_their_last_octet() -> None:
-    good = b"\xff\xfc" + b"\x01a\x01b" + write_table({"k": 1}) + b"\x02\x09" + b"\x01c" * 4
-    good += b"\0" * 8 + b"\x01d" * 4
+    good = b"\xff\xfc" + b"\x01a\x01b" + write_table({"k": 1}) + b"\x02\x09" + b"\x01c" * 2
+    good += b"\x0271" + b"\x01c" + b"\0" * 8 + b"\x01d" * 4
     assert check(good).persistent
     assert check(good).user_id == "d"
+    assert (check(good).expiration, check(good).priority) == (71, 9)
     for end in range(len(good)):
         with pytest.raises(SyntaxError_):
             check(good[:end])

@@ -70,6 +70,8 @@ def runs(draw: Any) -> EnqueueRun:
         channel=draw(st.integers(0, 65535)),
         largest_frame=draw(st.integers(0, 2**32 - 1)),
         redelivered=draw(BOOL),
+        expiration=draw(st.none() | st.integers(0, 2**32 - 1)),
+        priority=draw(st.integers(0, 255)),
     )
     queues = draw(st.lists(st.tuples(UUID, U64), max_size=4))
     return EnqueueRun(
@@ -123,6 +125,8 @@ def test_run_round_trip_without_cutting(run: EnqueueRun) -> None:
         "channel",
         "largest_frame",
         "redelivered",
+        "expiration",
+        "priority",
     ):
         assert getattr(back.envelope, name) == getattr(run.envelope, name)
     assert encode_record(back) == data
