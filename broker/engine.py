@@ -23,6 +23,7 @@ from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
 from broker.model.vhost import VirtualHost
 from broker.paging import Paging
+from broker.security.access import Door
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
 
@@ -39,6 +40,8 @@ class Peer:
     port: int
     loopback: bool
     tls: bool = False
+    door: Door = Door.ANY
+    """Whom the listener that it came by is for."""
 
     @property
     def address(self) -> str:

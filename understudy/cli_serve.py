@@ -64,9 +64,8 @@ def serve(
 @click.command()
 @click.argument("user")
 @click.option("--administrator", is_flag=True, help="May promote, demote and ask for the status.")
-@click.option("--ha", is_flag=True, help="May open the replication link.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
-def passwd(user: str, administrator: bool, ha: bool, from_stdin: bool) -> None:
+def passwd(user: str, administrator: bool, from_stdin: bool) -> None:
     """Hash a password and print the lines that make USER a user in the configuration file."""
     from broker.security.authenticator import hash_password
 
@@ -78,7 +77,7 @@ def passwd(user: str, administrator: bool, ha: bool, from_stdin: bool) -> None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     if not password:
         raise Wrong("the password is empty")
-    tags = [tag for tag, given in (("administrator", administrator), ("ha", ha)) if given]
+    tags = ["administrator"] if administrator else []
     click.echo(f"[auth.users.{user}]")
     click.echo(f'password = "{hash_password(password)}"')
     click.echo(f"tags = {json.dumps(tags)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from broker.security.authenticator import is_password_hash
+from broker.security.identity import HA
 from understudy.config_types import (
     Addresses,
     Duration,
@@ -31,6 +32,7 @@ from understudy.config_types import (
     HostPort,
     Names,
     OptionalAddress,
+    PublicAddresses,
     Size,
 )
 
@@ -106,6 +108,9 @@ class HaSection(_Section):
     password: str = Field(default="ha", min_length=1)
     """Empty, anybody could open the link."""
     listen: OptionalAddress = None
+    """A listener of the link's own: peers are let in there and nowhere else, and nobody else is there."""
+    public_brokers: PublicAddresses = ()
+    """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses."""
 
 
 class UserSection(_Section):
@@ -119,6 +124,13 @@ class UserSection(_Section):
     def _hashed(cls, value: str) -> str:
         if not is_password_hash(value):
             raise ValueError("must be a hash made by `understudy passwd`, not the password itself")
+        return value
+
+    @field_validator("tags")
+    @classmethod
+    def _no_peer(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if HA in value:
+            raise ValueError("'ha' is for the pair's own identity, which ha.username and ha.password are")
         return value
 
 
@@ -202,9 +214,13 @@ def load(
     for key, value, origin in given:
         _merge(merged, _nested(key.split("."), value), origin, origins)
     try:
-        return Settings(**merged)
+        settings = Settings(**merged)
     except ValidationError as error:
         raise ConfigError(_one_line(error, origins)) from None
+    for key, fault in contradictions(settings):
+        where = f" ({origins[key]})" if key in origins else ""
+        raise ConfigError(f"{key}{where}: {fault}")
+    return settings
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -268,6 +284,25 @@ def _merge(
         else:
             into[key] = value
             origins[name] = origin
+
+
+def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What is right key by key, and wrong together: which key is to be changed, and why."""
+    broker, ha, users = settings.broker, settings.ha, settings.auth.users
+    if ha.username in ("guest",) if users is None else ha.username in users:
+        yield "ha.username", f"{ha.username!r} is an application's user; the pair's identity is nobody else's"
+    if ha.listen is not None and ha.listen.port and ha.listen in broker.listen:
+        yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen"
+    if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
+        yield (
+            "ha.public_brokers",
+            f"needs one address for each of the {len(ha.brokers)} of ha.brokers, in their order",
+        )
+    if ha.listen is not None and ha.brokers and not ha.public_brokers:
+        yield (
+            "ha.public_brokers",
+            "is needed with ha.listen: where clients find each of ha.brokers, in their order",
+        )
 
 
 def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:

@@ -7,9 +7,10 @@ line and says what would have been right.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*\Z")
@@ -25,6 +26,15 @@ class HostPort(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsHostPort(HostPort):
+    """The same, where TLS is spoken: `amqps://HOST:PORT`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"amqps://{super().__str__()}"
 
 
 def parse_duration(value: Any) -> float:
@@ -75,12 +85,30 @@ def _is_host(text: str) -> bool:
 
 
 def parse_addresses(value: Any) -> tuple[HostPort, ...]:
-    """`"H:P,H:P"` or a list of such strings; an empty string is an empty list."""
+    """`"H:P,H:P"` or a list of such strings; an empty string, or `off`, is an empty list."""
+    return _parsed_each(value, parse_address)
+
+
+def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort, ...]:
     if isinstance(value, str):
-        value = [part for part in value.split(",") if part.strip()] if value.strip() else []
+        value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
     if not isinstance(value, list | tuple):
         raise ValueError(f"{value!r} is not a list of addresses HOST:PORT,HOST:PORT")
-    return tuple(parse_address(item) for item in value)
+    return tuple(parse(item) for item in value)
+
+
+def parse_public_address(value: Any) -> HostPort:
+    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` where they are to speak TLS."""
+    if isinstance(value, str):
+        if value.strip().startswith("amqps://"):
+            return TlsHostPort(*parse_address(value.strip().removeprefix("amqps://").removesuffix("/")))
+        value = value.strip().removeprefix("amqp://").removesuffix("/")
+    return parse_address(value)
+
+
+def parse_public_addresses(value: Any) -> tuple[HostPort, ...]:
+    """Several of them, as `parse_addresses` takes them."""
+    return _parsed_each(value, parse_public_address)
 
 
 def parse_optional_address(value: Any) -> HostPort | None:
@@ -120,6 +148,11 @@ OptionalAddress = Annotated[
 Addresses = Annotated[
     tuple[HostPort, ...],
     BeforeValidator(parse_addresses),
+    PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
+]
+PublicAddresses = Annotated[
+    tuple[InstanceOf[HostPort], ...],
+    BeforeValidator(parse_public_addresses),
     PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
 ]
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

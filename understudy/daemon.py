@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.engine import BrokerSettings
 from broker.model.values import ORIGIN, Position
+from broker.security.access import Door
 from broker.security.authenticator import Authenticator
 from broker.security.identity import HA, User, default_users
 from broker.server.clock import now, wall_ms
@@ -108,7 +109,7 @@ def users_of(settings: Settings) -> tuple[User, ...]:
             User(name, frozenset(user.tags), password_hash=user.password)
             for name, user in settings.auth.users.items()
         )
-    return (*(user for user in others if user.name != ha.username), pair)
+    return (*others, pair)
 
 
 def _build(settings: Settings) -> _Parts:
@@ -193,6 +194,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
     ha = settings.ha
     return HaSettings(
         brokers=[(address.host, address.port) for address in ha.brokers],
+        public_brokers=[str(address) for address in ha.public_brokers],
         replicate=ha.replicate,
         on_backup_loss=ha.on_backup_loss,
         min_backups=ha.min_backups,
@@ -241,15 +243,17 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
 
 async def _listen(settings: Settings, shell: Shell) -> None:
     """Open every listener, or none for long: the first that cannot be opened ends the start."""
-    listen = list(settings.broker.listen)
-    if settings.ha.listen is not None and settings.ha.listen not in listen:
-        listen.append(settings.ha.listen)
-    for address in listen:
+    apart = settings.ha.listen
+    clients = Door.ANY if apart is None else Door.CLIENTS
+    listen = [(address, clients) for address in settings.broker.listen]
+    if apart is not None:
+        listen.append((apart, Door.PEERS))
+    for address, door in listen:
         try:
-            bound = await shell.listen(address.host, address.port)
+            bound = await shell.listen(address.host, address.port, door=door)
         except OSError as error:
             raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
-        LOG.info("AMQP on %s", HostPort(*bound[:2]))
+        LOG.info("%s on %s", "the link" if door is Door.PEERS else "AMQP", HostPort(*bound[:2]))
 
 
 async def _start_http(settings: Settings, node: Node, shell: Shell) -> HttpServer | None:

@@ -24,12 +24,13 @@ from broker.errors import (
     short,
 )
 from broker.hooks import Hold, Refusal
+from broker.security.access import Claim, refusal
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
 
 PEER_CAPABILITY = "understudy.ha-peer"
-"""Claimed by the link of a pair: needs the tag `ha`."""
+"""Claimed by the link of a pair: needs the tag `ha`, which may open nothing else but management."""
 MANAGEMENT_CAPABILITY = "understudy.management"
 """Claimed by operators' tools: needs the tag `administrator` (or `ha`)."""
 
@@ -144,16 +145,18 @@ class Handshake:
         if vhost is None:
             raise NotAllowed(f"vhost {name[:80]!r} not found")
         connection.vhost = vhost
-        if connection.capability(PEER_CAPABILITY):
-            if "ha" not in connection.tags:
-                raise LoginRefused(f"user '{connection.user}' may not be a peer of this broker")
-            connection.is_management = True
-        elif connection.capability(MANAGEMENT_CAPABILITY):
-            if not connection.tags & {"administrator", "ha"}:
-                raise LoginRefused(f"user '{connection.user}' may not manage this broker")
-            connection.is_management = True
+        claim = self._claim()
+        error = refusal(connection.user, connection.tags, claim, connection.peer.door)
+        if error is not None:
+            raise error
+        connection.is_management = claim is not Claim.APPLICATION
         self.step = Step.HELD
         self.ask(now)
+
+    def _claim(self) -> Claim:
+        if self._connection.capability(PEER_CAPABILITY):
+            return Claim.PEER
+        return Claim.OPERATOR if self._connection.capability(MANAGEMENT_CAPABILITY) else Claim.APPLICATION
 
     def ask(self, now: float) -> None:
         """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again

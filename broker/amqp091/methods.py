@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.amqp091.channel import Channel
 from broker.amqp091.frames import HEARTBEAT, METHOD, OVERHEAD
 from broker.amqp091.grammar import Method, decode_arguments, encode_frame, lookup
+from broker.amqp091.handshake import PEER_CAPABILITY
 from broker.errors import (
     AmqpError,
     BadChannel,
@@ -132,9 +133,11 @@ def _open_channel(connection: ServerConnection, number: int, method: Method, pay
 
 
 def _extension(connection: ServerConnection, number: int, method_id: int, payload: bytes) -> None:
-    """Link methods are for `ha`, the rest for `administrator`, and for `ha` as well."""
-    wanted = {HA} if method_id in LINK_METHODS else {HA, ADMINISTRATOR}
-    if not wanted & connection.tags:
+    """Link methods are for `ha`, on a connection that was let in as a peer's; the rest for `administrator`,
+    and for `ha` as well."""
+    of_link = method_id in LINK_METHODS
+    wanted = {HA} if of_link else {HA, ADMINISTRATOR}
+    if not wanted & connection.tags or (of_link and not connection.capability(PEER_CAPABILITY)):
         raise LoginRefused(f"extension method {method_id} is refused to user '{connection.user}'")
     connection.extension_used = True
     connection.broker.hooks.extension(connection, number, method_id, payload)

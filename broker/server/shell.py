@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from broker.security.access import Door
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
@@ -56,9 +57,9 @@ class Shell:
 
     # -- listeners
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind one listener; the bound host and port. Raises OSError."""
-        server = await self.loop.create_server(lambda: Inbound(self), host, port, backlog=BACKLOG)
+    async def listen(self, host: str, port: int, *, door: Door = Door.ANY) -> tuple[str, int]:
+        """Bind one listener; the bound host and port. `door`: whom it is for. Raises OSError."""
+        server = await self.loop.create_server(lambda: Inbound(self, door), host, port, backlog=BACKLOG)
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         self.addresses.append((str(bound[0]), int(bound[1])))

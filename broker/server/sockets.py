@@ -12,6 +12,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
+from broker.security.access import Door
 from broker.server.clock import now
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ LINGER = 3.0
 """Seconds that a socket being closed may take to send its last bytes to a peer that does not read."""
 
 
-def peer_of(address: Any) -> Peer:
-    """A `Peer` from what `getpeername` said."""
+def peer_of(address: Any, door: Door = Door.ANY) -> Peer:
+    """A `Peer` from what `getpeername` said. `door`: whom the listener is for."""
     host, port = str(address[0]), int(address[1])
     try:
         parsed = ipaddress.ip_address(host.split("%")[0])
     except ValueError:
-        return Peer(host, port, loopback=False)
+        return Peer(host, port, loopback=False, door=door)
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return Peer(host, port, loopback=(mapped or parsed).is_loopback)
+    return Peer(host, port, loopback=(mapped or parsed).is_loopback, door=door)
 
 
 class _Socket(asyncio.BufferedProtocol):
@@ -76,8 +77,11 @@ class _Socket(asyncio.BufferedProtocol):
 class Inbound(_Socket):
     """A client's, peer's or operator's socket."""
 
-    connection: DrivenConnection | None = None
-    paused = False
+    def __init__(self, shell: Shell, door: Door) -> None:
+        super().__init__(shell)
+        self.door = door
+        self.connection: DrivenConnection | None = None
+        self.paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -85,7 +89,7 @@ class Inbound(_Socket):
         if address is None or not self.shell.admit(self):
             transport.abort()  # type: ignore[attr-defined]
             return
-        self.connection = self.shell.driven.accept(peer_of(address), now())
+        self.connection = self.shell.driven.accept(peer_of(address, self.door), now())
         self.shell.inbound[self.connection] = self
         self.shell.tick_soon()
 

@@ -60,6 +60,6 @@ def _document(node: Node, effect: Announce) -> dict[str, Any]:
         "primary": node.me.name,
         "status": core.status.value,
         "in_sync": primary.in_sync_names() if primary is not None else [],
-        "brokers": [f"{host}:{port}" for host, port in node.settings.brokers],
+        "brokers": node.settings.client_addresses,
         "at_ms": node.vhost.wall_ms,
     }

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
-from broker.errors import LoginRefused
+from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 
 REDIAL = 0.2
 """Seconds between two attempts at one address."""
 REFUSED_REDIAL = 2.0
-"""The same after a refused login: it takes an operator to change that, and each attempt is a line in both
-logs."""
+"""The same after a refused login, or at a listener that takes no link: it takes an operator to change that,
+and each attempt is a line in both logs."""
 HANDSHAKE = 2.0
 """Seconds a peer may take to let us in."""
 CAPABILITIES = {"understudy.ha-peer": True}
@@ -51,7 +51,7 @@ class _Open:
     client: ClientConnection
     told_open: bool = False
     told_lost: bool = False
-    login_refused: bool = False
+    turned_away: bool = False
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class Dials:
         if item is None:
             self.failed(dial_id, now)
             return
-        wait = REFUSED_REDIAL if item.login_refused else REDIAL
+        wait = REFUSED_REDIAL if item.turned_away else REDIAL
         item.address.dial_id, item.address.next_at = None, now + wait
         self._lost(dial_id, item, clean)
 
@@ -155,7 +155,7 @@ class Dials:
                     self.inbox.put(Arrived(dial_id, method_id, payload))
                 case Closed(code=code, text=text, by_peer=by_peer):
                     # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
-                    item.login_refused = by_peer and code == LoginRefused.code
+                    item.turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
                     self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "")
 
     def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "") -> None:

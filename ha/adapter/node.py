@@ -103,8 +103,8 @@ class Node:
             primary_model=PrimaryVhost(self.vhost, self.broker.holding),
             replica_model=self.replica,
             position=self._position,
-            authority=AUTHORITIES[ha.authority](),
-        )
+            authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
+        )  # fmt: skip
         self.hooks.core = self.core
         self.broker.heed = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)

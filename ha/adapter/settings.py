@@ -22,6 +22,9 @@ class HaSettings:
     """One node's view of its pair. `brokers` lists every member, this node included; empty: standalone."""
 
     brokers: list[tuple[str, int]] = field(default_factory=list)
+    """Where they find each other."""
+    public_brokers: list[str] = field(default_factory=list)
+    """Where clients find the same brokers, in the same order; empty: at the same addresses."""
     replicate: str | None = None
     """Default level of queues and exchanges that do not say `x-replicate`; None: `all` with brokers, else
     `none`.
@@ -54,6 +57,11 @@ class HaSettings:
     def __post_init__(self) -> None:
         if self.authority not in AUTHORITIES:
             raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
+
+    @property
+    def client_addresses(self) -> list[str]:
+        """Of all members: what a client's list of addresses should be."""
+        return self.public_brokers or [f"{host}:{port}" for host, port in self.brokers]
 
     @property
     def default_level(self) -> str:

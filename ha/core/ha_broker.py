@@ -57,6 +57,7 @@ class HaBroker:
         self, me: Self_, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
         incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
         replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
+        public: Sequence[str] = (),
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
         self._c = Context(me, tuning, Membership(initial), record, incomplete)
@@ -69,7 +70,7 @@ class HaBroker:
         self._epoch = 0
         self.primary: Primary | None = None
         self.backup: Backup | None = Backup(self._c, replica_model) if addresses else None
-        self.neighbours = Neighbours(addresses)
+        self.neighbours = Neighbours(addresses, public)
         self.promotion = Promotion(
             self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
         )

@@ -53,7 +53,7 @@ class Introductions:
         member.name, member.incarnation = answer.name, answer.incarnation
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
-            member.address, member.connected = address, True
+            member.address, member.connected = self._neighbours.public(address), True
             self._neighbours.answered(address, answer.node_id, document.get("asked"), now)
         self._neighbours.heard(answer)
         if not self._lineage.foreign(answer):

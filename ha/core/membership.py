@@ -55,6 +55,7 @@ class Member:
     node_id: str
     name: str = ""
     address: str = ""
+    """Where clients find it."""
     incarnation: int = 0
     status: str = "unknown"
     epoch: int = 0

@@ -12,10 +12,14 @@ from ha.core.status_check import PeerAddress
 
 
 class Neighbours:
-    """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far."""
+    """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far.
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    `public`: the same brokers' addresses for clients, in the same order; none: they are the same.
+    """
+
+    def __init__(self, addresses: Sequence[str], public: Sequence[str] = ()) -> None:
         self.book = {a: PeerAddress(a) for a in addresses}
+        self._public = dict(zip(addresses, public or addresses, strict=True))
         self.answers: dict[str, PeerAnswer] = {}
         self.question = 0
         """Goes out with each hello and comes back: an answer to a hello of before is none to the question of
@@ -95,9 +99,13 @@ class Neighbours:
         """The address at which that node was met last, if it was."""
         return next((entry for entry in self.book.values() if entry.node_id == node_id), None)
 
+    def public(self, address: str) -> str:
+        """Where clients and operators find the broker that is at `address` for its peers."""
+        return self._public[address]
+
     def own_address(self) -> str:
-        """Where the others find this node, once it has met itself; "" before."""
-        return next((address for address, entry in self.book.items() if entry.is_self), "")
+        """Where clients find this node, once it has met itself; "" before."""
+        return next((self._public[address] for address, entry in self.book.items() if entry.is_self), "")
 
     def is_self(self, address: str) -> bool:
         return self.book[address].is_self

@@ -7,6 +7,8 @@ import pytest
 from broker.amqp091.fields import write_longstr, write_shortstr, write_table
 from broker.amqp091.frames import PROTOCOL_HEADER, frame
 from broker.amqp091.grammar import encode, encode_frame
+from broker.engine import Peer
+from broker.security.access import Door
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import Raw, Seen, World, extension_frame, message
 
@@ -183,4 +185,46 @@ def test_41_an_application_that_claims_to_be_a_peer_or_speaks_the_links_methods(
         client = world.open()
         client.raw(extension_frame(1, 10, b"hello"))
         close = _connection_closed(client, 403)
+        assert (close["failed_class"], close["failed_method"]) == (250, 10)
+
+
+PEER = {"capabilities": {"understudy.ha-peer": True}}
+OPERATOR = {"capabilities": {"understudy.management": True}}
+
+
+@pytest.mark.parametrize(
+    ("user", "claim", "door", "code", "words"),
+    [
+        ("guest", PEER, Door.ANY, 403, "'guest' may not be a peer"),
+        ("guest", PEER, Door.PEERS, 403, "'guest' may not be a peer"),
+        ("ha", {}, Door.ANY, 403, "'ha' is the pair's own"),
+        ("ha", {}, Door.PEERS, 403, "'ha' is the pair's own"),
+        ("ha", PEER, Door.CLIENTS, 530, "takes no link"),
+        ("guest", {}, Door.PEERS, 530, "takes the link of a pair only, and not an application"),
+        ("guest", OPERATOR, Door.PEERS, 530, "takes the link of a pair only, and not an operator"),
+    ],
+)
+def test_41_who_is_at_the_wrong_door(
+    user: str, claim: dict[str, object], door: Door, code: int, words: str
+) -> None:
+    """Said to the peer and in the log, by its address and user; never by what it logged in with."""
+    world = World()
+    with neighbour_unharmed(world):
+        client = world.connect(Peer("127.0.0.1", 40999, loopback=True, door=door))
+        client.raw(PROTOCOL_HEADER)
+        login = b"\0%b\0%b" % (user.encode(), user.encode())
+        client.send(0, "connection.start-ok", mechanism="PLAIN", response=login, client_properties=claim)
+        client.send(0, "connection.tune-ok", channel_max=9, frame_max=4096)
+        client.send(0, "connection.open", virtual_host="/")
+        assert words in _connection_closed(client, code)["reply_text"]
+        (line,) = [line for line in world.logged if words in line]
+        assert line.startswith(f"connection 127.0.0.1:40999: closed with {code}")
+
+
+def test_41_the_pairs_own_user_manages_and_speaks_no_link_without_saying_so() -> None:
+    world = World()
+    with neighbour_unharmed(world):
+        manager = world.open(user="ha", password="ha", capabilities={"understudy.management": True})
+        manager.raw(extension_frame(1, 10, b"hello"))
+        close = _connection_closed(manager, 403)
         assert (close["failed_class"], close["failed_method"]) == (250, 10)

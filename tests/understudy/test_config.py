@@ -216,3 +216,27 @@ def test_settings_do_not_change_after_they_are_read() -> None:
     settings: Settings = load(None)
     with pytest.raises(Exception, match="frozen"):
         settings.broker.name = "other"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "names"),
+    [
+        (
+            (f"auth.users.joe.password={HASH}", "auth.users.joe.tags=ha"),
+            "auth.users.joe.tags (--set): 'ha' is",
+        ),
+        ((f"auth.users.joe.password={HASH}", "ha.username=joe"), "ha.username (--set): 'joe' is"),
+        (("ha.username=guest",), "ha.username (--set): 'guest' is"),
+        (("broker.listen=h:1", "ha.listen=h:1"), "ha.listen (--set): h:1 is for clients already"),
+        (("ha.brokers=h:1,i:1", "ha.listen=h:1"), "ha.public_brokers: is needed with ha.listen"),
+        (("ha.brokers=h:1,i:1", "ha.public_brokers=h:2"), "ha.public_brokers (--set): needs one address for"),
+        (("ha.brokers=h:1", "ha.public_brokers=https://h:2"), "ha.public_brokers (--set): 'https://h:2' is"),
+    ],
+)
+def test_what_is_wrong_together_names_the_key_to_change(overrides: tuple[str, ...], names: str) -> None:
+    assert fault(None, *overrides).startswith(names)
+
+
+def test_addresses_for_clients_may_say_that_tls_is_spoken() -> None:
+    settings = load(None, ["ha.brokers=h:1,i:1,j:1", "ha.public_brokers=h:2,amqps://[::1]:3,amqp://j:4/"])
+    assert [str(address) for address in settings.ha.public_brokers] == ["h:2", "amqps://[::1]:3", "j:4"]

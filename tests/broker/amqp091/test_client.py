@@ -65,7 +65,8 @@ def test_a_peer_gets_in_and_is_answered() -> None:
     [
         ({"password": "wrong"}, 403),
         ({"user": "guest", "password": "guest"}, 403),
-        ({"claim": "nothing"}, 320),
+        ({"claim": "nothing"}, 403),
+        ({"claim": "nothing", "user": "guest", "password": "guest"}, 320),
     ],
 )
 def test_a_refusal_is_told_with_its_code(login: dict[str, str], code: int) -> None:

@@ -1,0 +1,50 @@
+"""Which connections an identity may open, and at which listener. Called by the handshake; values only.
+
+Three kinds of connection: an application's, an operator's (management methods only), a peer's (the link of a
+pair). The tag `ha` is for peers: whoever has it publishes and consumes nothing. A listener may be for peers
+alone, or for all others.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from broker.errors import AmqpError, LoginRefused, NotAllowed
+from broker.security.identity import ADMINISTRATOR, HA
+
+
+class Door(enum.Enum):
+    """Whom a listener is for."""
+
+    ANY = "any"
+    CLIENTS = "clients"
+    """Applications and operators; the link has a listener of its own."""
+    PEERS = "peers"
+    """The link of a pair, and nobody else."""
+
+
+class Claim(enum.Enum):
+    """What a connection says that it is, by the capabilities of its start-ok."""
+
+    APPLICATION = "an application"
+    OPERATOR = "an operator"
+    PEER = "a peer"
+
+
+def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpError | None:
+    """Why `user` may not open this connection here; None: it may. Who it is counts before where it is."""
+    if claim is Claim.PEER and HA not in tags:
+        return LoginRefused(f"user '{user}' may not be a peer of this broker")
+    if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA}:
+        return LoginRefused(f"user '{user}' may not manage this broker")
+    if claim is Claim.APPLICATION and HA in tags:
+        return LoginRefused(f"user '{user}' is the pair's own, for its link, and no application's")
+    if claim is Claim.PEER and door is Door.CLIENTS:
+        return NotAllowed(
+            "this listener takes no link of a pair, which has a listener of its own (ha.listen)"
+        )
+    if claim is not Claim.PEER and door is Door.PEERS:
+        return NotAllowed(
+            f"this listener takes the link of a pair only, and not {claim.value} (see broker.listen)"
+        )
+    return None
