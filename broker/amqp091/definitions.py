@@ -79,7 +79,7 @@ def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
     _tell_without_effect(channel, f"queue '{queue.name}'", arguments["arguments"])
     _answer(
         channel, arguments, "queue.declare-ok", queue.scope, queue=queue.name,
-        message_count=queue.message_count, consumer_count=len(queue.consumers),
+        message_count=queue.total_count - queue.unacked_count, consumer_count=len(queue.consumers),
     )  # fmt: skip
 
 

@@ -346,6 +346,8 @@ class Publisher:
 def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> None:
     vhost = channel.connection.vhost
     route = vhost.route(target.exchange, target.routing_key)
+    if not route.queues:
+        vhost.check_published(target.exchange, target.routing_key)
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
     if not route.needs_headers:

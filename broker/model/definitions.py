@@ -27,6 +27,7 @@ from broker.model.expiries import Expiries, check_expires
 from broker.model.history import History
 from broker.model.publish_route import need_of
 from broker.model.queue import Mode, Queue
+from broker.model.queue_origin import follows
 from broker.model.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
 from broker.model.topology import Topology
 from broker.model.value_codec import UnsupportedValue, canonical
@@ -175,7 +176,21 @@ class Definitions(Topology):
         self._check_owner(found, owner)
         return found
 
+    def check_published(self, exchange: str, routing_key: str) -> None:
+        """Nothing was found there. Raises ResourceLocked if it is by name a queue that follows another."""
+        found = self.queues.get(routing_key) if not exchange else None
+        if found is not None and follows(found):
+            self._following(found)
+
+    def _following(self, queue: Queue) -> NoReturn:
+        raise ResourceLocked(
+            f"queue '{queue.name}' in vhost '{self.name}' is replicated from another broker:"
+            f" 'understudy replicate --stop' makes it an ordinary queue"
+        )
+
     def _check_owner(self, queue: Queue, owner: object) -> None:
+        if follows(queue):
+            self._following(queue)
         if queue.exclusive and queue.owner is not owner:
             self._locked(queue)
 
@@ -202,6 +217,8 @@ class Definitions(Topology):
         An exclusive queue that a promotion left without owner goes to the first connection that declares it.
         Raises NotFound (passive), ResourceLocked, PreconditionFailed, AccessRefused.
         """
+        if passive and name in self.queues and follows(self.queues[name]):
+            return self.queues[name]
         if passive:
             looked_at = self.queue(name, owner=owner)
             self.expiries.used(looked_at)

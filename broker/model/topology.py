@@ -14,6 +14,7 @@ from broker.model.epoch_ends import Graves
 from broker.model.exchange import Exchange, built_in_exchanges
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
+from broker.model.queue_origin import follows
 from broker.model.values import ExchangeType
 
 ROUTE_MEMO = 16384
@@ -149,7 +150,8 @@ class Topology:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:
                 if isinstance(target, Queue):
-                    queues[target] = None
+                    if not follows(target):
+                        queues[target] = None
                 elif target.name not in seen:
                     seen.add(target.name)
                     to_visit.append(target)

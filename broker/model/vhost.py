@@ -21,7 +21,8 @@ from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.message_run import Overflow
 from broker.model.publish_route import PublishRoute
-from broker.model.queue import Queue
+from broker.model.queue import Mode, Queue
+from broker.model.queue_origin import follows
 from broker.model.records import (
     ConsumerSeen,
     EnqueueRun,
@@ -183,7 +184,8 @@ class VirtualHost(Definitions):
     def _give_time(self) -> None:
         """Whoever uses a queue that would expire may not have been able to: its time begins anew."""
         for queue in self.queues.values():
-            self.expiries.used(queue)
+            if not follows(queue):
+                self.expiries.used(queue)
 
     def dispatch(self) -> int:
         """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
@@ -219,16 +221,17 @@ class VirtualHost(Definitions):
 
     def activate(self, epoch: int) -> None:
         """Begin to serve in `epoch`: positions and ids start anew, contents become ready, older ones
-        redelivered.
+        redelivered. Queues that follow another broker's go on doing so.
 
         Raises InternalError, with nothing changed, if a queue's copy is incomplete or of a later epoch.
         """
         if self.serving:
             raise InternalError("already serving")
-        for queue in self.queues.values():
+        own = [queue for queue in self.queues.values() if not follows(queue)]
+        for queue in own:
             queue.check_may_serve(epoch)
         self.history.begin_epoch(epoch)
-        for queue in self.queues.values():
+        for queue in own:
             queue.activate(epoch)
         self._give_time()
         self.serving = True
@@ -237,7 +240,8 @@ class VirtualHost(Definitions):
         """Stop serving: every queue is a replica again. History must be flushed before, consumers are not
         told."""
         for queue in self.queues.values():
-            queue.deactivate()
+            if queue.mode is Mode.ACTIVE:
+                queue.deactivate()
         self.pending.clear()
         self._owned.clear()
         self._left.clear()
