@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from broker.amqp091.fields import write_table
-from broker.model.expiries import LONGEST, expires_of
+from broker.model.queue_arguments import QUEUE_TYPES, fault_of
 from broker.model.value_codec import canonical
 from ha.adapter.definitions_view import from_json
 from understudy.definitions_json import DefinitionsError, pointer, read_json
@@ -266,9 +266,10 @@ def validated(document: dict[str, Any]) -> Definitions:
 def _check_arguments(found: Definitions) -> None:
     """Those that this broker would refuse, before anything is changed."""
     for number, queue in enumerate(found.queues):
-        if "x-expires" in queue.arguments and expires_of(queue.arguments) is None:
-            where = pointer(("queues", number, "arguments", "x-expires"))
-            raise DefinitionsError(f"{where}: not a number of milliseconds from 1 to {LONGEST}")
+        fault = fault_of(queue.arguments) if queue.queue_type in QUEUE_TYPES else None
+        if fault is not None:
+            where = pointer(("queues", number, "arguments", fault[0]))
+            raise DefinitionsError(f"{where}: {fault[1].removeprefix(': ')}")
     for number, exchange in enumerate(found.exchanges):
         if not isinstance(exchange.arguments.get("alternate-exchange", ""), str):
             where = pointer(("exchanges", number, "arguments", "alternate-exchange"))

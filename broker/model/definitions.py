@@ -23,10 +23,11 @@ from broker.hooks import Hooks
 from broker.model.backlog import WINDOW
 from broker.model.binding import Binding
 from broker.model.exchange import Exchange, check_binding_arguments
-from broker.model.expiries import Expiries, check_expires
+from broker.model.expiries import Expiries
 from broker.model.history import History
 from broker.model.publish_route import need_of
 from broker.model.queue import Mode, Queue
+from broker.model.queue_arguments import check_queue_arguments
 from broker.model.queue_origin import follows
 from broker.model.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
 from broker.model.topology import Topology
@@ -225,7 +226,7 @@ class Definitions(Topology):
             return looked_at
         found = self.queues.get(name) if name else None
         declared = QueueDeclare(b"", name, durable, exclusive, auto_delete, _checked(arguments))
-        check_expires(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
+        check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
             self.expiries.used(self._redeclare(found, declared, owner))
             return found

@@ -10,32 +10,18 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING
 
-from broker.errors import PreconditionFailed
+from broker.model.queue_arguments import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from broker.model.queue import Queue
 
-LONGEST = (1 << 32) - 1
-"""Milliseconds: some seven weeks, as in RabbitMQ."""
-
 
 def expires_of(arguments: Mapping[str, object]) -> float | None:
     """Seconds, or None; whatever is not a positive number of milliseconds counts as not given."""
-    value = arguments.get("x-expires")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LONGEST:
-        return None
-    return value / 1000
-
-
-def check_expires(arguments: Mapping[str, object], where: str) -> None:
-    """Raises PreconditionFailed for what a client may not ask for."""
-    if "x-expires" in arguments and expires_of(arguments) is None:
-        raise PreconditionFailed(
-            f"invalid arg 'x-expires' for {where}: {arguments['x-expires']!r:.40} is not a number of "
-            f"milliseconds from 1 to {LONGEST}"
-        )
+    milliseconds = rules_of(arguments).expires
+    return None if milliseconds is None else milliseconds / 1000
 
 
 class Expiries:

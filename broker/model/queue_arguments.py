@@ -1,0 +1,210 @@
+"""What the arguments of a queue ask for: checked when a client declares it, read when it is made. Pure.
+
+Role: the one place that knows the names, types and limits of `x-...` arguments. Which are refused, and the
+texts, are RabbitMQ's (`rabbit_amqqueue:check_declare_arguments`), because clients and people know them.
+Arguments that it does not know are kept and compared, and do nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.errors import PreconditionFailed
+
+Arguments = Mapping[str, object]
+
+LONGEST = 315_360_000_000
+"""Milliseconds that a time to live or an expiry may last: ten years, as in RabbitMQ since 3.12."""
+
+MOST_PRIORITIES = 255
+
+
+class OverflowRule(enum.Enum):
+    """What gives way when a queue is full."""
+
+    DROP_HEAD = "drop-head"
+    REJECT_PUBLISH = "reject-publish"
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"
+
+
+@dataclass(slots=True, frozen=True)
+class QueueRules:
+    """What one queue does to its messages, and when it ends. None: no such rule."""
+
+    message_ttl: int | None = None
+    """Milliseconds; 0: a message that cannot be delivered at once expires."""
+    expires: int | None = None
+    """Milliseconds without use, above 0."""
+    max_length: int | None = None
+    """Ready messages."""
+    max_length_bytes: int | None = None
+    """Octets of the bodies of ready messages."""
+    overflow: OverflowRule = OverflowRule.DROP_HEAD
+    dead_letter_exchange: str | None = None
+    """The default exchange is the empty string."""
+    dead_letter_routing_key: str | None = None
+    """None: a message keeps its own."""
+    max_priority: int | None = None
+    """1 to 255; None: priorities make no difference."""
+
+    @property
+    def limited(self) -> bool:
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def dead_letters(self) -> bool:
+        return self.dead_letter_exchange is not None
+
+
+NO_RULES = QueueRules()
+
+
+# -- one value: a sentence of RabbitMQ's about its fault, or None
+
+_AMQP_NAMES = {
+    "bool": "bool", "str": "longstr", "bytes": "longstr", "float": "double", "Float32": "float",
+    "Timestamp": "timestamp", "datetime": "timestamp", "Decimal": "decimal", "NoneType": "void",
+    "dict": "table", "list": "array", "tuple": "array",
+}  # fmt: skip
+
+
+def _type(value: object) -> str:
+    name = type(value).__name__
+    return _AMQP_NAMES.get(name, name)
+
+
+def _whole(value: object) -> str | None:
+    """An integer of any width; neither a boolean nor a timestamp is one."""
+    return None if type(value) is int else f'"expected integer, got {_type(value)}"'
+
+
+def _not_negative(value: object) -> str | None:
+    if type(value) is int and value < 0:
+        return f"{{value_negative,{value}}}"
+    return _whole(value)
+
+
+def _duration(value: object) -> str | None:
+    if type(value) is int and value > LONGEST:
+        return f"{{value_too_large,{value}}}"
+    return _not_negative(value)
+
+
+def _expiry(value: object) -> str | None:
+    return "{value_zero,0}" if type(value) is int and value == 0 else _duration(value)
+
+
+def _priorities(value: object) -> str | None:
+    if type(value) is int and value > MOST_PRIORITIES:
+        return f"{{max_value_exceeded,{value}}}"
+    return _not_negative(value)
+
+
+def _boolean(value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{_type(value)}}}"
+
+
+def _text(value: object) -> str | None:
+    return None if isinstance(value, str) else f"{{unacceptable_type,{_type(value)}}}"
+
+
+def _overflow(value: object) -> str | None:
+    known = isinstance(value, str) and value in {rule.value for rule in OverflowRule}
+    return _text(value) or (None if known else "invalid_overflow")
+
+
+def _one_of(what: str, *known: object) -> Callable[[object], str | None]:
+    def check(value: object) -> str | None:
+        if type(value) is not type(known[0]):
+            return f"{{unacceptable_type,{_type(value)}}}"
+        return None if value in known else f"\"unsupported queue {what} '{value!s:.60}'\""
+
+    return check
+
+
+QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
+"""Whoever asks for a quorum queue asks for one that is replicated, which those of a pair are; a stream is
+another thing."""
+
+_CHECKS: Mapping[str, Callable[[object], str | None]] = {
+    "x-queue-type": _one_of("type", *QUEUE_TYPES),
+    "x-expires": _expiry,
+    "x-message-ttl": _duration,
+    "x-dead-letter-exchange": _text,
+    "x-dead-letter-routing-key": _text,
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-priority": _priorities,
+    "x-overflow": _overflow,
+    "x-queue-mode": _one_of("mode", "default", "lazy"),
+    "x-queue-version": _one_of("version", 1, 2),
+    "x-single-active-consumer": _boolean,
+    "x-delivery-limit": _whole,
+}
+
+_STREAMS = frozenset(
+    ("x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes", "x-initial-cluster-size")
+)
+_FOREIGN = {
+    "classic": _STREAMS | {
+        "x-delivery-limit", "x-dead-letter-strategy", "x-quorum-initial-group-size",
+        "x-max-in-memory-length", "x-max-in-memory-bytes",
+    },
+    "quorum": _STREAMS | {"x-max-priority", "x-queue-mode", "x-queue-version"},
+}  # fmt: skip
+"""Arguments that a queue of the type cannot have, in RabbitMQ."""
+
+
+# -- a whole table
+
+
+def fault_of(arguments: Arguments) -> tuple[str, str] | None:
+    """The first argument that a queue cannot have, and what comes after its name and the queue's."""
+    for key, check in _CHECKS.items():
+        if key in arguments and (fault := check(arguments[key])) is not None:
+            return key, f": {fault}"
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        return "x-dead-letter-routing-key", ": routing_key_but_no_dlx_defined"
+    type_ = str(arguments.get("x-queue-type", "classic")).removeprefix("rabbit_").removesuffix("_queue")
+    for key in sorted(_FOREIGN[type_].intersection(arguments)):
+        return key, f" of queue type {type_}"
+    return None
+
+
+def check_queue_arguments(arguments: Arguments, where: str) -> None:
+    """Raises PreconditionFailed for what a client may not ask for; `where`: `queue 'q' in vhost '/'`."""
+    fault = fault_of(arguments) if arguments else None
+    if fault is not None:
+        raise PreconditionFailed(f"invalid arg '{fault[0]}' for {where}{fault[1]}")
+
+
+def rules_of(arguments: Arguments) -> QueueRules:
+    """What is not valid counts as not given: earlier versions stored whatever a client sent."""
+    if not arguments:
+        return NO_RULES
+    exchange = _text_of(arguments, "x-dead-letter-exchange")
+    priorities = _number_of(arguments, "x-max-priority")
+    return QueueRules(
+        message_ttl=_number_of(arguments, "x-message-ttl"),
+        expires=_number_of(arguments, "x-expires"),
+        max_length=_number_of(arguments, "x-max-length"),
+        max_length_bytes=_number_of(arguments, "x-max-length-bytes"),
+        overflow=OverflowRule(_text_of(arguments, "x-overflow") or OverflowRule.DROP_HEAD.value),
+        dead_letter_exchange=exchange,
+        dead_letter_routing_key=(
+            None if exchange is None else _text_of(arguments, "x-dead-letter-routing-key")
+        ),
+        max_priority=None if priorities is None else max(1, priorities),  # as in RabbitMQ
+    )
+
+
+def _number_of(arguments: Arguments, key: str) -> int | None:
+    value = arguments.get(key)
+    return value if isinstance(value, int) and _CHECKS[key](value) is None else None
+
+
+def _text_of(arguments: Arguments, key: str) -> str | None:
+    value = arguments.get(key)
+    return value if isinstance(value, str) and _CHECKS[key](value) is None else None
