@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from broker.amqp091.channel import Channel
+from broker.amqp091.channel_output import ChannelOutput
 from broker.amqp091.connection import ServerConnection
 from broker.amqp091.publish import PublishMemo
 from broker.disk_alarm import DiskAlarm
@@ -107,7 +107,7 @@ class Broker:
         """Connections with output; they add themselves once per `take_output`."""
         self.resuming: dict[ServerConnection, None] = {}
         """Connections whose output was taken after back-pressure stopped them."""
-        self.holding: dict[Channel, None] = {}
+        self.holding: dict[ChannelOutput, None] = {}
         """Channels with confirms or replies that are not out yet."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)

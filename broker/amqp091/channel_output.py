@@ -1,0 +1,44 @@
+"""What a channel says: frames in order, each once what it reports is safe. Base of `Acknowledging`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.amqp091.grammar import encode_frame
+from broker.amqp091.held import Held
+from broker.model.values import Need, Scope
+
+if TYPE_CHECKING:
+    from broker.amqp091.connection import ServerConnection
+
+
+class ChannelOutput:
+    """`held`: what waits for gates, and what waits behind it."""
+
+    __slots__ = ("connection", "held", "is_open", "number")
+
+    def __init__(self, connection: ServerConnection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.is_open = True
+        self.held = Held(number)
+
+    def reply(
+        self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None
+    ) -> None:
+        """Send `frame`, then run `after`, in channel order; with a scope, once what changed in it is safe."""
+        vhost = self.connection.vhost
+        need = vhost.need(scope) if scope is not None else Need.NONE
+        if need is Need.NONE and not self.held:
+            if frame:
+                self.connection.send(frame)
+            if after is not None:
+                after()
+            return
+        self.held.reply(frame, need, vhost.history.position, after)
+        self.connection.broker.holding[self] = None
+
+    def answer(self, name: str, scope: Scope | None = None, **arguments: Any) -> None:
+        """`reply` with a method frame."""
+        self.reply(encode_frame(self.number, name, **arguments), scope)

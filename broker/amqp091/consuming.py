@@ -1,0 +1,220 @@
+"""What a channel's consumers get: consume, cancel, get, qos, flow, and deliveries as far as there is room.
+
+Base of `Channel`, and the `DeliverySink` of its consumers: queues call `credit` and `deliver` from their
+dispatch, at the end of a tick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.amqp091.acknowledging import Acknowledging
+from broker.amqp091.delivery import ServedConsumer, Staged, fit, write_deliveries
+from broker.amqp091.frames import reframe
+from broker.amqp091.grammar import encode_frame
+from broker.amqp091.unacked import Run
+from broker.errors import FrameError, NotAllowed, NotFound, NotImplemented_
+from broker.model.consumer import Consumer
+from broker.model.records import Entry
+
+if TYPE_CHECKING:
+    from broker.amqp091.connection import ServerConnection
+    from broker.model.queue import Queue
+
+BURST = 4096
+"""Most messages that one consumer without a prefetch limit takes in one tick."""
+
+
+class Consuming(Acknowledging):
+    """`last_queue`: the queue declared last, which is what an empty queue name means."""
+
+    __slots__ = ("_flowing", "_gets_held", "_next_tag", "_prefetch", "_served", "_staged", "last_queue")
+
+    def __init__(self, connection: ServerConnection, number: int) -> None:
+        super().__init__(connection, number)
+        self.last_queue = ""
+        self._served = 0
+        self._staged = Staged()
+        self._next_tag = 1
+        self._prefetch = 0
+        """Limit that new consumers get."""
+        self._flowing = True
+        self._gets_held = 0
+        """Messages of basic.get that wait in `held`: deliveries wait for them, so that tags go out in order
+        and a multiple ack only ever reaches what the client has seen."""
+
+    def queue_name(self, name: str) -> str:
+        """`name`, or the queue declared last on this channel where it is empty."""
+        if name:
+            return name
+        if not self.last_queue:
+            raise NotFound("no previously declared queue")
+        return self.last_queue
+
+    def _flow(self, arguments: dict[str, Any]) -> None:
+        self._flowing = arguments["active"]
+        self.answer("channel.flow-ok", active=self._flowing)
+        if self._flowing:
+            self.resume()
+
+    def _qos(self, arguments: dict[str, Any]) -> None:
+        if arguments["prefetch_size"]:
+            raise NotImplemented_("prefetch_size!=0")
+        if arguments["global_"]:
+            self._limit = arguments["prefetch_count"]
+        else:
+            self._prefetch = arguments["prefetch_count"]
+        self.answer("basic.qos-ok")
+        self._wake()
+
+    def _consume(self, arguments: dict[str, Any]) -> None:
+        vhost = self.connection.vhost
+        queue = vhost.queue(self.queue_name(arguments["queue"]), owner=self.connection)
+        tag = arguments["consumer_tag"] or self._new_tag()
+        if tag in self.consumers:
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        consumer = ServedConsumer(
+            queue, tag, self, self.number, limit=self._prefetch, no_ack=arguments["no_ack"],
+            exclusive=arguments["exclusive"], arguments=arguments["arguments"],
+        )  # fmt: skip
+        vhost.consume(consumer)
+        self.consumers[tag] = consumer
+        ok = b"" if arguments["nowait"] else encode_frame(self.number, "basic.consume-ok", consumer_tag=tag)
+        self.reply(ok, after=lambda: self._start(consumer))
+
+    def _new_tag(self) -> str:
+        self._served += 1
+        return f"amq.ctag-{self.number}.{self._served}"
+
+    def _start(self, consumer: ServedConsumer) -> None:
+        consumer.started = True
+        consumer.queue.schedule()
+
+    def _cancel(self, arguments: dict[str, Any]) -> None:
+        consumer = self.consumers.pop(arguments["consumer_tag"], None)
+        if consumer is not None:
+            self._unstage(consumer)
+            self.connection.vhost.cancel(consumer)
+        if not arguments["nowait"]:
+            self.answer("basic.cancel-ok", consumer_tag=arguments["consumer_tag"])
+
+    def _unstage(self, consumer: ServedConsumer) -> None:
+        """What was staged for a consumer that ends goes back, or, if it never acks, out."""
+        entries = self._staged.take_of(consumer)
+        if not entries:
+            return
+        if consumer.no_ack:
+            self._write(consumer, consumer.queue, entries)
+        else:
+            self._in_flight -= len(entries)
+            consumer.queue.requeue(entries)
+
+    def credit(self, consumer: Consumer) -> int:
+        """How many messages `consumer` may get now (called by its queue)."""
+        assert isinstance(consumer, ServedConsumer)
+        if not consumer.started or not self._flowing or not self.is_open or self._gets_held:
+            return 0
+        if self._staged or self.connection.delivery_budget <= 0:
+            self.connection.choke()
+            return 0
+        room = BURST
+        if not consumer.no_ack:
+            if consumer.limit:
+                room = min(room, consumer.limit - consumer.in_flight)
+            if self._limit:
+                room = min(room, self._limit - self._in_flight)
+        return room
+
+    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+        """Send a batch, or as much of it as the connection has room for (called by its queue)."""
+        assert isinstance(consumer, ServedConsumer)
+        count = len(entries)
+        if not consumer.no_ack:
+            consumer.in_flight += count
+            self._in_flight += count
+        if count >= BURST:
+            self.connection.choke()
+        self._send_or_stage(consumer, queue, entries)
+
+    def _send_or_stage(self, consumer: ServedConsumer, queue: Queue, entries: list[Entry]) -> None:
+        count = fit(entries, self.connection.delivery_budget)
+        if count < len(entries):
+            self._staged.batches.append((consumer, queue, entries[count:]))
+            self.connection.choke()
+            entries = entries[:count]
+        self._write(consumer, queue, entries)
+
+    def _write(self, consumer: ServedConsumer, queue: Queue, entries: list[Entry]) -> None:
+        connection = self.connection
+        tag = self._next_tag
+        self._next_tag = tag + len(entries)
+        if not consumer.no_ack:
+            self._unacked.add(Run(tag, entries, queue, consumer))
+        try:
+            octets = write_deliveries(
+                connection.out, consumer, tag, entries, self.number, connection.frame_max
+            )
+        except ValueError as error:
+            connection.doom(FrameError(str(error), 60, 60))
+            return
+        connection.sent(octets)
+
+    def resume(self) -> None:
+        """The connection has room again, or flow is on: first what is staged, then more from the queues."""
+        if not self._flowing or not self.is_open or self._gets_held:
+            return
+        batches = self._staged.batches
+        while batches:
+            budget = self.connection.delivery_budget
+            if budget <= 0:
+                self.connection.choke()
+                return
+            consumer, queue, entries = batches[0]
+            count = fit(entries, budget)
+            if count < len(entries):
+                batches[0] = (consumer, queue, entries[count:])
+            else:
+                batches.popleft()
+            self._write(consumer, queue, entries[:count])
+        self._wake()
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """The queue went away: basic.cancel to clients that understand it (called by the queue)."""
+        self._staged.take_of(consumer)
+        if self.consumers.pop(consumer.tag, None) is None or not self.is_open:
+            return
+        if self.connection.capability("consumer_cancel_notify"):
+            cancel = encode_frame(self.number, "basic.cancel", consumer_tag=consumer.tag, nowait=True)
+            self.reply(cancel)
+
+    def _get(self, arguments: dict[str, Any]) -> None:
+        connection = self.connection
+        queue = connection.vhost.queue(self.queue_name(arguments["queue"]), owner=connection)
+        connection.vhost.expiries.used(queue)
+        entry = queue.pop(no_ack=arguments["no_ack"])
+        if entry is None:
+            self.answer("basic.get-empty")
+            return
+        tag = self._next_tag
+        self._next_tag = tag + 1
+        if not arguments["no_ack"]:
+            self._unacked.add(Run(tag, [entry], queue, None))
+        _, envelope, raw = entry
+        if envelope.channel != self.number or envelope.largest_frame > connection.frame_max:
+            try:
+                raw = reframe(raw, self.number, connection.frame_max)
+            except ValueError as error:
+                raise FrameError(str(error)) from None
+        method = encode_frame(
+            self.number, "basic.get-ok", delivery_tag=tag, redelivered=envelope.redelivered,
+            exchange=envelope.exchange, routing_key=envelope.routing_key, message_count=queue.message_count,
+        )  # fmt: skip
+        if not self.held:
+            self.reply(method + raw)
+            return
+        self._gets_held += 1
+        self.reply(method + raw, after=self._got)
+
+    def _got(self) -> None:
+        self._gets_held -= 1
+        self.resume()
