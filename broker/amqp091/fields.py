@@ -71,7 +71,7 @@ def read_table(data: bytes, at: int, depth: int = 0) -> tuple[dict[str, Any], in
     at = start
     while at < end:
         key, at = read_shortstr(data, at)
-        value, at = _read_value(data, at, end, depth)
+        value, at = read_value(data, at, end, depth)
         if key in table:
             raise SyntaxError_(f"field table has the key {key[:60]!r} twice")
         table[key] = value
@@ -90,14 +90,15 @@ def _read_array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     items = []
     at = start
     while at < end:
-        value, at = _read_value(data, at, end, depth)
+        value, at = read_value(data, at, end, depth)
         items.append(value)
     if at != end:
         raise SyntaxError_("field array entry past the end of its array")
     return items, end
 
 
-def _read_value(data: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
+def read_value(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Any, int]:
+    """A field of a table that ends at `end`, its type first: (value, next offset)."""
     if at >= end:
         raise SyntaxError_("field without a value")
     tag = chr(data[at])

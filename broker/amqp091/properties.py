@@ -115,7 +115,7 @@ def check(data: bytes) -> Checked:
     return PERSISTENT if persistent else TRANSIENT
 
 
-def _table_span(raw: bytes) -> tuple[int, int]:
+def table_span(raw: bytes) -> tuple[int, int]:
     """Start and end of the headers table in a checked header frame; start == end where it would be."""
     at = PROPERTIES_AT
     flags = raw[at] << 8 | raw[at + 1]
@@ -130,13 +130,13 @@ def _table_span(raw: bytes) -> tuple[int, int]:
 
 def headers_of(raw: bytes) -> dict[str, Any]:
     """The headers table of a message's content frames; empty when it has none."""
-    start, end = _table_span(raw)
+    start, end = table_span(raw)
     return read_table(raw, start)[0] if end > start else {}
 
 
 def with_header(raw: bytes, key: str, value: str) -> bytes:
     """The content frames with one more header, replacing one of the same name; body frames as they are."""
-    start, end = _table_span(raw)
+    start, end = table_span(raw)
     entry = write_shortstr(key) + b"S" + write_longstr(value)
     table = raw[start + 4 : end]
     if entry[: 1 + len(key)] in table:

@@ -1,0 +1,209 @@
+"""Dead-lettering: what a message becomes when its queue hands it to a dead-letter exchange. Pure functions.
+
+Role: called by whoever serves, for a message that was rejected, has expired, or was pushed out of a full
+queue. Names, fields and the rule for cycles are RabbitMQ's: https://www.rabbitmq.com/docs/dlx (`mc.erl`,
+`rabbit_dead_letter.erl`). The history is kept in the message's own header, as RabbitMQ did up to 3.13, so
+it survives wherever the message does. A client can forge it: what is not a history of at most `MOST_DEATHS`
+entries in `_MOST_OCTETS` is forgotten or cut, and the worst that it can do is lose the forger's own message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeGuard
+
+from broker.amqp091.fields import Timestamp, read_shortstr, read_value, write_longstr, write_shortstr
+from broker.amqp091.frames import HEADER, OVERHEAD, frame
+from broker.amqp091.properties import (
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    PRIORITY,
+    PROPERTIES_AT,
+    table_span,
+)  # fmt: skip
+
+MOST_DEATHS = 128
+"""Entries that a history keeps: ladders of delay queues need some thirty."""
+_MOST_OCTETS = 32 * 1024
+_LARGEST_ENTRY = 6 * 1024
+_MOST_KEYS = 16
+_LARGEST_HEADER = 128 * 1024
+"""Octets of a header frame: no client has agreed to more."""
+_SMALL = 8 * 1024
+"""Octets of a header frame in which no full history has room."""
+_BEFORE_EXPIRATION = (1 << 10, 1 << 9)  # correlation-id, reply-to
+
+_HISTORY = "x-death"
+_WHAT = ("reason", "queue", "exchange")
+_GONE = frozenset((_HISTORY, "BCC", *(f"x-last-death-{what}" for what in _WHAT)))
+
+
+class Death(NamedTuple):
+    """One dead-lettering. `exchange` and `routing_key`: as it was published to the queue that it leaves."""
+
+    queue: str
+    reason: str
+    """rejected, expired or maxlen."""
+    exchange: str
+    routing_key: str
+    wall_ms: int
+
+
+class _Record(NamedTuple):
+    """An entry of `x-death`."""
+
+    queue: str
+    reason: str
+    exchange: str
+    keys: list[str]
+    times: int
+    seconds: int
+    expiration: str | None
+
+    def encoded(self) -> bytes:
+        fields = (
+            b"" if self.expiration is None else _text("original-expiration", self.expiration),
+            b"\x05countl" + self.times.to_bytes(8, "big"),
+            _text("reason", self.reason),
+            _text("queue", self.queue),
+            b"\x04timeT" + self.seconds.to_bytes(8, "big"),
+            _text("exchange", self.exchange),
+            b"\x0crouting-keysA" + write_longstr(b"".join(b"S" + write_longstr(key) for key in self.keys)),
+        )
+        return b"F" + write_longstr(b"".join(fields))
+
+
+def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
+    """The content frames with the history of their deaths, without `expiration`, `BCC`, and with `drop_cc`
+    (the queue sets a routing key of its own) `CC`; body frames as they are.
+
+    A header that would outgrow every peer's frame_max loses its history, and is taken for a cycle.
+    """
+    start, end = table_span(raw)
+    spans = {key: (value, begin, stop) for key, value, begin, stop in _entries(raw, start, end)}
+    first = [f"x-first-death-{what}" for what in _WHAT]
+    begins = not all(key in spans for key in first)
+    gone = _GONE.union(first if begins else (), ("CC",) if drop_cc else ())
+    kept = b"".join(raw[begin:stop] for key, (_, begin, stop) in spans.items() if key not in gone)
+    value, expiration_at, expiration_end = _expiration(raw, end)
+    records = _with(_records(spans.get(_HISTORY, (None,))[0]), death, value)
+    told = b"".join(
+        _text(f"x-{which}-death-{what}", getattr(death, what))
+        for which in (("first", "last") if begins else ("last",))
+        for what in _WHAT
+    )
+    rest = raw[end:expiration_at] + raw[expiration_end : _header_end(raw) - 1]
+    flags = ((raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]) | HEADERS) & ~EXPIRATION
+    head = raw[7:PROPERTIES_AT] + flags.to_bytes(2, "big") + raw[PROPERTIES_AT + 2 : start]
+    history = b"\x07x-deathA" + write_longstr(b"".join(records))
+    payload = head + write_longstr(kept + history + told) + rest
+    if len(payload) + OVERHEAD > _LARGEST_HEADER:
+        payload = head + write_longstr(kept) + rest
+    return frame(HEADER, int.from_bytes(raw[1:3], "big"), payload) + raw[_header_end(raw) :]
+
+
+def is_cycle(raw: bytes, queue: str, reason: str) -> bool:
+    """May the message, as `dead_lettered` for `reason` left it, not go to `queue`?
+
+    RabbitMQ's rule: it died in that queue before, and nobody has rejected it since ("messages will be dropped
+    if there was no rejection in the entire cycle"). One whose history is full of automatic deaths, or did
+    not fit, counts as a cycle as well: each would go round for ever otherwise.
+    """
+    if reason == "rejected":
+        return False
+    size = _header_end(raw)
+    if size < _SMALL and raw.find(queue.encode(), 0, size) < 0:
+        return False
+    start, end = table_span(raw)
+    history = next((value for key, value, _, _ in _entries(raw, start, end) if key == _HISTORY), None)
+    records = _records(history)
+    for at, record in enumerate(records):
+        if record.reason == "rejected":
+            return False
+        if record.queue == queue:
+            return True
+        if at + 1 >= MOST_DEATHS:
+            return True
+    return not records or sum(len(r.encoded()) for r in records) > _MOST_OCTETS - _LARGEST_ENTRY
+
+
+def _header_end(raw: bytes) -> int:
+    return int.from_bytes(raw[3:7], "big") + OVERHEAD
+
+
+def _text(key: str, value: str) -> bytes:
+    return write_shortstr(key) + b"S" + write_longstr(value)
+
+
+def _entries(raw: bytes, start: int, end: int) -> Iterator[tuple[str, Any, int, int]]:
+    """Key, value, and start and end of each entry of the table at `start`."""
+    at = start + 4
+    while at < end:
+        begin = at
+        key, at = read_shortstr(raw, at)
+        value, at = read_value(raw, at, end)
+        yield key, value, begin, at
+
+
+def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
+    """The property, its start and its end; `at` is the end of the headers."""
+    flags = raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]
+    if not flags & EXPIRATION:
+        return None, at, at
+    at += bool(flags & DELIVERY_MODE) + bool(flags & PRIORITY)
+    for bit in _BEFORE_EXPIRATION:
+        if flags & bit:
+            at += 1 + raw[at]
+    value, end = read_shortstr(raw, at)
+    return value, at, end
+
+
+def _records(history: object) -> list[_Record]:
+    """Those entries of `x-death` that are some, newest first; one of each queue and reason."""
+    found: dict[tuple[str, str], _Record] = {}
+    for item in history[:MOST_DEATHS] if isinstance(history, list) else ():
+        record = _record(item) if isinstance(item, dict) else None
+        if record is not None:
+            found.setdefault((record.queue, record.reason), record)
+    return list(found.values())
+
+
+def _record(item: dict[str, Any]) -> _Record | None:
+    """None for what no broker has written."""
+    queue, reason, exchange = item.get("queue"), item.get("reason"), item.get("exchange", "")
+    count, keys, expiration = item.get("count"), item.get("routing-keys"), item.get("original-expiration")
+    seconds = item.get("time")
+    if not (_is_name(queue) and _is_name(reason) and _is_name(exchange)):
+        return None
+    if type(count) is not int or count < 1 or not isinstance(seconds, Timestamp):
+        return None
+    if not isinstance(keys, list) or len(keys) > _MOST_KEYS or not all(map(_is_name, keys)):
+        return None
+    told = expiration if isinstance(expiration, str) and len(expiration) <= 20 else None
+    return _Record(queue, reason, exchange, keys, count, seconds, told)
+
+
+def _is_name(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value.encode()) <= 255
+
+
+def _with(records: list[_Record], death: Death, expiration: str | None) -> list[bytes]:
+    """The history after one more death, encoded: its entry comes first, and counts what it was before."""
+    known = (death.queue, death.reason)
+    new = _Record(
+        death.queue, death.reason, death.exchange, [death.routing_key], 1, death.wall_ms // 1000, expiration
+    )
+    for record in records:
+        if (record.queue, record.reason) == known:
+            new = record._replace(times=min(record.times + 1, 2**63 - 1))
+    encoded = [new.encoded()]
+    size = len(encoded[0])
+    for record in records:
+        if (record.queue, record.reason) != known and len(encoded) < MOST_DEATHS:
+            one = record.encoded()
+            size += len(one)
+            if size > _MOST_OCTETS:
+                break
+            encoded.append(one)
+    return encoded
