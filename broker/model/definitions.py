@@ -22,7 +22,7 @@ from broker.errors import (
 from broker.hooks import Hooks
 from broker.model.backlog import WINDOW
 from broker.model.binding import Binding
-from broker.model.exchange import Exchange, check_binding_arguments
+from broker.model.exchange import Exchange, check_binding_arguments, check_exchange_arguments
 from broker.model.expiries import Expiries
 from broker.model.history import History
 from broker.model.publish_route import need_of
@@ -108,10 +108,7 @@ class Definitions(Topology):
         except ValueError:
             raise CommandInvalid(f"unknown exchange type '{type_}'") from None
         declared = ExchangeDeclare(name, type_, durable, auto_delete, internal, _checked(arguments))
-        if not isinstance(declared.arguments.get("alternate-exchange", ""), str):
-            raise PreconditionFailed(
-                f"invalid arg 'alternate-exchange' for exchange '{name}' in vhost '{self.name}': not a string"
-            )
+        check_exchange_arguments(declared.arguments, f"exchange '{name}' in vhost '{self.name}'")
         found = self.exchanges.get(name)
         if found is not None:
             self._check_same_exchange(found, declared)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from broker.errors import PreconditionFailed
 from broker.model.binding import Binding, BindingKey
+from broker.model.queue_arguments import field_type
 from broker.model.records import ExchangeDeclare
 from broker.model.topic_trie import TopicTrie
 from broker.model.values import ExchangeType, Scope
@@ -124,6 +125,21 @@ def _same(wanted: object, got: object) -> bool:
     if isinstance(wanted, bytes) and isinstance(got, str):
         return wanted == got.encode()
     return isinstance(wanted, bool) == isinstance(got, bool) and wanted == got
+
+
+def copy_keys(headers: Mapping[str, object]) -> list[str]:
+    """Further routing keys of a message (https://www.rabbitmq.com/docs/sender-selected): its publisher was
+    refused if these are no lists, and if they are too many."""
+    lists = [headers.get(name) for name in ("CC", "BCC")]
+    return [key for some in lists if isinstance(some, list) for key in some if isinstance(key, str)]
+
+
+def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
+    """Raises PreconditionFailed for an alternate exchange that is no name; others are kept as they are."""
+    alternate = arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        type_ = field_type(alternate)
+        raise PreconditionFailed(f"invalid type '{type_}' for arg 'alternate-exchange' in {where}")
 
 
 def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:

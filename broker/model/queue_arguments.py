@@ -64,20 +64,21 @@ NO_RULES = QueueRules()
 # -- one value: a sentence of RabbitMQ's about its fault, or None
 
 _AMQP_NAMES = {
-    "bool": "bool", "str": "longstr", "bytes": "longstr", "float": "double", "Float32": "float",
-    "Timestamp": "timestamp", "datetime": "timestamp", "Decimal": "decimal", "NoneType": "void",
-    "dict": "table", "list": "array", "tuple": "array",
+    "bool": "bool", "int": "signedint", "str": "longstr", "bytes": "longstr", "float": "double",
+    "Float32": "float", "Timestamp": "timestamp", "datetime": "timestamp", "Decimal": "decimal",
+    "NoneType": "void", "dict": "table", "list": "array", "tuple": "array",
 }  # fmt: skip
 
 
-def _type(value: object) -> str:
+def field_type(value: object) -> str:
+    """What RabbitMQ calls the type of a field of a table."""
     name = type(value).__name__
     return _AMQP_NAMES.get(name, name)
 
 
 def _whole(value: object) -> str | None:
     """An integer of any width; neither a boolean nor a timestamp is one."""
-    return None if type(value) is int else f'"expected integer, got {_type(value)}"'
+    return None if type(value) is int else f'"expected integer, got {field_type(value)}"'
 
 
 def _not_negative(value: object) -> str | None:
@@ -103,11 +104,11 @@ def _priorities(value: object) -> str | None:
 
 
 def _boolean(value: object) -> str | None:
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{_type(value)}}}"
+    return None if isinstance(value, bool) else f"{{unacceptable_type,{field_type(value)}}}"
 
 
 def _text(value: object) -> str | None:
-    return None if isinstance(value, str) else f"{{unacceptable_type,{_type(value)}}}"
+    return None if isinstance(value, str) else f"{{unacceptable_type,{field_type(value)}}}"
 
 
 def _overflow(value: object) -> str | None:
@@ -118,7 +119,7 @@ def _overflow(value: object) -> str | None:
 def _one_of(what: str, *known: object) -> Callable[[object], str | None]:
     def check(value: object) -> str | None:
         if type(value) is not type(known[0]):
-            return f"{{unacceptable_type,{_type(value)}}}"
+            return f"{{unacceptable_type,{field_type(value)}}}"
         return None if value in known else f"\"unsupported queue {what} '{value!s:.60}'\""
 
     return check

@@ -6,12 +6,12 @@ directly. Every change forgets the memo of routes and raises `generation`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.binding import Binding, BindingKey, target_key
 from broker.model.epoch_ends import Graves
-from broker.model.exchange import Exchange, built_in_exchanges
+from broker.model.exchange import Exchange, built_in_exchanges, copy_keys
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_origin import follows
@@ -93,19 +93,31 @@ class Topology:
         """Where a publish goes; memoised. Raises NotFound, or AccessRefused if the exchange is internal."""
         found = self._routes.get((exchange, routing_key))
         if found is None:
-            source = self._publishable(exchange)
-            queues, needs_headers = self._reach(source, routing_key, None)
-            found = PublishRoute(exchange, routing_key, queues, needs_headers, self.generation)
+            found = self._remember(self._publishable(exchange), routing_key)
+        return found
+
+    def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
+        NotFound."""
+        found = self._routes.get((exchange, routing_key))
+        return found or self._remember(self._existing(exchange), routing_key)
+
+    def _remember(self, source: Exchange, routing_key: str) -> PublishRoute:
+        queues, needs_headers = self._reach(source, routing_key, None)
+        found = PublishRoute(source.name, routing_key, queues, needs_headers, self.generation)
+        if not source.internal:
             if len(self._routes) >= ROUTE_MEMO:
                 self._routes.clear()
-            self._routes[exchange, routing_key] = found
+            self._routes[source.name, routing_key] = found
         return found
 
     def route_with_headers(
-        self, exchange: str, routing_key: str, headers: Mapping[str, object]
+        self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
     ) -> PublishRoute:
-        """The same for one message whose headers matter; not memoised."""
-        queues, _ = self._reach(self._publishable(exchange), routing_key, headers)
+        """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
+        `BCC`; not memoised. `inner`: as in `inner_route`."""
+        source = self._existing(exchange) if inner else self._publishable(exchange)
+        queues, _ = self._reach(source, routing_key, headers, copy_keys(headers))
         return PublishRoute(exchange, routing_key, queues, False, self.generation, by_headers=True)
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
@@ -116,22 +128,32 @@ class Topology:
         alive = tuple(queue for queue in route.queues if not queue.deleted)
         return PublishRoute(route.exchange, route.routing_key, alive, False, self.generation, by_headers=True)
 
-    def _publishable(self, name: str) -> Exchange:
+    def _existing(self, name: str) -> Exchange:
         exchange = self.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _publishable(self, name: str) -> Exchange:
+        exchange = self._existing(name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
         return exchange
 
     def _reach(
-        self, source: Exchange, routing_key: str, headers: Mapping[str, object] | None
+        self,
+        source: Exchange,
+        routing_key: str,
+        headers: Mapping[str, object] | None,
+        copies: Sequence[str] = (),
     ) -> tuple[tuple[Queue, ...], bool]:
         """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
 
         Without `headers`, a headers exchange on the way matches nothing and is reported. Where nothing
-        matches, an exchange hands over to its alternate, if it names one that is there (as in RabbitMQ).
+        matches, neither the routing key nor `copies`, an exchange hands over to its alternate, if it names
+        one that is there (as in RabbitMQ).
         """
+        keys = (routing_key, *copies)
         queues: dict[Queue, None] = {}
         seen = {source.name}
         to_visit = [source]
@@ -142,10 +164,10 @@ class Topology:
                 needs_headers = True
                 continue
             targets: list[Queue | Exchange] = [
-                binding.target for binding in exchange.matcher.match(routing_key, headers or {})
+                binding.target for key in keys for binding in exchange.matcher.match(key, headers or {})
             ]
-            if exchange.name == "" and routing_key in self.queues:
-                targets = [self.queues[routing_key]]
+            if exchange.name == "":
+                targets = [self.queues[key] for key in keys if key in self.queues]
             if not targets and exchange.alternate in self.exchanges:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:

@@ -184,10 +184,50 @@ def test_an_alternate_may_be_internal_and_go_by_headers(vhost: VirtualHost) -> N
 
 def test_an_alternate_has_a_name(vhost: VirtualHost) -> None:
     with pytest.raises(
-        PreconditionFailed, match="invalid arg 'alternate-exchange' for exchange 'x' in vhost '/'"
+        PreconditionFailed, match="invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x'"
     ):
         vhost.declare_exchange("x", "direct", arguments={"alternate-exchange": 1})
     assert "x" not in vhost.exchanges
     alternate(vhost, "x", "direct", "amq.fanout")
     with pytest.raises(PreconditionFailed, match="alternate-exchange"):
         alternate(vhost, "x", "direct", "amq.direct")
+
+
+# -- the broker's own publishing, and copies
+
+
+def test_what_the_broker_publishes_itself_may_go_to_an_internal_exchange(vhost: VirtualHost) -> None:
+    vhost.declare_exchange("inside", "fanout", internal=True)
+    vhost.bind_queue("q1", "inside", "", owner=OWNER)
+    for _ in range(2):
+        assert [queue.name for queue in vhost.inner_route("inside", "k").queues] == ["q1"]
+        with pytest.raises(AccessRefused, match="internal"):
+            vhost.route("inside", "k")
+        assert [q.name for q in vhost.route_with_headers("inside", "k", {}, inner=True).queues] == ["q1"]
+        with pytest.raises(AccessRefused, match="internal"):
+            vhost.route_with_headers("inside", "k", {})
+    assert vhost.inner_route("", "q2") is vhost.route("", "q2")
+    with pytest.raises(NotFound, match="no exchange 'nope' in vhost '/'"):
+        vhost.inner_route("nope", "k")
+
+
+def copied(vhost: VirtualHost, exchange: str, key: str, **headers: object) -> list[str]:
+    return sorted(queue.name for queue in vhost.route_with_headers(exchange, key, headers).queues)
+
+
+def test_further_routing_keys_reach_each_queue_once(vhost: VirtualHost) -> None:
+    assert copied(vhost, "", "q1", CC=["q2", "nowhere"], BCC=["q3", "q1"]) == ["q1", "q2", "q3"]
+    vhost.bind_queue("q1", "amq.topic", "a.*", owner=OWNER)
+    vhost.bind_queue("q2", "amq.topic", "b", owner=OWNER)
+    assert copied(vhost, "amq.topic", "x", CC=["a.b", "a.c"], BCC=[]) == ["q1"]
+    assert copied(vhost, "amq.topic", "a.a", BCC=["b", 5, None]) == ["q1", "q2"]
+    assert copied(vhost, "amq.topic", "a.a", CC="b", BCC={"b": 1}) == ["q1"]
+
+
+def test_an_alternate_gets_what_none_of_its_keys_routes(vhost: VirtualHost) -> None:
+    alternate(vhost, "first", "direct", "amq.fanout")
+    vhost.bind_queue("q1", "first", "a", owner=OWNER)
+    vhost.bind_queue("q2", "amq.fanout", "", owner=OWNER)
+    assert copied(vhost, "first", "x", CC=["a"]) == ["q1"]
+    assert copied(vhost, "first", "a", CC=["x"]) == ["q1"]
+    assert copied(vhost, "first", "x", CC=["y"]) == ["q2"]
