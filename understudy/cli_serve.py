@@ -54,6 +54,8 @@ def serve(
 
     try:
         stopped = serve_until_stopped(settings)
+    except ConfigError as error:
+        raise Wrong(str(error)) from None
     except CannotStart as error:
         raise Failed(str(error)) from None
     if stopped is not None:

@@ -29,6 +29,7 @@ from understudy.config_types import (
     Addresses,
     Duration,
     DurationOrZero,
+    FilePath,
     HostPort,
     Names,
     OptionalAddress,
@@ -52,6 +53,8 @@ class BrokerSection(_Section):
 
     name: str = Field(default_factory=socket.gethostname, min_length=1, max_length=100)
     listen: Addresses = (HostPort("127.0.0.1", 5672),)
+    tls_listen: Addresses = ()
+    """The same for clients that speak TLS from the first octet on (amqps); needs the section `tls`."""
     data_dir: Path = Path("understudy-data")
     http: OptionalAddress = None
     durable: bool = True
@@ -83,12 +86,17 @@ class BrokerSection(_Section):
             return value
         raise ValueError("needs the path of a directory")
 
-    @field_validator("listen")
-    @classmethod
-    def _somewhere(cls, value: tuple[HostPort, ...]) -> tuple[HostPort, ...]:
-        if not value:
-            raise ValueError("needs at least one address HOST:PORT")
-        return value
+
+class TlsSection(_Section):
+    """This node's certificate and whom it trusts; PEM files, read again when they change."""
+
+    certificate: FilePath = None
+    """Its own, for its host names, and those of the issuers between it and the authority."""
+    key: FilePath = None
+    ca: FilePath = None
+    """The authority of the pair's certificates."""
+    client_ca: FilePath = None
+    """The authority of clients' certificates; with it, a client has to show one."""
 
 
 class HaSection(_Section):
@@ -109,6 +117,8 @@ class HaSection(_Section):
     """Empty, anybody could open the link."""
     listen: OptionalAddress = None
     """A listener of the link's own: peers are let in there and nowhere else, and nobody else is there."""
+    tls: bool = False
+    """The link speaks TLS, and each end shows a certificate of `tls.ca`."""
     public_brokers: PublicAddresses = ()
     """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses."""
 
@@ -170,6 +180,7 @@ class Settings(BaseSettings):
     broker: BrokerSection = Field(default_factory=BrokerSection)
     ha: HaSection = Field(default_factory=HaSection)
     auth: AuthSection = Field(default_factory=AuthSection)
+    tls: TlsSection = Field(default_factory=TlsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)
     log: LogSection = Field(default_factory=LogSection)
 
@@ -291,8 +302,10 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     broker, ha, users = settings.broker, settings.ha, settings.auth.users
     if ha.username in ("guest",) if users is None else ha.username in users:
         yield "ha.username", f"{ha.username!r} is an application's user; the pair's identity is nobody else's"
-    if ha.listen is not None and ha.listen.port and ha.listen in broker.listen:
-        yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen"
+    if not broker.listen and not broker.tls_listen:
+        yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
+    if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
+        yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",
@@ -303,6 +316,22 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             "ha.public_brokers",
             "is needed with ha.listen: where clients find each of ha.brokers, in their order",
         )
+    yield from _tls_contradictions(settings)
+
+
+def _tls_contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
+    tls, ha = settings.tls, settings.ha
+    user = "ha.tls" if ha.tls else "broker.tls_listen" if settings.broker.tls_listen else ""
+    if user and tls.certificate is None:
+        yield "tls.certificate", f"is needed for {user}"
+    if tls.certificate is not None and tls.key is None:
+        yield "tls.key", "is needed with tls.certificate"
+    if tls.certificate is None and (tls.key or tls.ca or tls.client_ca):
+        yield "tls.certificate", "is needed with the other files of the section"
+    if ha.tls and tls.ca is None:
+        yield "tls.ca", "is needed for ha.tls: each end of the link shows a certificate of it"
+    if ha.tls and ha.listen is None:
+        yield "ha.listen", "is needed for ha.tls: the link gets a listener of its own"
 
 
 def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ line and says what would have been right.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -118,6 +119,15 @@ def parse_optional_address(value: Any) -> HostPort | None:
     return parse_address(value)
 
 
+def parse_file(value: Any) -> str | None:
+    """The path of a file, or `off` (also: nothing) for none. It is opened later, by who needs it."""
+    if value is None or (isinstance(value, str) and value in ("", "off")):
+        return None
+    if isinstance(value, str | os.PathLike) and "\0" not in str(value):
+        return str(value)
+    raise ValueError(f"{value!r} is not the path of a file")
+
+
 def parse_names(value: Any) -> tuple[str, ...]:
     """`"a,b"` or a list of words."""
     if isinstance(value, str):
@@ -155,4 +165,5 @@ PublicAddresses = Annotated[
     BeforeValidator(parse_public_addresses),
     PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
 ]
+FilePath = Annotated[str | None, BeforeValidator(parse_file)]
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

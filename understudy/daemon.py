@@ -40,6 +40,10 @@ from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from broker.security.tls import Tls
+    from understudy.certificates import CertificateWatch
     from understudy.http import HttpServer
 
 LOG = logging.getLogger("understudy")
@@ -79,10 +83,12 @@ class _Parts:
     files: NodeFiles
     ledger: LedgerPort
     spill: Spill
+    tls: Tls | None
 
 
 def serve_until_stopped(settings: Settings) -> str | None:
-    """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart."""
+    """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart, and
+    ConfigError for files of TLS that are no use."""
     try:
         parts = _build(settings)
     except (StoreError, LedgerError) as error:
@@ -114,6 +120,11 @@ def users_of(settings: Settings) -> tuple[User, ...]:
 
 def _build(settings: Settings) -> _Parts:
     """Lock the data directory and put the node together; nothing is served and nothing is sent yet."""
+    tls = None
+    if settings.tls.certificate is not None:  # only then is its library worth the time of its imports
+        from understudy.certificates import tls_of
+
+        tls = tls_of(settings)
     real = RealFiles()
     files = NodeFiles.open(real, str(settings.broker.data_dir), settings.broker.name)
     try:
@@ -150,7 +161,7 @@ def _build(settings: Settings) -> _Parts:
     except BaseException:
         files.close()
         raise
-    return _Parts(node, store, files, ledger, spill)
+    return _Parts(node, store, files, ledger, spill, tls)
 
 
 def resident_bytes() -> int:
@@ -217,6 +228,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shell.request_stop)
+    watch = _watch(parts.tls)
+    loop.add_signal_handler(signal.SIGHUP, _hang_up if watch is None else watch.read)
     gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
     try:
         node.start(now(), wall_ms())
@@ -226,8 +239,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     http: HttpServer | None = None
     stopped: str | None = None
     try:
-        await _listen(settings, shell)
-        http = await _start_http(settings, node, shell)
+        await _listen(settings, shell, parts.tls)
+        http = await _start_http(settings, node, shell, parts.tls)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
         stopped = node.stopped or await shell.run()
     finally:
@@ -235,28 +248,54 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         if stopped is None and node.stopped is None:
             node.stop(now())
         await shell.close(settings.broker.stop_timeout)
+        if watch is not None:
+            watch.stop()
         if http is not None:
             await http.close()
     LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
     return stopped
 
 
-async def _listen(settings: Settings, shell: Shell) -> None:
+def _watch(tls: Tls | None) -> CertificateWatch | None:
+    if tls is None:
+        return None
+    from understudy.certificates import CertificateWatch
+
+    watch = CertificateWatch(tls)
+    watch.start()
+    return watch
+
+
+def _hang_up() -> None:
+    LOG.info("SIGHUP: there are no files of TLS to read again")
+
+
+async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:
     """Open every listener, or none for long: the first that cannot be opened ends the start."""
     apart = settings.ha.listen
     clients = Door.ANY if apart is None else Door.CLIENTS
-    listen = [(address, clients) for address in settings.broker.listen]
+    for address in settings.broker.listen:
+        await _open(shell, address, clients, None)
+    if tls is not None:
+        for address in settings.broker.tls_listen:
+            await _open(shell, address, clients, lambda: tls.clients)
+    peers = (lambda: tls.peers) if tls is not None and settings.ha.tls else None
     if apart is not None:
-        listen.append((apart, Door.PEERS))
-    for address, door in listen:
-        try:
-            bound = await shell.listen(address.host, address.port, door=door)
-        except OSError as error:
-            raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
-        LOG.info("%s on %s", "the link" if door is Door.PEERS else "AMQP", HostPort(*bound[:2]))
+        await _open(shell, apart, Door.PEERS, peers)
+    if tls is not None and settings.ha.tls:
+        shell.dial_tls = lambda: tls.dials
 
 
-async def _start_http(settings: Settings, node: Node, shell: Shell) -> HttpServer | None:
+async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], SSLContext] | None) -> None:
+    try:
+        bound = await shell.listen(address.host, address.port, door=door, tls=tls)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
+    what = "the link" if door is Door.PEERS else "AMQP"
+    LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
+
+
+async def _start_http(settings: Settings, node: Node, shell: Shell, tls: Tls | None) -> HttpServer | None:
     """The HTTP door, if one is wanted; only then is aiohttp worth its third of a second of imports."""
     if settings.broker.http is None:
         return None
@@ -266,7 +305,10 @@ async def _start_http(settings: Settings, node: Node, shell: Shell) -> HttpServe
         users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
     )
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
-    http = HttpServer(node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp)
+    http = HttpServer(
+        node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
+        certificate_expires=lambda: None if tls is None else tls.expires_at,
+    )  # fmt: skip
     try:
         at = await http.start(settings.broker.http)
     except OSError as error:

@@ -47,6 +47,7 @@ class HttpServer:
         clock: Callable[[], float],
         tick_soon: Callable[[], None],
         amqp: HostPort | None = None,
+        certificate_expires: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
         `amqp`: where a client on this machine reaches the node."""
@@ -55,7 +56,7 @@ class HttpServer:
         self._clock = clock
         self._tick_soon = tick_soon
         self._registry = CollectorRegistry()
-        self._registry.register(NodeCollector(node.status))
+        self._registry.register(NodeCollector(node.status, certificate_expires))
         ProcessCollector(registry=self._registry)
         self._runner: web.AppRunner | None = None
         self._definitions = DefinitionsApi(self._ask, amqp)

@@ -27,10 +27,13 @@ _LAGS = (
 
 
 class NodeCollector(Collector):
-    """`status` gives what `Node.status` gives."""
+    """`status` gives what `Node.status` gives; `expires` when the certificate runs out, if there is one."""
 
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, status: Callable[[], dict[str, Any]], expires: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._status = status
+        self._expires = expires
 
     def collect(self) -> Iterator[Metric]:
         found = self._status()
@@ -54,6 +57,13 @@ class NodeCollector(Collector):
         yield from _alarms(found.get("alarms") or [])
         yield from _members(found.get("members") or [])
         yield from _counts(found)
+        expiry = GaugeMetricFamily(
+            "understudy_tls_certificate_expires_seconds",
+            "When the node's certificate runs out, in seconds since 1970",
+        )
+        if (at := self._expires()) is not None:
+            expiry.add_metric([], at)
+        yield expiry
 
 
 def _identity(found: dict[str, Any]) -> Iterator[Metric]:

@@ -26,7 +26,7 @@ from broker.amqp091.frames import (
     head,
 )
 from broker.amqp091.grammar import encode_frame
-from broker.amqp091.handshake import Handshake, Step
+from broker.amqp091.handshake import Handshake, Step, stranger
 from broker.amqp091.heartbeat import Heartbeat, Verdict
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
@@ -113,7 +113,7 @@ class ServerConnection:
             if self.handshake.step is Step.HEADER:
                 at = self.handshake.header(buf)
                 if at < 0:
-                    self.abandon("what it sent is no AMQP 0-9-1 protocol header")
+                    self.abandon(stranger(buf))
                     return
                 if at == 0:
                     self._tail = buf

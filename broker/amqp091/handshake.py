@@ -180,7 +180,8 @@ class Handshake:
             return
         if self.step is Step.HELD:
             raise ConnectionForced("this broker did not begin to serve in time; try the next one", 10, 40)
-        self._connection.abandon(f"handshake not finished in time, waiting for {self.step.value}")
+        of_tls = "TLS, then the " if self.step is Step.HEADER and self._connection.peer.tls else ""
+        self._connection.abandon(f"handshake not finished in time, waiting for {of_tls}{self.step.value}")
 
 
 class RefusedByHooks(AmqpError):
@@ -193,6 +194,13 @@ class RefusedByHooks(AmqpError):
     @property
     def reply_text(self) -> str:
         return short(self.text)
+
+
+def stranger(data: bytes) -> str:
+    """What to say of one who began with something else than our protocol header."""
+    if data[:2] == b"\x16\x03":
+        return "what it sent is TLS, which this listener does not speak, and no AMQP 0-9-1 protocol header"
+    return "what it sent is no AMQP 0-9-1 protocol header"
 
 
 def parse_plain(response: bytes) -> tuple[str, str]:

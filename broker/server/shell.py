@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from broker.security.access import Door
+from broker.security.tls_faults import fault_of
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
-from broker.server.sockets import READ_SIZE, Inbound, Outbound
+from broker.server.sockets import LINGER, READ_SIZE, Inbound, Outbound
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from broker.server.driven import DialWanted
 
 DIAL_TIMEOUT = 2.0
@@ -37,13 +42,15 @@ class Shell:
         self.driven = driven
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
         self.connections_max = connections_max
+        self.dial_tls: Callable[[], SSLContext] | None = None
+        """Asked at each dial of the link for what TLS it is to be; None: none."""
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.addresses: list[tuple[str, int]] = []
         self.inbound: dict[DrivenConnection, Inbound] = {}
         self.outbound: dict[int, Outbound] = {}
         self._sockets: set[Inbound] = set()
-        self._dials: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
         self._tick_due = False
@@ -57,9 +64,12 @@ class Shell:
 
     # -- listeners
 
-    async def listen(self, host: str, port: int, *, door: Door = Door.ANY) -> tuple[str, int]:
-        """Bind one listener; the bound host and port. `door`: whom it is for. Raises OSError."""
-        server = await self.loop.create_server(lambda: Inbound(self, door), host, port, backlog=BACKLOG)
+    async def listen(
+        self, host: str, port: int, *, door: Door = Door.ANY, tls: Callable[[], SSLContext] | None = None
+    ) -> tuple[str, int]:
+        """Bind one listener; the bound host and port. `door`: whom it is for. `tls`: asked at each connection
+        for what TLS it is to be; None: none. Raises OSError."""
+        server = await self.loop.create_server(lambda: Inbound(self, door, tls), host, port, backlog=BACKLOG)
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         self.addresses.append((str(bound[0]), int(bound[1])))
@@ -133,9 +143,7 @@ class Shell:
         if self._stopping:
             return
         for wanted in node.wants_dials():
-            task = self.loop.create_task(self._dial(node, wanted))
-            self._dials.add(task)
-            task.add_done_callback(self._dials.discard)
+            self.spawn(self._dial(node, wanted))
         if node.stopped is not None:
             self._reason = node.stopped
             self._stop.set()
@@ -159,19 +167,34 @@ class Shell:
         self._timer = None
         self.tick_soon()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Until `close`: a dial, or a handshake."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     # -- dials
 
     async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
         try:
-            await asyncio.wait_for(
-                self.loop.create_connection(lambda: Outbound(self, node, wanted), wanted.host, wanted.port),
-                DIAL_TIMEOUT,
-            )
+            async with asyncio.timeout(DIAL_TIMEOUT):
+                await self._connect(node, wanted)
         except (OSError, TimeoutError) as error:
             if not self._stopping and wanted.dial_id not in self.outbound:
                 refused = isinstance(error, ConnectionRefusedError)
-                node.dial_failed(wanted.dial_id, str(error) or "timed out", now(), refused=refused)
+                distrusted = isinstance(error, ssl.SSLError)
+                text = fault_of(error) if distrusted else str(error) or "timed out"
+                node.dial_failed(wanted.dial_id, text, now(), refused=refused, distrusted=distrusted)
                 self.tick_soon()
+
+    async def _connect(self, node: Dialing, wanted: DialWanted) -> None:
+        """Whoever is there is what the name in `ha.brokers` says, or not spoken to."""
+        options: dict[str, Any] = {}
+        if self.dial_tls is not None and wanted.link:
+            options = {"ssl": self.dial_tls(), "server_hostname": wanted.host, "ssl_shutdown_timeout": LINGER}
+        await self.loop.create_connection(
+            lambda: Outbound(self, node, wanted), wanted.host, wanted.port, **options
+        )
 
     # -- life
 
@@ -203,7 +226,7 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         self._tick()
-        for task in self._dials:
+        for task in list(self._tasks):
             task.cancel()
         for outbound in list(self.outbound.values()):
             outbound.close()

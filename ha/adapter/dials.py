@@ -29,6 +29,8 @@ class Dial:
     dial_id: int
     host: str
     port: int
+    link: bool = True
+    """To a node of the pair, which is spoken to as the link is configured."""
 
 
 @dataclass(slots=True)
@@ -124,11 +126,11 @@ class Dials:
         )
         self.open[dial_id] = _Open(address, client)
 
-    def failed(self, dial_id: int, now: float, *, nobody: bool = False) -> None:
+    def failed(self, dial_id: int, now: float, *, nobody: bool = False, distrust: str = "") -> None:
         address = self._of(dial_id)
         if address is not None:
-            address.dial_id, address.next_at = None, now + REDIAL
-            self.inbox.put(DialFailed(address.text, nobody=nobody))
+            address.dial_id, address.next_at = None, now + (REFUSED_REDIAL if distrust else REDIAL)
+            self.inbox.put(DialFailed(address.text, nobody=nobody, distrust=distrust))
 
     def received(self, dial_id: int, data: bytes, now: float) -> None:
         item = self.open.get(dial_id)
@@ -136,14 +138,14 @@ class Dials:
             item.client.receive(data, now)
             self._events(dial_id, item)
 
-    def closed(self, dial_id: int, clean: bool, now: float) -> None:
+    def closed(self, dial_id: int, clean: bool, now: float, distrust: str = "") -> None:
         item = self.open.pop(dial_id, None)
         if item is None:
-            self.failed(dial_id, now)
+            self.failed(dial_id, now, distrust=distrust)
             return
-        wait = REFUSED_REDIAL if item.turned_away else REDIAL
+        wait = REFUSED_REDIAL if item.turned_away or distrust else REDIAL
         item.address.dial_id, item.address.next_at = None, now + wait
-        self._lost(dial_id, item, clean)
+        self._lost(dial_id, item, clean, distrust=distrust)
 
     def _events(self, dial_id: int, item: _Open) -> None:
         for event in item.client.events():
@@ -158,14 +160,14 @@ class Dials:
                     item.turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
                     self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "")
 
-    def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "") -> None:
+    def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "", *, distrust: str = "") -> None:
         if item.told_lost:
             return
         item.told_lost = True
         if item.told_open:
             self.inbox.put(PeerLost(dial_id, clean))
         else:
-            self.inbox.put(DialFailed(item.address.text, refusal))
+            self.inbox.put(DialFailed(item.address.text, refusal, distrust=distrust))
 
     def _of(self, dial_id: int) -> _Address | None:
         return next((a for a in self.addresses if a.dial_id == dial_id), None)

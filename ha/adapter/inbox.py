@@ -38,6 +38,8 @@ class DialFailed:
     refusal: str = ""
     nobody: bool = False
     """The kernel there refused the connection: nobody listens."""
+    distrust: str = ""
+    """Why there is no TLS with whoever is there; empty: there is, or none was wanted, or nobody is."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -181,21 +181,21 @@ class Node:
         """The connection is established."""
         self.dials.dialed(dial_id, now)
 
-    def dial_failed(self, dial_id: int, error: str, now: float, *, refused: bool = False) -> None:
-        """It could not be established; the node asks again with a new id, at most a second later. `refused`:
-        the kernel there has answered that nobody listens (ECONNREFUSED), which is more than silence.
-        """
-        self.dials.failed(dial_id, now, nobody=refused)
+    def dial_failed(
+        self, dial_id: int, error: str, now: float, *, refused: bool = False, distrusted: bool = False
+    ) -> None:
+        """It could not be established; the node asks again with a new id. `refused`: the kernel there has
+        answered that nobody listens, which is more than silence. `distrusted`: TLS failed, by `error`."""
+        self.dials.failed(dial_id, now, nobody=refused, distrust=error if distrusted else "")
 
     def dial_received(self, dial_id: int, data: bytes, now: float) -> None:
         """Bytes arrived."""
         self.dials.received(dial_id, data, now)
 
-    def dial_closed(self, dial_id: int, clean: bool, now: float) -> None:
-        """The connection is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False:
-        silence.
-        """
-        self.dials.closed(dial_id, clean, now)
+    def dial_closed(self, dial_id: int, clean: bool, now: float, distrust: str = "") -> None:
+        """It is gone. `clean`: by FIN or RST, that is, the peer's kernel answered; False: silence.
+        `distrust`: TLS failed, and how."""
+        self.dials.closed(dial_id, clean, now, distrust)
 
     def take_dial_output(self, dial_id: int) -> list[bytes]:
         """Bytes to write, drained. Ask all open dials after each end_tick."""
@@ -281,9 +281,9 @@ class Node:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
                     self.core.dial_open(peer, address, now)
-                case DialFailed(address=address, refusal=refusal, nobody=nobody):
-                    self._refused(address, refusal)
-                    self.core.dial_failed(address, now, refusal, nobody=nobody)
+                case DialFailed(address=address, refusal=refusal, nobody=nobody, distrust=distrust):
+                    self._refused(address, refusal or distrust)
+                    self.core.dial_failed(address, now, refusal, nobody=nobody, distrust=distrust)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):

@@ -30,7 +30,7 @@ def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position)
         "link": _link(core),
         "members": [_myself(core, me, position), *_members(core)] if core.backup or core.primary else [],
         "promotable": promotable,
-        "reason": _reason(core, why),
+        "reason": _with_troubles(core, _reason(core, why)),
         "position": list(position),
         "queues": len(vhost.queues),
         "paged": sum(queue.backlog.aside for queue in vhost.queues.values()),
@@ -117,6 +117,11 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             line["status"] = "unreachable"
         found.append({**line, "self": False})
     return found
+
+
+def _with_troubles(core: HaBroker, reason: str) -> str:
+    """And what keeps the brokers that are there apart, unless it says so already."""
+    return "; ".join([reason, *(each for each in core.neighbours.troubles() if each not in reason)])
 
 
 def _reason(core: HaBroker, why: str) -> str:

@@ -245,11 +245,13 @@ class HaBroker:
         self.neighbours.opened(peer, address)
         self._introductions.ask(peer, self.stand())
 
-    def dial_failed(self, address: str, now: float, refusal: str = "", *, nobody: bool = False) -> None:
+    def dial_failed(
+        self, address: str, now: float, refusal: str = "", *, nobody: bool = False, distrust: str = ""
+    ) -> None:
         """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
-        there says that nobody listens.
+        there says that nobody listens. `distrust`: why there is no TLS with it.
         """
-        self.neighbours.failed(address, refusal, now, nobody=nobody)
+        self.neighbours.failed(address, refusal, now, nobody=nobody, distrust=distrust)
         self.settle(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:

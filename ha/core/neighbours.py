@@ -38,15 +38,19 @@ class Neighbours:
         self._dialed[peer] = address
         entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
 
-    def failed(self, address: str, refusal: str, now: float, *, nobody: bool = False) -> None:
+    def failed(
+        self, address: str, refusal: str, now: float, *, nobody: bool = False, distrust: str = ""
+    ) -> None:
         """`refusal`: what the broker there said to our login; "" if nobody is there. `nobody`: so the kernel
-        there says, not mere silence.
+        there says, not mere silence. `distrust`: why there is no TLS with it.
         """
         entry = self.book[address]
         entry.failed_at = now
         if nobody:
             entry.refused_at = now
-        entry.trouble = f"refuses this node ({refusal})" if refusal else ""
+        entry.trouble = f"has no link with this node (TLS: {distrust})" if distrust else ""
+        if refusal:
+            entry.trouble = f"refuses this node ({refusal})"
 
     def lost(self, peer: int) -> str | None:
         """A connection is gone: the id of the node that was at its other end, if this node had dialed it.
@@ -113,6 +117,10 @@ class Neighbours:
     def away(self) -> list[str]:
         """Of the others to which there is no connection now: which, and how."""
         return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
+
+    def troubles(self) -> list[str]:
+        """Of brokers that are there, and that there is no link with for another reason: a sentence each."""
+        return [f"{entry.address} {entry.trouble}" for entry in self.book.values() if entry.trouble]
 
     def strangers(self) -> list[str]:
         """Of brokers that let this node in and are of another cluster: a sentence each."""

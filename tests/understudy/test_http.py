@@ -16,6 +16,7 @@ from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
 from understudy.config_types import HostPort
 from understudy.http import HttpServer
+from understudy.metrics import NodeCollector
 
 
 class StandIn:
@@ -206,3 +207,12 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
     ):
         assert line in text.splitlines()
     assert 'member="a"' not in text
+
+
+def test_metrics_tell_when_the_certificate_runs_out() -> None:
+    def told(expires: float | None) -> list[str]:
+        collected = NodeCollector(StandIn().status, lambda: expires).collect()
+        (family,) = [each for each in collected if each.name == "understudy_tls_certificate_expires_seconds"]
+        return [str(sample.value) for sample in family.samples]
+
+    assert told(None) == [] and told(1795939200.0) == ["1795939200.0"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any
 
 from broker.engine import Broker, BrokerSettings
@@ -25,6 +26,7 @@ class Live:
     host: str = "127.0.0.1"
     port: int = 0
     logged: list[str] = field(default_factory=list)
+    tls_port: int = 0
 
     @property
     def url(self) -> str:
@@ -32,8 +34,9 @@ class Live:
 
 
 @contextmanager
-def live_broker(**settings: Any) -> Iterator[Live]:
-    """Serve on a free loopback port until the block ends; then stop as a daemon would."""
+def live_broker(tls: Callable[[], SSLContext] | None = None, **settings: Any) -> Iterator[Live]:
+    """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: on another one
+    too, with TLS."""
     numbers = itertools.count(1)
     vhost = VirtualHost("/", Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"))
     vhost.activate(1)
@@ -46,6 +49,8 @@ def live_broker(**settings: Any) -> Iterator[Live]:
     async def serve() -> None:
         shell = Shell(live.broker)
         _, live.port = await shell.listen(live.host, 0)
+        if tls is not None:
+            _, live.tls_port = await shell.listen(live.host, 0, tls=tls)
         shells.append(shell)
         ready.set()
         failed.append(await shell.run())

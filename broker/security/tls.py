@@ -1,0 +1,213 @@
+"""TLS of one node: its certificate, whom it trusts, the contexts made of them.
+
+Owner: whoever opens listeners and dials; it asks for the context of each new connection, so that files that
+were read again count from then on, and for no connection before. `Tls.read` gives all of the new files or
+none of them. No sockets here, and no clock: `look` is called every second or so.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cryptography import x509
+
+from broker.security.tls_faults import TellingContext, words
+
+_BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
+_BEGIN_KEY = "PRIVATE KEY-----"
+_KEY_REASONS = {"KEY_VALUES_MISMATCH": "is not the key of the certificate"}
+
+
+class TlsFault(Exception):
+    """A file that is of no use. `str()` is one line: the setting, the file, and why."""
+
+    def __init__(self, setting: str, path: str, why: str) -> None:
+        super().__init__(f"{setting}: {path}: {why}")
+
+
+@dataclass(slots=True, frozen=True)
+class TlsFiles:
+    """Paths of PEM files. The certificate's file may go on with those of its issuers."""
+
+    certificate: str
+    key: str
+    ca: str | None = None
+    """Who signs the certificates of the nodes: of peers nothing else is taken, at either end."""
+    client_ca: str | None = None
+    """Who signs those of clients. None: clients need none."""
+
+    def all(self) -> list[str]:
+        return [path for path in (self.certificate, self.key, self.ca, self.client_ca) if path is not None]
+
+
+@dataclass(slots=True, frozen=True)
+class _Read:
+    """What came of one reading of the files."""
+
+    clients: ssl.SSLContext
+    peers: ssl.SSLContext | None
+    dials: ssl.SSLContext | None
+    expires_at: float
+    names: str
+
+
+class Tls:
+    """The contexts of one node, read anew when its files change."""
+
+    def __init__(self, files: TlsFiles, log: Callable[[str], None] = lambda sentence: None) -> None:
+        """Raises TlsFault."""
+        self._files = files
+        self._log = log
+        self._stamp = self._seen = _stamp(files)
+        self._now = _read(files)
+
+    @property
+    def clients(self) -> ssl.SSLContext:
+        """For a connection that a client opens."""
+        return self._now.clients
+
+    @property
+    def peers(self) -> ssl.SSLContext:
+        """For one that a peer opens, which shows a certificate of `ca`, or is refused."""
+        return _needed(self._now.peers)
+
+    @property
+    def dials(self) -> ssl.SSLContext:
+        """For one that this node opens to a peer: it shows its own, and takes one of `ca` for that host."""
+        return _needed(self._now.dials)
+
+    @property
+    def expires_at(self) -> float:
+        """When the node's own certificate is good no more, in seconds since 1970."""
+        return self._now.expires_at
+
+    def described(self) -> str:
+        """Whose certificate it is, and until when."""
+        until = datetime.fromtimestamp(self.expires_at, UTC)
+        whose = f"the certificate of {self._now.names} ({self._files.certificate})"
+        return f"{whose}, good until {until:%Y-%m-%d %H:%M} UTC"
+
+    def look(self) -> bool:
+        """Read the files again if they have changed and then not for the time between two looks: they are
+        rarely changed all at once. True: there is a new certificate.
+        """
+        seen, self._seen = self._seen, _stamp(self._files)
+        return self._seen == seen and seen != self._stamp and self.read()
+
+    def read(self) -> bool:
+        """Read the files now. What is no use is told to `log`, and all stays as it was: False."""
+        self._stamp = self._seen = _stamp(self._files)
+        try:
+            self._now = _read(self._files)
+        except TlsFault as fault:
+            self._log(f"TLS files are not taken, the ones of before stay in use: {fault}")
+            return False
+        return True
+
+
+def _needed(context: ssl.SSLContext | None) -> ssl.SSLContext:
+    if context is None:
+        raise RuntimeError("TLS between peers needs an authority, tls.ca")
+    return context
+
+
+def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
+    """Changes whenever one of the files does, or what a symbolic link points to."""
+    return tuple(_stamp_of(path) for path in files.all())
+
+
+def _stamp_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# -- reading
+
+
+def _read(files: TlsFiles) -> _Read:
+    own = _own_certificate(files)
+    clients = _context(ssl.PROTOCOL_TLS_SERVER, files)
+    if files.client_ca is not None:
+        _trust(clients, "tls.client_ca", files.client_ca)
+    peers = dials = None
+    if files.ca is not None:
+        peers = _context(ssl.PROTOCOL_TLS_SERVER, files)
+        _trust(peers, "tls.ca", files.ca)
+        dials = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        _trust(dials, "tls.ca", files.ca)
+    return _Read(clients, peers, dials, own.not_valid_after_utc.timestamp(), _names(own))
+
+
+def _own_certificate(files: TlsFiles) -> x509.Certificate:
+    text = _text("tls.certificate", files.certificate)
+    if _BEGIN_CERTIFICATE not in text:
+        raise TlsFault("tls.certificate", files.certificate, "holds no certificate in PEM form")
+    try:
+        own = x509.load_pem_x509_certificates(text.encode())[0]
+    except ValueError:
+        raise TlsFault(
+            "tls.certificate", files.certificate, "holds no certificate that can be read"
+        ) from None
+    key = _text("tls.key", files.key)
+    if "ENCRYPTED" in key:
+        raise TlsFault("tls.key", files.key, "is encrypted, and nobody can be asked for its password")
+    if _BEGIN_KEY not in key:
+        raise TlsFault("tls.key", files.key, "holds no private key in PEM form")
+    return own
+
+
+def _text(setting: str, path: str) -> str:
+    try:
+        with open(path, encoding="latin-1") as file:
+            return file.read(1 << 20)
+    except OSError as error:
+        raise TlsFault(setting, path, error.strerror or str(error)) from None
+
+
+def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
+    """TLS 1.2 or above, with the node's certificate."""
+    context = TellingContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=lambda: "")
+    except ssl.SSLError as error:
+        why = _KEY_REASONS.get(
+            error.reason or "", f"cannot be used with the certificate ({words(error.reason)})"
+        )
+        raise TlsFault("tls.key", files.key, why) from None
+    except OSError as error:
+        raise TlsFault("tls.key", files.key, error.strerror or str(error)) from None
+    return context
+
+
+def _trust(context: ssl.SSLContext, setting: str, path: str) -> None:
+    """From now on the other end shows a certificate of that authority."""
+    if _BEGIN_CERTIFICATE not in _text(setting, path):
+        raise TlsFault(setting, path, "holds no certificate in PEM form")
+    try:
+        context.load_verify_locations(path)
+    except (ssl.SSLError, OSError) as error:
+        why = words(getattr(error, "reason", None)) or str(error)
+        raise TlsFault(setting, path, f"holds no certificate that can be read ({why})") from None
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _names(certificate: x509.Certificate) -> str:
+    """The hosts that it is for; else its subject."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = [
+            *found.get_values_for_type(x509.DNSName),
+            *map(str, found.get_values_for_type(x509.IPAddress)),
+        ]
+    except (x509.ExtensionNotFound, ValueError):
+        names = []
+    return ", ".join(names[:5]) or certificate.subject.rfc4514_string() or "nobody"

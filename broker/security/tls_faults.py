@@ -1,0 +1,85 @@
+"""A failed TLS handshake: what it means, in a few words for the log, and how the other end is told. Called by
+the shell.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+_NOT_TLS = frozenset(
+    ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL", "BAD_RECORD_TYPE",
+     "PACKET_LENGTH_TOO_LONG", "RECORD_TOO_SMALL")
+)  # fmt: skip
+_TOO_OLD = frozenset(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW"))
+
+
+SAY: ContextVar[Callable[[bytes], None] | None] = ContextVar("SAY", default=None)
+"""How the handshake that is begun next writes to its peer: set by whoever begins it."""
+
+
+class TellingObject(ssl.SSLObject):
+    """When the handshake fails, OpenSSL has an alert for the peer that says why, and asyncio drops it."""
+
+    say: Callable[[bytes], None] | None = None
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.say is not None and self.outgoing.pending:
+                self.say(self.outgoing.read())
+            raise
+
+
+class TellingContext(ssl.SSLContext):
+    """For listeners: a peer that is refused is told why."""
+
+    sslobject_class = TellingObject
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *rest: Any, **more: Any
+    ) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *rest, **more)
+        if isinstance(made, TellingObject):
+            made.outgoing, made.say = outgoing, SAY.get()
+        return made
+
+
+def fault_of(error: BaseException) -> str:
+    """Why there is no TLS with the other end, "it", in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not taken: {_lower(error.verify_message)}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or ""
+        if reason in _NOT_TLS:
+            return "what it sent is not TLS"
+        if reason in _TOO_OLD:
+            return "it speaks no TLS of version 1.2 or above"
+        if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            return "it showed no certificate, and needs one here"
+        if "_ALERT_" in reason:
+            return f"it refuses this node: {words(reason.partition('_ALERT_')[2])}"
+        if isinstance(error, ssl.SSLEOFError) or "EOF" in reason:
+            return "it left in the middle of the TLS handshake"
+        return f"the TLS handshake failed: {words(reason) or error}"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "it left in the middle of the TLS handshake"
+    if isinstance(error, TimeoutError | ConnectionAbortedError):
+        return "it did not finish the TLS handshake in time"
+    return f"the TLS handshake failed: {error}"
+
+
+def words(reason: str | None) -> str:
+    """OpenSSL's name of a fault, for a sentence."""
+    return (reason or "").lower().replace("_", " ")
+
+
+def _lower(text: str) -> str:
+    text = text.rstrip(".")
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

@@ -1,0 +1,128 @@
+"""The files of TLS: what is no use and how it is said, and reading them again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from broker.security.tls import Tls, TlsFault, TlsFiles
+from tests.tls import Authority, self_signed
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def files(authority: Authority) -> TlsFiles:
+    return authority.signed("node", "node.example")
+
+
+def fault(files: TlsFiles) -> str:
+    with pytest.raises(TlsFault) as caught:
+        Tls(files)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_whole_set_says_for_whom_and_until_when(files: TlsFiles) -> None:
+    tls = Tls(files)
+    assert 29.9 < (tls.expires_at - time.time()) / 86400 < 30.1
+    assert tls.described().startswith(f"the certificate of node.example ({files.certificate}), good until 20")
+    assert tls.clients is not tls.peers and tls.dials.check_hostname
+
+
+def test_without_an_authority_there_is_no_link(files: TlsFiles) -> None:
+    tls = Tls(TlsFiles(files.certificate, files.key))
+    for context in ("peers", "dials"):
+        with pytest.raises(RuntimeError, match=r"tls\.ca"):
+            getattr(tls, context)
+
+
+def test_files_that_are_not_there_or_are_something_else(files: TlsFiles, tmp_path: Path) -> None:
+    certificate, key, ca = files.certificate, files.key, files.ca
+    gone, junk, broken = str(tmp_path / "gone.pem"), tmp_path / "junk.pem", tmp_path / "broken.pem"
+    junk.write_bytes(b"\xff\0junk")
+    broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    nothing = f"{tmp_path}: Is a directory"
+    assert fault(TlsFiles(gone, key)) == f"tls.certificate: {gone}: No such file or directory"
+    assert fault(TlsFiles(str(tmp_path), key)) == f"tls.certificate: {nothing}"
+    assert fault(TlsFiles(str(junk), key)) == f"tls.certificate: {junk}: holds no certificate in PEM form"
+    assert fault(TlsFiles(key, key)) == f"tls.certificate: {key}: holds no certificate in PEM form"
+    assert fault(TlsFiles(str(broken), key)).startswith(
+        f"tls.certificate: {broken}: holds no certificate that"
+    )
+    assert fault(TlsFiles(certificate, gone)) == f"tls.key: {gone}: No such file or directory"
+    assert (
+        fault(TlsFiles(certificate, certificate))
+        == f"tls.key: {certificate}: holds no private key in PEM form"
+    )
+    assert fault(TlsFiles(certificate, key, gone)) == f"tls.ca: {gone}: No such file or directory"
+    assert fault(TlsFiles(certificate, key, key)) == f"tls.ca: {key}: holds no certificate in PEM form"
+    assert fault(TlsFiles(certificate, key, ca, str(broken))).startswith(f"tls.client_ca: {broken}: holds no")
+
+
+def test_a_key_of_another_certificate(files: TlsFiles, authority: Authority) -> None:
+    other = authority.signed("other")
+    assert (
+        fault(TlsFiles(files.certificate, other.key))
+        == f"tls.key: {other.key}: is not the key of the certificate"
+    )
+
+
+@pytest.mark.parametrize("form", ["TraditionalOpenSSL", "PKCS8"])
+def test_an_encrypted_key_asks_nobody_for_its_password(files: TlsFiles, form: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    sealed = serialization.BestAvailableEncryption(b"word")
+    Path(files.key).write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form), sealed)
+    )
+    assert fault(files).startswith(f"tls.key: {files.key}: is encrypted")
+
+
+def test_files_are_read_again_once_they_have_stopped_changing(files: TlsFiles, authority: Authority) -> None:
+    said: list[str] = []
+    tls = Tls(files, said.append)
+    before = tls.clients
+    assert not tls.look() and said == []
+    authority.signed("node", "new.example", days=90)
+    assert not tls.look() and tls.clients is before
+    assert tls.look() and tls.clients is not before
+    assert not tls.look()
+    assert said == [] and tls.described().startswith("the certificate of new.example")
+
+
+def test_a_broken_new_file_is_said_once_and_the_old_one_stays(files: TlsFiles, authority: Authority) -> None:
+    said: list[str] = []
+    tls = Tls(files, said.append)
+    before, until = tls.clients, tls.expires_at
+    os.unlink(files.key)
+    for _ in range(5):
+        assert not tls.look()
+    assert (tls.clients, tls.expires_at) == (before, until)
+    assert said == [
+        "TLS files are not taken, the ones of before stay in use: "
+        f"tls.key: {files.key}: No such file or directory"
+    ]
+    authority.signed("node")
+    assert not tls.look() and tls.look() and tls.clients is not before
+
+
+def test_asked_to_read_it_reads_at_once(files: TlsFiles, authority: Authority) -> None:
+    said: list[str] = []
+    tls = Tls(files, said.append)
+    assert tls.read() and not tls.look()
+    authority.signed("other")
+    os.replace(str(files.key).replace("node", "other"), files.key)
+    assert not tls.read() and not tls.look() and not tls.look()
+    assert len(said) == 1 and "is not the key of the certificate" in said[0]
+
+
+def test_what_signs_itself_is_a_certificate_like_any_other(tmp_path: Path) -> None:
+    assert Tls(self_signed(tmp_path, "alone")).expires_at > time.time()

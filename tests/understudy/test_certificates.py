@@ -1,0 +1,70 @@
+"""The daemon's side of TLS: what the configuration must say, when files are looked at, and what runs out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.tls import Authority
+from understudy.certificates import WARN, CertificateWatch, tls_of
+from understudy.config import ConfigError, load
+
+
+def test_no_configuration_no_tls() -> None:
+    assert tls_of(load(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["broker.tls_listen=h:1"], "tls.certificate: is needed for broker.tls_listen"),
+        (["ha.tls=true", "ha.listen=h:1"], "tls.certificate: is needed for ha.tls"),
+        (["tls.certificate=c"], "tls.key: is needed with tls.certificate"),
+        (["tls.ca=c"], "tls.certificate: is needed with the other files"),
+        (["ha.tls=true", "tls.certificate=c", "tls.key=k"], "tls.ca: is needed for ha.tls"),
+        (["ha.tls=true", "tls.certificate=c", "tls.key=k", "tls.ca=c"], "ha.listen: is needed for ha.tls"),
+        (["ha.tls=perhaps"], "ha.tls (--set): "),
+        (["tls.key=3\0"], "tls.key (--set): "),
+        (["broker.listen=off"], "broker.listen (--set): needs at least one address"),
+    ],
+)
+def test_what_is_missing_is_named(overrides: list[str], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, overrides)
+    assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_use_are_named(tmp_path: Path) -> None:
+    files = [f"tls.certificate={tmp_path}/c.pem", f"tls.key={tmp_path}/k.pem"]
+    settings = load(None, [*files, "broker.listen=off", "broker.tls_listen=h:1"])
+    with pytest.raises(ConfigError, match=rf"^tls.certificate: {tmp_path}/c.pem: No such file or directory$"):
+        tls_of(settings)
+
+
+@pytest.mark.parametrize(("days", "words"), [(13.9, "runs out in 13."), (-1, "has run out"), (14.1, "")])
+def test_a_certificate_that_runs_out_is_spoken_of_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: float, words: str
+) -> None:
+    tls = Authority(tmp_path).node("node", "node.example")
+    assert WARN == 14 * 86400
+    clock = tls.expires_at - days * 86400
+
+    async def scene() -> None:
+        nonlocal clock
+        watch = CertificateWatch(tls, lambda: clock)
+        watch.start()
+        watch.stop()
+        for _ in range(3):
+            watch._look()
+            watch.stop()
+        clock += 86401
+        watch._look()
+        watch.stop()
+
+    asyncio.run(scene())
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(said) == (2 if days < 14 else 1)
+    assert said[0].startswith("the certificate of node.example") and words in said[0]

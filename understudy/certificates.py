@@ -1,0 +1,80 @@
+"""The node's TLS as configured: read at the start, looked at every second, said when it runs out.
+
+Owner: the daemon. The files are read again by themselves some seconds after they have changed, and at once at
+SIGHUP; connections that are open live on, new ones get what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from broker.security.tls import Tls, TlsFault, TlsFiles
+from understudy.config import ConfigError, Settings
+
+LOOK = 1.0
+"""Seconds between two looks at the files; each costs a `stat` of four files at most."""
+WARN = 14 * 86400.0
+"""A certificate that is good for less than so many seconds is spoken of, once a day."""
+AGAIN = 86400.0
+
+_LOG = logging.getLogger("understudy")
+
+
+def tls_of(settings: Settings) -> Tls | None:
+    """None: nothing of the configuration needs any. Raises ConfigError, which names the key and the file."""
+    tls = settings.tls
+    if tls.certificate is None or tls.key is None:
+        return None
+    try:
+        return Tls(TlsFiles(tls.certificate, tls.key, tls.ca, tls.client_ca), _LOG.warning)
+    except TlsFault as fault:
+        raise ConfigError(str(fault)) from None
+
+
+class CertificateWatch:
+    """Keeps a `Tls` up to date on the event loop that runs, until `stop`. `wall`: seconds since 1970."""
+
+    def __init__(self, tls: Tls, wall: Callable[[], float] = time.time) -> None:
+        self._tls = tls
+        self._wall = wall
+        self._warned_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        _LOG.info("TLS by %s", self._tls.described())
+        self._warn()
+        self._arm()
+
+    def read(self) -> None:
+        """At SIGHUP: now, whether they have changed or not."""
+        if self._tls.read():
+            self._renewed()
+        self._warn()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
+
+    def _look(self) -> None:
+        if self._tls.look():
+            self._renewed()
+        self._warn()
+        self._arm()
+
+    def _renewed(self) -> None:
+        self._warned_at = float("-inf")
+        _LOG.info("TLS files were read again: %s", self._tls.described())
+
+    def _warn(self) -> None:
+        now = self._wall()
+        left = self._tls.expires_at - now
+        if left < WARN and now - self._warned_at >= AGAIN:
+            self._warned_at = now
+            how = "has run out" if left <= 0 else f"runs out in {left / 86400:.1f} days"
+            _LOG.warning("%s %s", self._tls.described(), how)
