@@ -9,10 +9,9 @@ entries in `_MOST_OCTETS` is forgotten or cut, and the worst that it can do is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
-from broker.amqp091.fields import Timestamp, read_shortstr, read_value, write_longstr, write_shortstr
+from broker.amqp091.fields import Timestamp, read_shortstr, write_longstr, write_shortstr
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.amqp091.properties import (
     DELIVERY_MODE,
@@ -20,6 +19,7 @@ from broker.amqp091.properties import (
     HEADERS,
     PRIORITY,
     PROPERTIES_AT,
+    entries_of,
     table_span,
 )  # fmt: skip
 
@@ -81,13 +81,15 @@ def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
     A header that would outgrow every peer's frame_max loses its history, and is taken for a cycle.
     """
     start, end = table_span(raw)
-    spans = {key: (value, begin, stop) for key, value, begin, stop in _entries(raw, start, end)}
+    spans = {key: (value, begin, stop) for key, value, begin, stop in entries_of(raw, start, end)}
     first = [f"x-first-death-{what}" for what in _WHAT]
     begins = not all(key in spans for key in first)
     gone = _GONE.union(first if begins else (), ("CC",) if drop_cc else ())
     kept = b"".join(raw[begin:stop] for key, (_, begin, stop) in spans.items() if key not in gone)
     value, expiration_at, expiration_end = _expiration(raw, end)
-    records = _with(_records(spans.get(_HISTORY, (None,))[0]), death, value)
+    copies = spans.get("CC", (None,))[0]
+    keys = [death.routing_key, *(filter(_is_name, copies) if isinstance(copies, list) else ())]
+    records = _with(_records(spans.get(_HISTORY, (None,))[0]), death, keys[:_MOST_KEYS], value)
     told = b"".join(
         _text(f"x-{which}-death-{what}", getattr(death, what))
         for which in (("first", "last") if begins else ("last",))
@@ -116,7 +118,7 @@ def is_cycle(raw: bytes, queue: str, reason: str) -> bool:
     if size < _SMALL and raw.find(queue.encode(), 0, size) < 0:
         return False
     start, end = table_span(raw)
-    history = next((value for key, value, _, _ in _entries(raw, start, end) if key == _HISTORY), None)
+    history = next((value for key, value, _, _ in entries_of(raw, start, end) if key == _HISTORY), None)
     records = _records(history)
     for at, record in enumerate(records):
         if record.reason == "rejected":
@@ -134,16 +136,6 @@ def _header_end(raw: bytes) -> int:
 
 def _text(key: str, value: str) -> bytes:
     return write_shortstr(key) + b"S" + write_longstr(value)
-
-
-def _entries(raw: bytes, start: int, end: int) -> Iterator[tuple[str, Any, int, int]]:
-    """Key, value, and start and end of each entry of the table at `start`."""
-    at = start + 4
-    while at < end:
-        begin = at
-        key, at = read_shortstr(raw, at)
-        value, at = read_value(raw, at, end)
-        yield key, value, begin, at
 
 
 def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
@@ -188,12 +180,10 @@ def _is_name(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value.encode()) <= 255
 
 
-def _with(records: list[_Record], death: Death, expiration: str | None) -> list[bytes]:
+def _with(records: list[_Record], death: Death, keys: list[str], expiration: str | None) -> list[bytes]:
     """The history after one more death, encoded: its entry comes first, and counts what it was before."""
     known = (death.queue, death.reason)
-    new = _Record(
-        death.queue, death.reason, death.exchange, [death.routing_key], 1, death.wall_ms // 1000, expiration
-    )
+    new = _Record(death.queue, death.reason, death.exchange, keys, 1, death.wall_ms // 1000, expiration)
     for record in records:
         if (record.queue, record.reason) == known:
             new = record._replace(times=min(record.times + 1, 2**63 - 1))

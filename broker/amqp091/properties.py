@@ -7,13 +7,22 @@ memo.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from broker.amqp091.fields import read_shortstr, read_table, write_longstr, write_shortstr, write_table
+from broker.amqp091.fields import (
+    read_shortstr,
+    read_table,
+    read_value,
+    write_longstr,
+    write_shortstr,
+    write_table,
+)
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
+from broker.model.queue_arguments import field_type
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4
@@ -34,6 +43,8 @@ class Checked:
     expiration: int | None = None
     """Milliseconds."""
     priority: int = 0
+    copies: bool = False
+    """It has further routing keys, in headers `CC` or `BCC`."""
 
 
 TRANSIENT, PERSISTENT = Checked(False), Checked(True)
@@ -47,10 +58,30 @@ _KINDS = {
 }  # fmt: skip
 
 
+MOST_COPIES = 256
+"""Further routing keys that a message may have: each is looked up for each message."""
+
+
 @lru_cache(maxsize=4096)
-def _checked(persistent: bool, user_id: str | None, expiration: int | None, priority: int) -> Checked:
+def _checked(
+    persistent: bool, user_id: str | None, expiration: int | None, priority: int, copies: bool
+) -> Checked:
     """One object for equal ones, as a rule: they are compared by identity first."""
-    return Checked(persistent, user_id, expiration, priority)
+    return Checked(persistent, user_id, expiration, priority, copies)
+
+
+def _copies(headers: dict[str, Any]) -> bool:
+    """Are there further routing keys? Raises PreconditionFailed, as RabbitMQ does, for what is no list."""
+    found = 0
+    for name in ("CC", "BCC"):
+        keys = headers.get(name, [])
+        if not isinstance(keys, list):
+            what = f'{{unacceptable_type_in_header,"{name}",{field_type(keys)}}}'
+            raise PreconditionFailed(f"invalid message: {what}")
+        found += len(keys)
+    if found > MOST_COPIES:
+        raise PreconditionFailed(f"invalid message: more than {MOST_COPIES} routing keys in CC and BCC")
+    return True
 
 
 @lru_cache(maxsize=4096)
@@ -74,14 +105,14 @@ def _plan(flags: int) -> tuple[int, ...]:
 
 def check(data: bytes) -> Checked:
     """Walk a whole property list (flags first). Raises SyntaxError_ (502) for anything malformed, and
-    PreconditionFailed (406) for an expiration that is no number.
+    PreconditionFailed (406) for an expiration that is no number, or routing keys that are no list.
 
     On the publishing path for every message whose properties are not those of the one before it.
     """
     size = len(data)
     if size < 2:
         raise SyntaxError_("content header cut short")
-    at, persistent, priority = 2, False, 0
+    at, persistent, priority, copies = 2, False, 0, False
     user_id: str | None = None
     expiration: str | None = None
     ascii_ = data.isascii()
@@ -97,7 +128,8 @@ def check(data: bytes) -> Checked:
             persistent = data[at] == 2
             at += 1
         elif kind == _TABLE:
-            _, at = read_table(data, at)
+            headers, at = read_table(data, at)
+            copies = ("CC" in headers or "BCC" in headers) and _copies(headers)
         elif kind == _USER:
             user_id, at = read_shortstr(data, at)
         elif kind == _EXPIRATION:
@@ -109,9 +141,9 @@ def check(data: bytes) -> Checked:
             at += 8
     if at != size:
         raise SyntaxError_("content header does not end where its properties do")
-    if user_id is not None or expiration is not None or priority:
+    if user_id is not None or expiration is not None or priority or copies:
         limit = None if expiration is None else _expiration(expiration)
-        return _checked(persistent, user_id, limit, priority)
+        return _checked(persistent, user_id, limit, priority, copies)
     return PERSISTENT if persistent else TRANSIENT
 
 
@@ -128,10 +160,32 @@ def table_span(raw: bytes) -> tuple[int, int]:
     return at, at + 4 + int.from_bytes(raw[at : at + 4], "big")
 
 
+def entries_of(raw: bytes, start: int, end: int) -> Iterator[tuple[str, Any, int, int]]:
+    """Key, value, and start and end of each entry of the table at `start`, which ends at `end`."""
+    at = start + 4
+    while at < end:
+        begin = at
+        key, at = read_shortstr(raw, at)
+        value, at = read_value(raw, at, end)
+        yield key, value, begin, at
+
+
 def headers_of(raw: bytes) -> dict[str, Any]:
     """The headers table of a message's content frames; empty when it has none."""
     start, end = table_span(raw)
     return read_table(raw, start)[0] if end > start else {}
+
+
+def without_bcc(raw: bytes) -> bytes:
+    """The content frames without the header `BCC`: who gets a copy is nobody else's business."""
+    start, end = table_span(raw)
+    kept = [raw[begin:stop] for key, _, begin, stop in entries_of(raw, start, end) if key != "BCC"]
+    table = b"".join(kept)
+    if len(table) == max(0, end - start - 4):
+        return raw
+    head_end = int.from_bytes(raw[3:7], "big") + OVERHEAD
+    payload = raw[7:start] + len(table).to_bytes(4, "big") + table + raw[end : head_end - 1]
+    return frame(HEADER, int.from_bytes(raw[1:3], "big"), payload) + raw[head_end:]
 
 
 def with_header(raw: bytes, key: str, value: str) -> bytes:

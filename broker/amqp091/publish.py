@@ -23,6 +23,7 @@ from broker.amqp091.properties import (
     Checked,
     check,
     headers_of,
+    without_bcc,
 )  # fmt: skip
 from broker.errors import (
     AmqpError,
@@ -350,7 +351,7 @@ def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked,
         vhost.check_published(target.exchange, target.routing_key)
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
-    if not route.needs_headers:
+    if not (route.needs_headers or kind.copies):
         need = _publish_run(channel, vhost, route, raws, kind, largest, first, target)
     else:
         need = _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
@@ -378,6 +379,8 @@ def _publish_by_headers(
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
     need, start = Need.NONE, 0
     routes = [vhost.route_with_headers(target.exchange, target.routing_key, headers_of(raw)) for raw in raws]
+    if kind.copies:
+        raws = [without_bcc(raw) for raw in raws]
     for at in range(1, len(raws) + 1):
         if at == len(raws) or routes[at].queues != routes[start].queues:
             part = raws[start:at]

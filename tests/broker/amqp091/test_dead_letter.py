@@ -121,6 +121,10 @@ def test_cc_and_bcc() -> None:
     for drop in (False, True):
         assert "BCC" not in headers_of(dead_lettered(raw, DIED, drop_cc=drop))
     assert "CC" not in headers_of(dead_lettered(raw, DIED, drop_cc=True))
+    assert deaths(dead_lettered(raw, DIED, drop_cc=True))[0]["routing-keys"] == ["order.new", "a"]
+    many = dead_lettered(message(headers={"CC": ["k" * 255] * 250}), DIED, drop_cc=False)
+    again = dead_lettered(many, DIED, drop_cc=False)
+    assert [(d["count"], len(d["routing-keys"])) for d in deaths(again)] == [(2, 16)]
 
 
 # -- cycles
