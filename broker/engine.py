@@ -66,7 +66,7 @@ class BrokerSettings:
     """How long a connection.close of ours waits for its close-ok before the socket is closed."""
     message_max: int = 16 * MIB
     assembling_max: int = 64 * MIB
-    """Most octets of unfinished messages on all channels of one connection."""
+    """Most octets of unfinished messages on all channels of one connection, and of uncommitted ones."""
     unsent_max: int = MIB
     """Deliveries to a connection stop while it has more unsent output than this."""
     memory_limit: int | None = None
@@ -309,7 +309,7 @@ class Broker:
                 low = "below" if self.disk.raised else "above"
                 self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
         if self.memory.due(now):
-            unsent = sum(connection.unsent for connection in self.connections)
+            unsent = sum(c.unsent + c.publisher.transacting for c in self.connections)
             if self.memory.sample(now, self.vhost.queues.values(), unsent):
                 state = "above" if self.memory.raised else "below"
                 used, limit = self.memory.used, self.memory.limit

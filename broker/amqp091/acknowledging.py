@@ -1,6 +1,7 @@
 """What a channel has delivered and not had acknowledged, and what acks, nacks and recover do about it.
 
-Base of `Consuming`, which fills it. Credit goes back as messages are settled.
+Base of `Consuming`, which fills it. Credit goes back as messages are settled: in a transaction that is at
+its commit.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel_output import ChannelOutput
+from broker.amqp091.transaction import Settlement, Transaction
 from broker.amqp091.unacked import Run, Unacked, UnknownTag
 from broker.errors import NotImplemented_, PreconditionFailed
+from broker.model.publish_route import need_of
 from broker.model.records import Entry
-from broker.model.values import Reason
+from broker.model.values import Need, Reason, Scope
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
@@ -20,22 +23,43 @@ if TYPE_CHECKING:
 
 
 class Acknowledging(ChannelOutput):
-    """`consumers` by tag. Messages in flight are counted per consumer and per channel, for qos."""
+    """`consumers` by tag. `transaction`: None unless the channel is transactional. Messages in flight are
+    counted per consumer and per channel, for qos."""
 
-    __slots__ = ("_in_flight", "_limit", "_unacked", "consumers")
+    __slots__ = ("_in_flight", "_limit", "_unacked", "consumers", "transaction")
 
     def __init__(self, connection: ServerConnection, number: int) -> None:
         super().__init__(connection, number)
         self.consumers: dict[str, ServedConsumer] = {}
+        self.transaction: Transaction | None = None
         self._unacked = Unacked()
         self._limit = 0
         """Limit of the whole channel (qos with global)."""
         self._in_flight = 0
 
     def _acked(self, runs: list[Run]) -> None:
+        if self.transaction is not None:
+            self.transaction.settlements.append((Settlement.ACK, runs))
+            return
         for run in runs:
             run.queue.acknowledge(run.entries)
             self._settled(run)
+
+    def settle(self, how: Settlement, runs: list[Run]) -> Need:
+        """Do now what the client wants done with `runs`; what a reply that promises it waits for."""
+        if how is Settlement.REQUEUE:
+            self._requeue(runs)
+            return Need.NONE
+        need = Need.NONE
+        for run in runs:
+            run.queue.drop(run.entries, Reason.ACKED if how is Settlement.ACK else Reason.REJECTED)
+            self._settled(run)
+            need = max(need, _need_of_dequeue(run.queue))
+        return need
+
+    def outstanding_again(self, runs: list[Run]) -> None:
+        """A rollback: they were settled in the transaction, and can be again."""
+        self._unacked.put_back(runs)
 
     def _settled(self, run: Run) -> None:
         """Give back the credit of messages that are no longer outstanding."""
@@ -63,12 +87,11 @@ class Acknowledging(ChannelOutput):
 
     def _nack(self, arguments: dict[str, Any]) -> None:
         runs = self._take(arguments["delivery_tag"], multiple=arguments.get("multiple", False))
-        if arguments["requeue"]:
-            self._requeue(runs)
-            return
-        for run in runs:
-            run.queue.drop(run.entries, Reason.REJECTED)
-            self._settled(run)
+        how = Settlement.REQUEUE if arguments["requeue"] else Settlement.REJECT
+        if self.transaction is not None:
+            self.transaction.settlements.append((how, runs))
+        else:
+            self.settle(how, runs)
 
     def _requeue(self, runs: list[Run]) -> None:
         by_queue: dict[Queue, list[Entry]] = {}
@@ -90,3 +113,10 @@ class Acknowledging(ChannelOutput):
     def _wake(self) -> None:
         for consumer in self.consumers.values():
             consumer.queue.schedule()
+
+
+def _need_of_dequeue(queue: Queue) -> Need:
+    """When it is safe that messages have left `queue`."""
+    if queue.deleted:
+        return Need.NONE
+    return need_of(queue.content_scope if queue.stored else queue.content_scope & ~Scope.STORE)

@@ -2,8 +2,8 @@
 
 Owner: `ServerConnection`. What it consumes and acknowledges is in its bases, `Consuming` and `Acknowledging`,
 the order of its replies in `ChannelOutput`; definitions (exchanges, queues, bindings) are in
-`definitions.py`. Errors are raised as `ChannelError` or `ConnectionError_`; the connection adds class and
-method ids.
+`definitions.py`, transactions in `transaction.py`. Errors are raised as `ChannelError` or `ConnectionError_`;
+the connection adds class and method ids.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091 import transaction
 from broker.amqp091.consuming import Consuming
 from broker.amqp091.definitions import DEFINITION_METHODS
 from broker.amqp091.delivery import Staged
@@ -76,6 +77,8 @@ class Channel(Consuming):
         self.reply(close_ok, after=lambda: self.connection.forget_channel(self))
 
     def _select(self, arguments: dict[str, Any]) -> None:
+        if self.transaction is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
         if not self.confirming:
             self.confirming = True
             self.next_publish_tag = 1
@@ -120,6 +123,8 @@ class Channel(Consuming):
         consumers, self.consumers = self.consumers, {}
         staged, self._staged = self._staged, Staged()
         runs = self._unacked.take_all()
+        if self.transaction is not None:
+            runs += self.transaction.end(self)
         runs += [Run(0, entries, queue, c) for c, queue, entries in staged.batches if not c.no_ack]
         self._requeue(runs)
         for consumer in consumers.values():
@@ -137,6 +142,9 @@ _HANDLERS: dict[str, Callable[[Channel, dict[str, Any]], None]] = {
     "channel.close": Channel._close,
     "channel.close-ok": _refuse_flow_ok,
     "confirm.select": Channel._select,
+    "tx.select": transaction.select,
+    "tx.commit": transaction.commit,
+    "tx.rollback": transaction.rollback,
     "basic.qos": Channel._qos,
     "basic.consume": Channel._consume,
     "basic.cancel": Channel._cancel,

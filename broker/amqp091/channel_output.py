@@ -25,11 +25,14 @@ class ChannelOutput:
         self.held = Held(number)
 
     def reply(
-        self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None
-    ) -> None:
-        """Send `frame`, then run `after`, in channel order; with a scope, once what changed in it is safe."""
+        self, frame: bytes, scope: Scope | None = None, after: Callable[[], None] | None = None,
+        need: Need = Need.NONE,
+    ) -> None:  # fmt: skip
+        """Send `frame`, then run `after`, in channel order; with a scope, once what changed in it is safe,
+        with a need, once that is met."""
         vhost = self.connection.vhost
-        need = vhost.need(scope) if scope is not None else Need.NONE
+        if scope is not None:
+            need = vhost.need(scope)
         if need is Need.NONE and not self.held:
             if frame:
                 self.connection.send(frame)
@@ -39,6 +42,8 @@ class ChannelOutput:
         self.held.reply(frame, need, vhost.history.position, after)
         self.connection.broker.holding[self] = None
 
-    def answer(self, name: str, scope: Scope | None = None, **arguments: Any) -> None:
+    def answer(
+        self, name: str, scope: Scope | None = None, *, need: Need = Need.NONE, **arguments: Any
+    ) -> None:
         """`reply` with a method frame."""
-        self.reply(encode_frame(self.number, name, **arguments), scope)
+        self.reply(encode_frame(self.number, name, **arguments), scope, need=need)

@@ -118,7 +118,7 @@ class Publisher:
 
     __slots__ = (
         "_assembling", "_channel", "_connection", "_joint", "_joint_at", "_kind", "_largest", "_memo",
-        "_method", "_opening", "_prefix", "_raws", "_target", "_total",
+        "_method", "_opening", "_prefix", "_raws", "_target", "_total", "transacting",
     )  # fmt: skip
 
     def __init__(self, connection: ServerConnection, memo: PublishMemo) -> None:
@@ -140,6 +140,8 @@ class Publisher:
         self._total = 0
         self._assembling = 0
         """Octets held in assemblies of this connection."""
+        self.transacting = 0
+        """Octets held in transactions of this connection."""
 
     def publishes(self, channel: Channel, buf: bytes, pos: int, end: int) -> int:
         """At `pos` is a whole publish method frame that ends at `end`. Take all messages that start here and
@@ -364,6 +366,9 @@ def _publish_run(
     channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int, target: Target,
 ) -> Need:  # fmt: skip
+    if channel.transaction is not None:
+        channel.transaction.publish(channel, route, raws, kind, largest, mandatory=target.mandatory)
+        return Need.NONE
     if target.mandatory and not route.queues:
         _return(channel, target, raws)
     return vhost.publish(
@@ -392,11 +397,16 @@ def _publish_by_headers(
     return need
 
 
-def _return(channel: Channel, target: Target, raws: list[bytes]) -> None:
-    """basic.return with 312 for each: mandatory, and routed to no queue."""
-    method = encode_frame(
-        channel.number, "basic.return", reply_code=312, reply_text="NO_ROUTE", exchange=target.exchange,
-        routing_key=target.routing_key,
+def return_frame(channel: int, exchange: str, routing_key: str) -> bytes:
+    """basic.return with 312; the message follows."""
+    return encode_frame(
+        channel, "basic.return", reply_code=312, reply_text="NO_ROUTE", exchange=exchange,
+        routing_key=routing_key,
     )  # fmt: skip
+
+
+def _return(channel: Channel, target: Target, raws: list[bytes]) -> None:
+    """basic.return for each: mandatory, and routed to no queue."""
+    method = return_frame(channel.number, target.exchange, target.routing_key)
     for raw in raws:
         channel.connection.send(method, raw)

@@ -62,6 +62,22 @@ class Unacked:
         """Tags must be above all before."""
         self._runs.append(run)
 
+    def put_back(self, runs: list[Run]) -> None:
+        """Tags that were taken are outstanding again, in their places; neighbours become one run again."""
+        joined: list[Run] = []
+        for run in sorted(self._runs + runs, key=_first):
+            last = joined[-1] if joined else None
+            if (
+                last is not None
+                and last.first + len(last.entries) == run.first
+                and last.queue is run.queue
+                and last.consumer is run.consumer
+            ):
+                last.entries += run.entries
+            else:
+                joined.append(run)
+        self._runs = joined
+
     def take_all(self) -> list[Run]:
         runs, self._runs = self._runs, []
         return runs

@@ -109,7 +109,6 @@ def test_14_methods_before_channel_open_and_methods_of_servers() -> None:
     _refused(encode_frame(2, "basic.publish"), 504)
     _refused(encode_frame(1, "queue.declare-ok", queue="r"), 503)
     _refused(frame(1, 1, b"\0\x32\0\x63"), 540)
-    _refused(encode_frame(1, "tx.select"), 540)
 
 
 @pytest.mark.parametrize("frame_max", [0, 1, 4095, 131073, 2**32 - 1])

@@ -1,6 +1,7 @@
 """An ordinary AMQP client of one node, for transcripts: real frames in, and in words what came back.
 
-Owner: the interpreter, which calls `pump` after each tick. Publishes in confirm mode, consumes with acks.
+Owner: the interpreter, which calls `pump` after each tick. Publishes in confirm mode, or in transactions,
+consumes with acks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ PERSISTENT = b"\x10\0\2"
 TRANSIENT = b"\x10\0\1"
 UNSAID = frozenset({
     "connection.start", "connection.tune", "connection.open-ok", "channel.open-ok", "confirm.select-ok",
-    "connection.close-ok", "basic.consume-ok", "basic.qos-ok",
+    "tx.select-ok", "connection.close-ok", "basic.consume-ok", "basic.qos-ok",
 })  # fmt: skip
 
 
@@ -40,10 +41,10 @@ class Client:
         self._method(0, "connection.tune-ok", now, channel_max=10, frame_max=131072, heartbeat=0)
         self._method(0, "connection.open", now, virtual_host="/")
 
-    def begin(self, now: float) -> None:
-        """Logged in: a channel in confirm mode."""
+    def begin(self, now: float, mode: str = "confirm") -> None:
+        """Logged in: a channel in that mode, `confirm` or `tx`."""
         self._method(1, "channel.open", now)
-        self._method(1, "confirm.select", now)
+        self._method(1, f"{mode}.select", now)
 
     def publish(self, queue: str, letters: str, now: float, *, persistent: bool = True) -> None:
         """One message a letter, in one burst."""

@@ -31,8 +31,8 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
     contents|ids|redelivered QUEUE           same | state | records
     quarantine NODE                          what it exported, and was never served
     ledger NODE KIND                         what it noted since the last time
-  clients of one node, in confirm mode
-    client X NODE | send X QUEUE LETTERS [transient] | subscribe X QUEUE WINDOW | ack X TAG
+  clients of one node, in confirm mode, or with `tx` transactional
+    client X NODE [tx] | send X QUEUE LETTERS [transient] | subscribe X QUEUE WINDOW | ack X TAG
     call X METHOD [QUEUE [FLAG...]]          any other method, for instance queue.declare
   time
     run SECONDS | step [TICKS]               until NODE STATUS | until confirmed NODE
@@ -335,10 +335,10 @@ class Interpreter:
 
     # -- clients
 
-    def do_client(self, name: str, node: str) -> None:
+    def do_client(self, name: str, node: str, mode: str = "confirm") -> None:
         client = self.clients[name] = Client(name, self._host(node), self.pair.now)
         self._tick()
-        client.begin(self.pair.now)
+        client.begin(self.pair.now, mode)
         self._tick()
 
     def do_send(self, name: str, queue: str, letters: str, kind: str = "") -> None:

@@ -1,0 +1,129 @@
+"""The tx class: what a channel's transaction holds, and its three methods, as in RabbitMQ.
+
+A transaction holds publishes, already routed, and settlements of deliveries. Commit does all of it in one
+call: so all of it, dequeues included, is in one batch of history, which link and store take whole or not at
+all; commit-ok waits for that batch as its strictest part needs it. Owner: `Channel`, while it is
+transactional.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.amqp091.publish import return_frame
+from broker.errors import PreconditionFailed, ResourceError
+from broker.model.publish_route import PublishRoute
+from broker.model.queue import Mode
+from broker.model.values import Need
+
+if TYPE_CHECKING:
+    from broker.amqp091.channel import Channel
+    from broker.amqp091.properties import Checked
+    from broker.amqp091.unacked import Run
+
+_PER_RUN = 512
+_PER_MESSAGE = 64
+"""Octets that a held run, and each message of it, takes besides its frames."""
+
+
+class Settlement(enum.Enum):
+    """What a client wants done with what it got."""
+
+    ACK = "ack"
+    REJECT = "reject"
+    REQUEUE = "requeue"
+
+
+class HeldRun(NamedTuple):
+    """Publishes of one route, persistence, expiration and priority."""
+
+    route: PublishRoute
+    raws: list[bytes]
+    kind: Checked
+    largest: int
+    mandatory: bool
+
+
+class Transaction:
+    """What waits for the commit, in the client's order. `octets` of publishes count for the connection
+    (`Publisher.transacting`)."""
+
+    __slots__ = ("octets", "publishes", "settlements")
+
+    def __init__(self) -> None:
+        self.publishes: list[HeldRun] = []
+        self.settlements: list[tuple[Settlement, list[Run]]] = []
+        self.octets = 0
+
+    def publish(
+        self, channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int, *,
+        mandatory: bool,
+    ) -> None:  # fmt: skip
+        """Hold a run. Raises ResourceError (506) when the connection holds too much."""
+        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws)
+        self.publishes.append(HeldRun(route, raws, kind, largest, mandatory))
+        self.octets += octets
+        connection = channel.connection
+        connection.publisher.transacting += octets
+        if connection.publisher.transacting > connection.settings.assembling_max:
+            raise ResourceError("too many bytes of uncommitted messages on one connection", 60, 40)
+
+    def end(self, channel: Channel) -> list[Run]:
+        """Hold nothing any more; the deliveries that were settled, for a rollback."""
+        channel.connection.publisher.transacting -= self.octets
+        runs = [run for _, some in self.settlements for run in some]
+        self.publishes, self.settlements, self.octets = [], [], 0
+        return runs
+
+
+def _transaction_of(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return channel.transaction
+
+
+def select(channel: Channel, arguments: dict[str, Any]) -> None:
+    """tx.select: from now on the channel is transactional. Raises 406 in confirm mode."""
+    if channel.confirming:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    channel.answer("tx.select-ok")
+
+
+def commit(channel: Channel, arguments: dict[str, Any]) -> None:
+    """tx.commit: first the publishes, then what was settled, all in this call and so in one batch."""
+    transaction = _transaction_of(channel)
+    need = Need.NONE
+    for run in transaction.publishes:
+        need = max(need, _publish(channel, run))
+    for how, runs in transaction.settlements:
+        need = max(need, channel.settle(how, runs))
+    channel.connection.vhost.history.gather()
+    transaction.end(channel)
+    channel.answer("tx.commit-ok", need=need)
+
+
+def _publish(channel: Channel, run: HeldRun) -> Need:
+    vhost = channel.connection.vhost
+    route = run.route
+    if route.generation != vhost.generation:
+        alive = tuple(q for q in route.queues if not q.deleted and q.mode is Mode.ACTIVE)
+        route = PublishRoute(
+            route.exchange, route.routing_key, alive, False, vhost.generation, by_headers=True
+        )  # fmt: skip
+    if run.mandatory and not route.queues:
+        method = return_frame(channel.number, route.exchange, route.routing_key)
+        for raw in run.raws:
+            channel.reply(method + raw)
+    return vhost.publish(
+        route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
+        expiration=run.kind.expiration, priority=run.kind.priority,
+    )  # fmt: skip
+
+
+def rollback(channel: Channel, arguments: dict[str, Any]) -> None:
+    """tx.rollback: publishes are forgotten, what was settled is outstanding again, and not requeued."""
+    channel.outstanding_again(_transaction_of(channel).end(channel))
+    channel.answer("tx.rollback-ok")
