@@ -24,6 +24,11 @@ _COMMANDS = {
     "promote": ("understudy.cli_manage", "promote", "Make the node the primary."),
     "demote": ("understudy.cli_manage", "demote", "Make the primary stop serving and rejoin as a backup."),
     "switchover": ("understudy.cli_manage", "switchover", "Have the primary hand over, without a loss."),
+    "replicate": (
+        "understudy.cli_replicate",
+        "replicate",
+        "Copy a queue of another broker or pair here, and follow it.",
+    ),
     "query": ("understudy.cli_manage", "query", "Show everything a node knows of itself."),
     "ping": ("understudy.cli_manage", "ping", "Does the node answer?"),
     "definitions": (

@@ -144,7 +144,7 @@ def query(address: HostPort, user: str, password: str, timeout: float, form: str
         if key in _STATUS_KEYS:
             continue
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            console.print(_rows(key.replace("_", " "), value))
+            console.print(rows(key.replace("_", " "), value))
         elif value != []:
             plain.add_row(escape(key.replace("_", " ")), escape(_text(value, key)))
     console.print(plain)
@@ -200,9 +200,12 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
     )
     console.print(f"  {escape(str(found['reason']))}")
     members = found.get("members") or []
+    for key in ("replications", "followers"):
+        if found.get(key):
+            console.print(rows(key, found[key]))
     if members:
         shown = [{key: row[key] for key in _MEMBER_COLUMNS if key in row} for row in members]
-        console.print(_rows("members", shown))
+        console.print(rows("members", shown))
 
 
 def _console() -> Console:
@@ -211,7 +214,7 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
-def _rows(title: str, rows: list[dict[str, Any]]) -> Table:
+def rows(title: str, rows: list[dict[str, Any]]) -> Table:
     """A table of dicts; its columns are their keys, in order of appearance."""
     columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in _HIDDEN_COLUMNS]
     table = Table(title=title or None, title_justify="left")

@@ -56,6 +56,7 @@ class NodeCollector(Collector):
         )
         yield from _alarms(found.get("alarms") or [])
         yield from _members(found.get("members") or [])
+        yield from _replications(found.get("replications") or [], found.get("followers") or [])
         yield from _counts(found)
         expiry = GaugeMetricFamily(
             "understudy_tls_certificate_expires_seconds",
@@ -102,6 +103,25 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
             if field in member:
                 family.add_metric([str(member["name"])], float(member[field]))
         yield family
+
+
+def _replications(copies: list[dict[str, Any]], followers: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Queues here that follow another broker's, and those of this one that are followed."""
+    follows = GaugeMetricFamily(
+        "understudy_replication_following", "1 while a queue follows its source", labels=["queue"]
+    )
+    lag = GaugeMetricFamily(
+        "understudy_replication_lag_messages",
+        "Messages that the source of a queue holds more, when it last told",
+        labels=["queue"],
+    )
+    for copy in copies:
+        follows.add_metric([str(copy["name"])], float(copy["state"] == "following"))
+        if copy["lag"] is not None:
+            lag.add_metric([str(copy["name"])], float(copy["lag"]))
+    yield follows
+    yield lag
+    yield _gauge("understudy_followers", "Other brokers' queues that follow one here", len(followers))
 
 
 def _counts(found: dict[str, Any]) -> Iterator[Metric]:

@@ -41,6 +41,8 @@ class _Address:
     dial_id: int | None = None
     never: bool = False
     """It is this node itself."""
+    inbox: Inbox | None = None
+    """Who hears what is said there, if it is not a broker of the pair."""
 
     @property
     def text(self) -> str:
@@ -73,14 +75,28 @@ class Dials:
         return cls(user, password, name, inbox, [_Address(host, port) for host, port in brokers])
 
     def names(self) -> list[str]:
-        return [a.text for a in self.addresses]
+        """Of the pair."""
+        return [a.text for a in self.addresses if a.inbox is None]
+
+    def add(self, brokers: list[tuple[str, int]], inbox: Inbox) -> None:
+        """Others than the pair's are wanted too; `inbox` hears them, and is theirs alone."""
+        self.addresses += [_Address(host, port, inbox=inbox) for host, port in brokers]
+
+    def remove(self, inbox: Inbox) -> None:
+        """No more."""
+        for item in self.open.values():
+            if item.address.inbox is inbox:
+                item.client.close()
+        self.addresses = [address for address in self.addresses if address.inbox is not inbox]
 
     def due(self, now: float, *, at_once: bool = False) -> None:
         """Ask for connections to all addresses that have none and whose time has come."""
         for address in self.addresses:
             if address.dial_id is None and not address.never and (at_once or now >= address.next_at):
                 address.dial_id = self.inbox.new_peer()
-                self._wanted.append(Dial(address.dial_id, address.host, address.port))
+                self._wanted.append(
+                    Dial(address.dial_id, address.host, address.port, link=address.inbox is None)
+                )
 
     def next_deadline(self) -> float | None:
         first: float | None = None
@@ -106,7 +122,7 @@ class Dials:
     def forget(self, address: str) -> None:
         """That address is this node: never again."""
         for entry in self.addresses:
-            if entry.text == address:
+            if entry.text == address and entry.inbox is None:
                 entry.never = True
 
     # -- what the driver reports
@@ -130,7 +146,7 @@ class Dials:
         address = self._of(dial_id)
         if address is not None:
             address.dial_id, address.next_at = None, now + (REFUSED_REDIAL if distrust else REDIAL)
-            self.inbox.put(DialFailed(address.text, nobody=nobody, distrust=distrust))
+            self._of_whom(address).put(DialFailed(address.text, nobody=nobody, distrust=distrust))
 
     def received(self, dial_id: int, data: bytes, now: float) -> None:
         item = self.open.get(dial_id)
@@ -147,14 +163,18 @@ class Dials:
         item.address.dial_id, item.address.next_at = None, now + wait
         self._lost(dial_id, item, clean, distrust=distrust)
 
+    def _of_whom(self, address: _Address) -> Inbox:
+        return self.inbox if address.inbox is None else address.inbox
+
     def _events(self, dial_id: int, item: _Open) -> None:
+        inbox = self._of_whom(item.address)
         for event in item.client.events():
             match event:
                 case Opened():
                     item.told_open = True
-                    self.inbox.put(DialOpen(dial_id, item.address.text))
+                    inbox.put(DialOpen(dial_id, item.address.text))
                 case ExtensionReceived(method_id=method_id, payload=payload):
-                    self.inbox.put(Arrived(dial_id, method_id, payload))
+                    inbox.put(Arrived(dial_id, method_id, payload))
                 case Closed(code=code, text=text, by_peer=by_peer):
                     # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
                     item.turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
@@ -164,10 +184,11 @@ class Dials:
         if item.told_lost:
             return
         item.told_lost = True
+        inbox = self._of_whom(item.address)
         if item.told_open:
-            self.inbox.put(PeerLost(dial_id, clean))
+            inbox.put(PeerLost(dial_id, clean))
         else:
-            self.inbox.put(DialFailed(item.address.text, refusal, distrust=distrust))
+            inbox.put(DialFailed(item.address.text, refusal, distrust=distrust))
 
     def _of(self, dial_id: int) -> _Address | None:
         return next((a for a in self.addresses if a.dial_id == dial_id), None)

@@ -14,7 +14,7 @@ Stop the process when `stopped` is not None.
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.engine import Broker
@@ -23,7 +23,6 @@ from broker.model.values import Position
 from broker.model.vhost import VirtualHost
 from broker.store.errors import StoreError
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
-from ha.adapter.definitions_view import definitions_of
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
@@ -31,12 +30,14 @@ from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, I
 from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
+from ha.adapter.questions import Questions
 from ha.adapter.record_store import load_record, save_record
 from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.replications import COPY_METHODS, Replications
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
-from ha.adapter.status_view import READY, query_of, status_of
+from ha.adapter.status_view import status_of
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
@@ -80,7 +81,7 @@ class Node:
         identity = files.identity
         self.me = Self_(identity.node_id, broker.name, identity.incarnation, identity.number, broker.version)
         self._store, self._files, self.ledger = store, files, ledger
-        self.settings, self._random, self.log = ha, random_bytes, log
+        self.settings, self.random_bytes, self.log = ha, random_bytes, log
         self._inbox = Inbox()
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
         wanted = not isinstance(ledger, NullLedger)
@@ -115,10 +116,11 @@ class Node:
         self._grace_until: float | None = None
         self.now, self._wall_ms = 0.0, 0
         self._started = False
-        self._answers: dict[int, Callable[[dict[str, Any]], None]] = {}
-        self._tokens = 0
+        self._questions = Questions(self)
+        self.replications = Replications(self, store, self._inbox)
         self.broker.gates += [store, self.core]
         self.broker.sinks += [StoreSink(store, bases), LinkSink(self), LedgerSink(ledger)]
+        self.broker.sinks.append(self.replications.feeds)
 
     # -- life
 
@@ -136,6 +138,7 @@ class Node:
         self._started = True
         self.core.start(now)
         self._effects.run(now)
+        self.replications.start()
         self.dials.due(now)
 
     def stop(self, now: float) -> None:
@@ -148,7 +151,7 @@ class Node:
             return
         self.before_output(now)
         self._started = False
-        self._last_words(now)
+        self.last_words(now)
         self._rest(now)
         self._effects.run(now)
         self.broker.drop_withheld()
@@ -264,7 +267,9 @@ class Node:
                 self.log(f"{ended} queues ended: their clients have not come back")
         if core.primary is not None and core.primary.flushes_all(now):
             self.vhost.history.hasten()
+        self.replications.tick(now)
         self.broker.end_tick(now, wall_ms)
+        self.replications.end_tick(now)
         core.end_tick(now)
         self._effects.run(now)
         self.ledger.flush()
@@ -276,7 +281,9 @@ class Node:
             match item:
                 case Arrived(peer=peer, method=method, payload=payload):
                     if method == Method.MANAGE:
-                        self._manage_payload(peer, payload, now)
+                        self._questions.heard(payload, partial(self._effects.manage_ok, peer), now)
+                    elif method in COPY_METHODS:
+                        self.replications.hear(peer, method, payload)
                     else:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
@@ -286,6 +293,7 @@ class Node:
                     self.core.dial_failed(address, now, refusal, nobody=nobody, distrust=distrust)
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
+                    self.replications.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
                     self.core.authority_answered(request_id, Outcome(outcome), record, now)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
@@ -314,6 +322,7 @@ class Node:
             self.broker.next_deadline(),
             self.dials.next_deadline(),
             self._grace_until,
+            self.replications.next_deadline(),
         )
 
     # -- management
@@ -322,65 +331,29 @@ class Node:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
         found = status_of(self.core, self.me, self.vhost, self._position())
         counts = {"quarantined": self._quarantine.count, "stored_bytes": self._store.stored_bytes}
+        counts |= self.replications.status()
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
 
     def manage(
         self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
     ) -> None:
-        """Run `ping | status | query | ready | definitions | promote | demote | switchover`; `reply` comes
-        once, some ticks later perhaps. The answer has `ok` (bool), `reason` (a sentence) and `status`.
+        """Run `ping | status | query | ready | definitions | promote | demote | switchover | replicate |
+        replicate-stop`; `reply` comes once, some ticks later perhaps. The answer has `ok` (bool), `reason` (a
+        sentence) and, mostly, `status`.
         `promote` takes `force_lossy` and `fenced` (who certainly runs no more; True: the old primary),
         `switchover` `to` (a name; None: the best of them): both answer once clients are served or nothing
         has come of it, which may take a `lease`. A driver outside a tick calls `end_tick` soon after.
         """
-        match command:
-            case "ping":
-                reply({"ok": True, "reason": f"{self.me.name} is alive"})
-            case "status" | "ready":
-                status = self.status()
-                ok = command == "status" or status["status"] in READY
-                reply({"ok": ok, "reason": status["reason"], "status": status})
-            case "query":
-                status = self.status() | {"queue_list": query_of(self.vhost)}
-                reply({"ok": True, "reason": status["reason"], "status": status})
-            case "definitions":
-                reply(definitions_of(self.vhost, self.broker.settings.users, self.status(), args))
-            case "promote":
-                token, cluster = self._token(reply), self._random(16).hex()
-                force, fenced = bool(args.get("force_lossy", False)), args.get("fenced", False)
-                self.core.promote(token, cluster, now, force_lossy=force, fenced=fenced)
-                self._core_deadline = now
-            case "demote":
-                self.before_output(now)  # what may not leave any more is to be dropped, not flushed
-                self._last_words(now)
-                self.core.demote(self._token(reply), now)
-                self._core_deadline = now
-            case "switchover":
-                self.core.switch_over(self._token(reply), args.get("to"), now)
-            case _:
-                reply({"ok": False, "reason": f"there is no command {command!r} here"})
+        self._questions.ask(command, args, reply, now)
 
-    def _token(self, reply: Callable[[dict[str, Any]], None]) -> int:
-        self._tokens += 1
-        self._answers[self._tokens] = reply
-        return self._tokens
-
-    def _manage_payload(self, peer: int, payload: bytes, now: float) -> None:
-        """An operator's question over AMQP; the answer goes to the same connection, if it still is there."""
-        try:
-            question = json.loads(payload)
-            command, args = str(question["command"]), dict(question.get("args") or {})
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self._effects.manage_ok(peer, {"ok": False, "reason": "not a management question"})
-            return
-        self.manage(command, args, lambda answer: self._effects.manage_ok(peer, answer), now)
+    def look_soon(self, now: float) -> None:
+        """The core has something to do in the next tick."""
+        self._core_deadline = now
 
     # -- what effects need
 
     def answer(self, token: int, ok: bool, reason: str) -> None:
-        reply = self._answers.pop(token, None)
-        if reply is not None:
-            reply({"ok": ok, "reason": reason, "status": self.status()})
+        self._questions.answer(token, ok, reason)
 
     def start_serving(self, epoch: int, now: float) -> None:
         """The epoch is durable before the first id of it."""
@@ -402,7 +375,7 @@ class Node:
         text = f"CONNECTION_FORCED - this broker stops serving: {reason}"
         self.broker.close_connections(320, text, now, keep=lambda c: c.is_management)
 
-    def _last_words(self, now: float) -> None:
+    def last_words(self, now: float) -> None:
         """Before a planned end: what was acked a moment ago reaches the backups while their links last."""
         self.vhost.history.flush(now, self._wall_ms, force=True)
         if self.core.primary is not None:

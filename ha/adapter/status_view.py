@@ -50,7 +50,7 @@ def _primary(core: HaBroker, me: Self_) -> str | None:
 
 
 def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
-    """One line a queue."""
+    """One line a queue; `replicate` is `replica` for one that follows another broker's."""
     return [
         {
             "name": q.name,
@@ -59,7 +59,7 @@ def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
             "unacked": q.unacked,
             "consumers": q.consumers,
             "durable": q.durable,
-            "replicate": q.replicate,
+            "replicate": q.replicate.split(" ")[0],
         }
         for q in vhost.list_queues()
     ]

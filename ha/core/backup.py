@@ -67,7 +67,7 @@ class Backup:
         self.primary_id = ""
         self.link_end: LinkEnd | None = None
         self._replicator: BrokerReplicator | None = None
-        self._decoder = StreamDecoder()
+        self._decoder = StreamDecoder(Frame)
         self._expected = False
         self._excluded = False
         self._last_ack = 0.0
@@ -87,7 +87,7 @@ class Backup:
     def join(self, peer: int, primary_id: str, primary_name: str, now: float) -> None:
         """Ask that primary to take us in: first what we have, then the request."""
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
-        self._replicator, self._decoder, self._acked = None, StreamDecoder(), None
+        self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
         self._last_ack, self._echo, self.disagreement = now, 0.0, ""
         if self.link_end is not None:

@@ -10,7 +10,7 @@ import enum
 import json
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.model.values import Position
 from ha.core.errors import LinkError
@@ -25,7 +25,7 @@ FRAME_LIMIT = 1 << 30
 
 
 class Method(enum.IntEnum):
-    """Methods of class 250. 10-30 are the link's, 50-51 an operator's."""
+    """Methods of class 250. 10-31 are the link's, 50-51 an operator's; 40-46 are `copy_link`'s."""
 
     HELLO = 10
     HELLO_OK = 11
@@ -79,7 +79,7 @@ _ACK = struct.Struct(">QQQQdQQQB")
 _TIME = struct.Struct(">d")
 
 
-def frame(kind: Frame, parts: list[bytes]) -> list[bytes]:
+def frame(kind: enum.IntEnum, parts: list[bytes]) -> list[bytes]:
     """One stream frame as parts to be joined by the writer; the payload itself is not copied."""
     return [_HEAD.pack(sum(map(len, parts)), kind), *parts]
 
@@ -197,17 +197,22 @@ def chunks(parts: list[bytes], room: int) -> Iterator[bytes]:
         yield whole[at : at + room]
 
 
-class StreamDecoder:
+Kind = TypeVar("Kind", bound=enum.IntEnum)
+
+
+class StreamDecoder(Generic[Kind]):
     """Puts DATA pieces together again. One per link; never keeps more than one frame plus one piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: type[Kind]) -> None:
+        """`kinds`: what types of frames there are."""
+        self._kinds = kinds
         self._pieces: list[bytes] = []
         self._held = 0
         self._needed = _HEAD.size
         self.received = 0
         """All bytes of the stream taken so far."""
 
-    def feed(self, data: bytes) -> list[tuple[Frame, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
         """Whole frames, in order. LinkError on an unknown type or an absurd length."""
         self.received += len(data)
         self._pieces.append(data)
@@ -215,7 +220,7 @@ class StreamDecoder:
         if self._held < self._needed:
             return []
         buffer = data if len(self._pieces) == 1 else b"".join(self._pieces)
-        frames: list[tuple[Frame, bytes]] = []
+        frames: list[tuple[Kind, bytes]] = []
         at, end = 0, len(buffer)
         self._needed = _HEAD.size
         while end - at >= _HEAD.size:
@@ -226,7 +231,7 @@ class StreamDecoder:
                 self._needed = _HEAD.size + length
                 break
             try:
-                known = Frame(kind)
+                known = self._kinds(kind)
             except ValueError as error:
                 raise LinkError(f"unknown link frame type {kind}") from error
             body = at + _HEAD.size

@@ -73,8 +73,8 @@ class ReplicatingSubscription:
             upto = self._last
             del entries[bisect_right(entries, upto, key=id_of) :]
         ids = ids_of(entries)
-        missing = _pick(entries, minus(ids, self._has))
-        count = _fitting(missing, limit)
+        missing = pick(entries, minus(ids, self._has))
+        count = fitting(missing, limit)
         if count < len(missing):
             del missing[count:]
             upto = id_of(missing[-1])
@@ -89,13 +89,13 @@ class ReplicatingSubscription:
         return part, upto == self._last
 
 
-def _fitting(entries: list[Entry], limit: int) -> int:
+def fitting(entries: list[Entry], limit: int) -> int:
     """How many of them it takes to come to `limit` bytes, at least; all, if they do not."""
     sizes = list(accumulate(map(len, map(_raw_of, entries))))
     return min(bisect_left(sizes, limit) + 1, len(entries))
 
 
-def _pick(entries: list[Entry], wanted: IdsByEpoch) -> list[Entry]:
+def pick(entries: list[Entry], wanted: IdsByEpoch) -> list[Entry]:
     """Those of sorted `entries` whose ids are wanted. O(ranges x log entries)."""
     found: list[Entry] = []
     for epoch in sorted(wanted):

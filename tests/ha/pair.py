@@ -134,6 +134,10 @@ class Pair:
     def wall(self) -> int:
         return int(self.now * 1000)
 
+    def brokers(self, host: Host) -> list[tuple[str, int]]:
+        """What that host's `ha.brokers` says."""
+        return [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
+
     # -- processes
 
     def start(self, *hosts: Host) -> None:
@@ -147,10 +151,9 @@ class Pair:
                 new_id=partial(str.__mul__, host.name, 32),
             )
             host.sync = ManualSync()
-            brokers = [("127.0.0.1", h.port) for h in self.hosts] if len(self.hosts) > 1 else []
             host.node = Node(
                 broker=BrokerSettings(name=host.name, frame_max=self.frame_max),
-                ha=HaSettings(brokers=brokers, **self.settings | host.settings),
+                ha=HaSettings(brokers=self.brokers(host), **self.settings | host.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
                 files=files,
                 ledger=ledger,

@@ -36,7 +36,7 @@ BODIES = st.lists(st.tuples(st.sampled_from(Frame), st.binary(max_size=40)), max
 @given(BODIES, st.integers(1, 50))
 def test_frames_survive_any_cut(frames: list[tuple[Frame, bytes]], room: int) -> None:
     stream = b"".join(b"".join(frame(kind, [body])) for kind, body in frames)
-    decoder = StreamDecoder()
+    decoder = StreamDecoder(Frame)
     found = [f for piece in chunks([stream], room) for f in decoder.feed(piece)]
     assert found == frames
     assert decoder.received == len(stream)
@@ -44,7 +44,7 @@ def test_frames_survive_any_cut(frames: list[tuple[Frame, bytes]], room: int) ->
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_link_error_or_nothing(data: bytes) -> None:
-    for parse in (StreamDecoder().feed, parse_ack, parse_json, parse_batch, decode_ids, decode_have):
+    for parse in (StreamDecoder(Frame).feed, parse_ack, parse_json, parse_batch, decode_ids, decode_have):
         try:
             parse(data)
         except LinkError:
@@ -53,7 +53,7 @@ def test_garbage_is_a_link_error_or_nothing(data: bytes) -> None:
 
 def test_a_batch_frame_is_not_longer_than_its_records() -> None:
     parts = batch_frame(Position(65537, 9), 1700, 3.5, [b"one", b"two"])
-    [(kind, body)] = StreamDecoder().feed(b"".join(parts))
+    [(kind, body)] = StreamDecoder(Frame).feed(b"".join(parts))
     assert kind is Frame.BATCH
     assert parse_batch(body) == ((65537, 9), 1700, 3.5, b"onetwo")
 
@@ -65,7 +65,7 @@ def test_an_ack_comes_back_as_it_was() -> None:
 
 def test_an_absurd_length_is_refused_before_it_is_awaited() -> None:
     with pytest.raises(LinkError, match="bytes"):
-        StreamDecoder().feed(b"\xff\xff\xff\xff\x01")
+        StreamDecoder(Frame).feed(b"\xff\xff\xff\xff\x01")
 
 
 IDS = st.dictionaries(st.integers(1, 2**40), st.sets(st.integers(1, 200), min_size=1), max_size=4)

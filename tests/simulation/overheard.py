@@ -265,7 +265,7 @@ class LinkTalk:
     def __init__(self, stream: str, dialer: str, names: Names) -> None:
         self._dialer = dialer
         self._names = names
-        self._decoder = StreamDecoder()
+        self._decoder = StreamDecoder(Frame)
         self._have: list[bytes] = []
         self._hellos: dict[bool, tuple[object, ...]] = {}
         self._last_ack: Ack | None = None

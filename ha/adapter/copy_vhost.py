@@ -1,0 +1,153 @@
+"""CopyVhost: one queue of this broker that follows another's, as ad-hoc replication sees it. Owner: Node.
+
+Ids are translated here: the source's outside, those of `broker.model.queue_origin` in the model. Every change
+is history of this broker, so that its store and its ledger see it; nothing is written anywhere else.
+"""
+
+from __future__ import annotations
+
+from broker.model.ad_hoc_replica import declare_replica, leave, stamp, take
+from broker.model.queue import Queue
+from broker.model.queue_origin import Origin, follows, origin_of
+from broker.model.record_codec import CorruptRecord, decode_records
+from broker.model.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, Record
+from broker.model.replication_id_set import Range, ReplicationIdSet
+from broker.model.values import Reason
+from broker.model.vhost import VirtualHost
+from ha.core.errors import LinkError
+from ha.core.ports import IdsByEpoch
+from ha.core.queue_snapshot import minus
+
+
+class CopyVhost:
+    """See `ha.core.copy_ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source."""
+
+    def __init__(self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str) -> None:
+        self._vhost = vhost
+        self.name = name
+        self.addresses = addresses
+        self._source = queue
+        found = vhost.queues.get(name)
+        self._queue = found if found is not None and follows(found) else None
+        self._origin = origin_of(self._queue) if self._queue is not None else None
+
+    @property
+    def uuid(self) -> bytes | None:
+        return self._origin.uuid if self._origin is not None else None
+
+    @property
+    def newest_epoch(self) -> int:
+        return self._origin.newest if self._origin is not None else 0
+
+    def count(self) -> int:
+        return self._queue.replica.count if self._queue is not None else 0
+
+    def held(self) -> IdsByEpoch:
+        if self._queue is None or self._origin is None:
+            return {}
+        return {self._origin.source(epoch): ids for epoch, ids in self._queue.replica.ids().items()}
+
+    def declare(self, uuid: bytes, payload: bytes) -> None:
+        records = _decode(payload)
+        declared = records[0] if len(records) == 1 else None
+        if not isinstance(declared, QueueDeclare) or declared.uuid != uuid:
+            raise LinkError("a queue that is not the one that was asked for")
+        if self._queue is not None:
+            return
+        if self.name in self._vhost.queues:
+            raise LinkError(f"a queue '{self.name}' was declared here meanwhile")
+        self._origin = Origin(self.addresses, self._source, uuid)
+        self._queue = declare_replica(self._vhost, declared, self.name, self._origin)
+
+    def move(self, addresses: tuple[str, ...]) -> None:
+        """The source is to be found there from now on."""
+        queue, origin = self._both()
+        self.addresses = addresses
+        self._stamp(queue, Origin(addresses, origin.queue, origin.uuid, origin.first, origin.epochs))
+
+    def take_piece(self, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes) -> None:
+        queue, _ = self._both()
+        runs = self._runs(payload, ids)
+        origin = self._known(queue, {run.envelope.epoch for run in runs})
+        held = queue.replica.ids_within(origin.bound(after), origin.bound(upto))
+        there = {epoch: ids[of] for of in ids if (epoch := origin.local(of)) is not None}
+        for epoch, extra in minus(held, there).items():
+            leave(self._vhost, queue, epoch, extra.ranges(), Reason.DROPPED)
+        for run in runs:
+            epoch = self._local(origin, run.envelope.epoch)
+            first, last = run.firsts[0], run.firsts[0] + run.count - 1
+            if queue.replica.ids_within((epoch, first - 1), (epoch, last)):
+                raise LinkError("messages that are here already")
+            take(self._vhost, queue, run, epoch)
+
+    def leave(self, payload: bytes) -> None:
+        queue, origin = self._both()
+        for record in _decode(payload):
+            if not isinstance(record, Dequeue) or record.queue != origin.uuid or not record.ranges:
+                raise LinkError("anything but dequeues of the queue where those were due")
+            epoch = origin.local(record.epoch)
+            if epoch is None:
+                continue
+            gone = self._held_of(queue, epoch, record.ranges)
+            if gone:
+                leave(self._vhost, queue, epoch, gone, record.reason)
+
+    # -- inside
+
+    def _both(self) -> tuple[Queue, Origin]:
+        if self._queue is None or self._origin is None or self._queue.deleted:
+            raise LinkError(f"queue '{self.name}' is not here")
+        return self._queue, self._origin
+
+    def _runs(self, payload: bytes, ids: IdsByEpoch) -> list[EnqueueRun]:
+        """The messages of a piece: each of them one of those that the source holds there."""
+        runs: list[EnqueueRun] = []
+        for record in _decode(payload):
+            if not isinstance(record, EnqueueRun) or record.queues != [self.uuid] or not record.count:
+                raise LinkError("a piece with anything but messages of its queue")
+            first, last = record.firsts[0], record.firsts[0] + record.count - 1
+            there = ids.get(record.envelope.epoch)
+            if there is None or there.ranges_within(first, last) != [(first, last)]:
+                raise LinkError("messages that the source does not hold")
+            runs.append(record)
+        return runs
+
+    def _known(self, queue: Queue, epochs: set[int]) -> Origin:
+        """The origin, with a place for each of these epochs. LinkError, with nothing left here, if one has
+        none: all is fetched anew.
+        """
+        _, origin = self._both()
+        try:
+            longer = origin.extended(epochs, queue.replica.held_epochs())
+        except ValueError as error:
+            for epoch, ids in queue.replica.ids().items():
+                leave(self._vhost, queue, epoch, ids.ranges(), Reason.DROPPED)
+            self._stamp(queue, origin.emptied())
+            raise LinkError(f"all is fetched anew: {error}") from error
+        if longer is not origin:
+            self._stamp(queue, longer)
+        return longer
+
+    def _stamp(self, queue: Queue, origin: Origin) -> None:
+        self._origin = origin
+        stamp(self._vhost, queue, origin.text())
+
+    @staticmethod
+    def _local(origin: Origin, epoch: int) -> int:
+        local = origin.local(epoch)
+        if local is None:
+            raise LinkError(f"messages of epoch {epoch}, which has no place")
+        return local
+
+    @staticmethod
+    def _held_of(queue: Queue, epoch: int, ranges: list[Range]) -> list[Range]:
+        within = queue.replica.ids_within((epoch, ranges[0][0] - 1), (epoch, ranges[-1][1]))
+        held = within.get(epoch)
+        return (held & ReplicationIdSet(ranges)).ranges() if held else []
+
+
+def _decode(payload: bytes) -> list[Record]:
+    try:
+        return decode_records(payload)
+    except CorruptRecord as error:
+        raise LinkError(f"records that cannot be read: {error}") from error

@@ -1,0 +1,82 @@
+"""Questions: what operators ask a node, over AMQP or HTTP, and the answers still owed. Owner: Node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ha.adapter.definitions_view import definitions_of
+from ha.adapter.status_view import READY, query_of
+
+if TYPE_CHECKING:
+    from ha.adapter.node import Node
+
+Reply = Callable[[dict[str, Any]], None]
+
+
+class Questions:
+    """`ask` carries a command out; `answer` is the core's later word on one."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._owed: dict[int, Reply] = {}
+        self._tokens = 0
+
+    def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
+        """See `Node.manage`."""
+        node = self._node
+        match command:
+            case "ping":
+                reply({"ok": True, "reason": f"{node.me.name} is alive"})
+            case "status" | "ready":
+                status = node.status()
+                ok = command == "status" or status["status"] in READY
+                reply({"ok": ok, "reason": status["reason"], "status": status})
+            case "query":
+                status = node.status() | {"queue_list": query_of(node.vhost)}
+                reply({"ok": True, "reason": status["reason"], "status": status})
+            case "definitions":
+                reply(definitions_of(node.vhost, node.broker.settings.users, node.status(), args))
+            case "replicate" | "replicate-stop":
+                node.replications.ask(command, args, reply, now)
+            case "promote" | "demote" | "switchover":
+                self._change(command, args, reply, now)
+            case _:
+                reply({"ok": False, "reason": f"there is no command {command!r} here"})
+
+    def _change(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
+        """Who is to serve: the core answers, some ticks later perhaps."""
+        node = self._node
+        if command == "demote":
+            node.before_output(now)  # what may not leave any more is to be dropped, not flushed
+            node.last_words(now)
+        self._tokens += 1
+        self._owed[self._tokens] = reply
+        match command:
+            case "promote":
+                force, fenced = bool(args.get("force_lossy", False)), args.get("fenced", False)
+                cluster = node.random_bytes(16).hex()
+                node.core.promote(self._tokens, cluster, now, force_lossy=force, fenced=fenced)
+                node.look_soon(now)
+            case "demote":
+                node.core.demote(self._tokens, now)
+                node.look_soon(now)
+            case "switchover":
+                node.core.switch_over(self._tokens, args.get("to"), now)
+
+    def answer(self, token: int, ok: bool, reason: str) -> None:
+        """What has come of a promotion, demotion or switchover."""
+        reply = self._owed.pop(token, None)
+        if reply is not None:
+            reply({"ok": ok, "reason": reason, "status": self._node.status()})
+
+    def heard(self, payload: bytes, reply: Reply, now: float) -> None:
+        """An operator's question over AMQP."""
+        try:
+            question = json.loads(payload)
+            command, args = str(question["command"]), dict(question.get("args") or {})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            reply({"ok": False, "reason": "not a management question"})
+            return
+        self._node.manage(command, args, reply, now)

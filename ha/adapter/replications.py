@@ -1,0 +1,320 @@
+"""Replications: ad-hoc replication of queues between brokers of no common cluster, at both ends of it.
+
+Owner: Node, for its life. As a source it feeds whoever asks (`QueueFeeds`); as a follower it has a
+`QueueCopy` for each queue here that follows another broker's, with connections of its own to all addresses of
+the source. What is followed is remembered by the queue itself (`broker.model.queue_origin`): there is no
+other file.
+
+The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from broker.model.ad_hoc_replica import end_replica
+from broker.model.queue_origin import follows, origin_of
+from broker.model.values import Position
+from ha.adapter.copy_vhost import CopyVhost
+from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.source_vhost import SourceVhost
+from ha.core.copy_link import CopyMethod
+from ha.core.deadlines import earliest
+from ha.core.link import chunks
+from ha.core.membership import Status
+from ha.core.queue_copy import CopyState, QueueCopy
+from ha.core.queue_feeds import QueueFeeds
+
+if TYPE_CHECKING:
+    from broker.store.store import Store
+    from ha.adapter.node import Node
+
+COPY_METHODS = frozenset(CopyMethod)
+PATIENCE = 10.0
+"""Seconds that an operator waits for the source's first word."""
+MOST_ADDRESSES = 16
+CHANNEL = 1
+Reply = Callable[[dict[str, Any]], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Copying:
+    """One queue here that follows, or is to."""
+
+    model: CopyVhost
+    copy: QueueCopy
+    inbox: Inbox
+    reply: Reply | None = None
+    """The operator who waits for it to come to be, up to `until`."""
+    until: float = 0.0
+    told: tuple[CopyState, str] = field(default=(CopyState.CONNECTING, ""))
+    """What the log said last."""
+
+
+@dataclass(slots=True, eq=False)
+class _Owed:
+    """An answer to an operator that waits for the disk; `since`: for which batch, once that is flushed."""
+
+    reply: Reply
+    reason: str
+    since: Position | None = None
+
+
+class _OwnInbox(Inbox):
+    """What is heard on some of the node's dials, numbered with all of them."""
+
+    def __init__(self, numbers: Inbox) -> None:
+        super().__init__()
+        self.new_peer = numbers.new_peer  # type: ignore[method-assign]
+
+
+class Replications:
+    """`tick` before the broker's end of tick, so that what came is history of that tick; `end_tick` after."""
+
+    def __init__(self, node: Node, store: Store, numbers: Inbox) -> None:
+        self._node = node
+        self._store = store
+        self._numbers = numbers
+        self.feeds = QueueFeeds(SourceVhost(node), self)
+        self._copies: dict[str, _Copying] = {}
+        self._owed: list[_Owed] = []
+
+    def start(self) -> None:
+        """Follow what was followed before this start."""
+        vhost = self._node.vhost
+        if self._alone:
+            for queue in vhost.queues.values():
+                origin = origin_of(queue)
+                if origin is not None:
+                    self._follow(queue.name, origin.addresses, origin.queue)
+
+    @property
+    def _alone(self) -> bool:
+        return self._node.core.status is Status.STANDALONE
+
+    # -- the wire (`ha.core.copy_ports.CopyWire`)
+
+    def send(self, peer: int, method: int, payload: bytes) -> None:
+        self.send_pieces(peer, method, [payload])
+
+    def send_pieces(self, peer: int, method: int, parts: list[bytes]) -> None:
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            for piece in chunks(parts, inbound.extension_room):
+                inbound.send_extension(CHANNEL, method, piece)
+            return
+        dial = self._node.dials.open.get(peer)
+        if dial is not None and dial.client.opened and not dial.client.wants_close:
+            for piece in chunks(parts, dial.client.extension_room):
+                dial.client.send_extension(method, piece)
+
+    def close(self, peer: int, code: int, text: str) -> None:
+        inbound = self._node.hooks.peers.get(peer)
+        dial = self._node.dials.open.get(peer)
+        if inbound is not None:
+            inbound.close(code, text)
+        elif dial is not None:
+            dial.client.close(code, text)
+
+    # -- the source's end
+
+    def hear(self, peer: int, method: int, payload: bytes) -> None:
+        """One method of a follower."""
+        self.feeds.hear(peer, method, payload)
+
+    def lost(self, peer: int) -> None:
+        """An inbound connection is gone."""
+        self.feeds.lost(peer)
+
+    # -- ticks
+
+    def tick(self, now: float) -> None:
+        """Take what came from the sources."""
+        for name, copying in list(self._copies.items()):
+            if not self._node.vhost.serving:
+                break
+            self._hear(copying, now)
+            copying.copy.timers(now)
+            self._tell(name, copying)
+            self._first_word(name, copying, now)
+
+    def end_tick(self, now: float) -> None:
+        """History is flushed: followers get their share, sources hear what was taken."""
+        self.feeds.end_tick()
+        paused = self._node.broker.pausing
+        for name, copying in self._copies.items():
+            copying.copy.end_tick(paused=paused)
+            if copying.reply is not None and copying.model.uuid is not None:
+                source = copying.copy.source or ",".join(copying.model.addresses)
+                reason = f"'{name}' follows '{copying.copy.queue}' of {source}"
+                self._owed.append(_Owed(copying.reply, reason))
+                copying.reply = None
+        history = self._node.vhost.history
+        for owed in list(self._owed):
+            owed.since = owed.since or Position(history.epoch, history.n)
+            if self._store.durable >= owed.since:
+                self._owed.remove(owed)
+                owed.reply({"ok": True, "reason": owed.reason})
+
+    def next_deadline(self) -> float | None:
+        """What the dials want is not among it."""
+        if self.feeds.hungry:
+            return self._node.now
+        found: float | None = None
+        for copying in self._copies.values():
+            waits = copying.until if copying.reply is not None else None
+            found = earliest(found, copying.copy.next_deadline(), waits)
+        return found
+
+    def _hear(self, copying: _Copying, now: float) -> None:
+        copy = copying.copy
+        for item in copying.inbox.take():
+            match item:
+                case DialOpen(peer=peer, address=address):
+                    copy.opened(peer, address, now)
+                case DialFailed(address=address, refusal=refusal):
+                    copy.failed(address, refusal or "nobody answers there")
+                case Arrived(peer=peer, method=method, payload=payload):
+                    copy.method(peer, method, payload, now)
+                case PeerLost(peer=peer):
+                    copy.lost(peer, now)
+                case _:
+                    pass
+
+    def _tell(self, name: str, copying: _Copying) -> None:
+        """The log, whenever it has changed."""
+        copy = copying.copy
+        if copying.told == (copy.state, copy.error):
+            return
+        copying.told = (copy.state, copy.error)
+        why = f": {copy.error}" if copy.error else f", from {copy.source}" if copy.source else ""
+        self._node.log(f"replication of queue '{name}': {copy.state.value}{why}")
+
+    def _first_word(self, name: str, copying: _Copying, now: float) -> None:
+        """Whoever asked for it is told what came of it, if nothing did; it is not tried again."""
+        copy, model = copying.copy, copying.model
+        if copying.reply is None or model.uuid is not None:
+            return
+        refused = copy.state is CopyState.CONNECTING and len(copy.heard) >= len(model.addresses)
+        if refused or now >= copying.until:
+            self._forget(name)
+            copying.reply({"ok": False, "reason": copy.error or "the source does not answer"})
+
+    # -- operators
+
+    def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
+        """`replicate` (`source`: addresses, `queue`, `name`: here) or `replicate-stop` (`name`)."""
+        if command == "replicate":
+            refusal = self._begin(args, reply, now)
+            if refusal:
+                reply({"ok": False, "reason": refusal})
+            return
+        done, reason = self._stop(str(args.get("name")))
+        if done:
+            self._owed.append(_Owed(reply, reason))
+        else:
+            reply({"ok": False, "reason": reason})
+
+    def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> str:
+        """Why not, or ""."""
+        node, vhost = self._node, self._node.vhost
+        source, queue, name = args.get("source"), args.get("queue"), args.get("name") or args.get("queue")
+        addresses = _addresses(source)
+        if not addresses:
+            return f"the source is one to {MOST_ADDRESSES} different addresses HOST:PORT"
+        for text in (queue, name):
+            if not isinstance(text, str) or not 0 < len(text.encode("utf-8", "replace")) < 256:
+                return "a queue's name has 1 to 255 octets"
+        if not self._alone:
+            return f"{node.me.name} belongs to a pair; only a broker of its own follows another's queue"
+        if str(name).startswith("amq."):
+            return f"queue name '{name}' contains reserved prefix 'amq.*'"
+        old, there = self._copies.get(str(name)), vhost.queues.get(str(name))
+        if old is not None and old.reply is not None:
+            return f"queue '{name}' is being asked for already"
+        if there is not None:
+            origin = origin_of(there)
+            if origin is None:
+                return f"there is a queue '{name}' here already: delete it, or give another --name"
+            if origin.queue != queue:
+                return f"queue '{name}' follows '{origin.queue}' of {','.join(origin.addresses)} already"
+            self._forget(str(name))
+            CopyVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
+        copying = self._follow(str(name), addresses, str(queue))
+        copying.reply, copying.until = reply, now + PATIENCE
+        return ""
+
+    def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Copying:
+        node = self._node
+        model = CopyVhost(node.vhost, name, addresses, queue)
+        me = node.me
+        copy = QueueCopy(
+            queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
+        )
+        copying = self._copies[name] = _Copying(model, copy, _OwnInbox(self._numbers))
+        node.dials.add([_host_port(address) for address in addresses], copying.inbox)
+        node.dials.due(node.now)
+        return copying
+
+    def _forget(self, name: str) -> None:
+        copying = self._copies.pop(name, None)
+        if copying is not None:
+            self._node.dials.remove(copying.inbox)
+
+    def _stop(self, name: str) -> tuple[bool, str]:
+        vhost = self._node.vhost
+        if not vhost.serving:
+            return False, f"{self._node.me.name} does not serve"
+        queue = vhost.queues.get(name)
+        if queue is None or not follows(queue):
+            return False, f"there is no queue '{name}' that follows another broker's"
+        self._forget(name)
+        end_replica(vhost, queue)
+        return True, f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
+
+    def status(self) -> dict[str, Any]:
+        """`replications`: queues here that follow another broker's; `followers`: who follows queues here."""
+        vhost = self._node.vhost
+        lines = []
+        for queue in vhost.queues.values():
+            origin = origin_of(queue)
+            if origin is None:
+                continue
+            copying = self._copies.get(queue.name)
+            copy = copying.copy if copying is not None else None
+            lines.append({
+                "name": queue.name, "source": ",".join(origin.addresses), "queue": origin.queue,
+                "state": copy.state.value if copy is not None else "paused",
+                "from": copy.source if copy is not None else "",
+                "messages": queue.replica.count, "lag": copy.lag if copy is not None else None,
+                "error": copy.error if copy is not None else "this broker belongs to a pair now",
+            })  # fmt: skip
+        followers = []
+        for feed in self.feeds.feeds.values():
+            followed = vhost.queues_by_uuid.get(feed.queue)
+            if followed is not None:
+                state = CopyState.FOLLOWING if feed.whole else CopyState.CATCHING_UP
+                followers.append({"queue": followed.name, "follower": feed.name, "state": state.value})
+        return {"replications": lines, "followers": followers}
+
+
+def _addresses(source: object) -> tuple[str, ...]:
+    """Empty if they are none."""
+    if (
+        not isinstance(source, list)
+        or len(source) > MOST_ADDRESSES
+        or len(set(map(str, source))) < len(source)
+    ):
+        return ()
+    for address in source:
+        host, colon, port = str(address).rpartition(":")
+        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+            return ()
+    return tuple(map(str, source))
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)

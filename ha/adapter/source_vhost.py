@@ -1,0 +1,74 @@
+"""SourceVhost: a serving virtual host as the source of ad-hoc replication sees it. Owner: Node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.model.cut import held_after
+from broker.model.message_run import group_runs
+from broker.model.queue_origin import origin_of
+from broker.model.record_codec import encode_record
+from broker.model.records import Dequeue, Entry, MessageId, Piece
+from ha.core.copy_ports import Found, Standing
+
+if TYPE_CHECKING:
+    from ha.adapter.node import Node
+
+
+class SourceVhost:
+    """See `ha.core.copy_ports.SourceModel`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._vhost = node.vhost
+        self._ledger_wanted = node.vhost.history.ledger_wanted
+
+    def standing(self) -> Standing:
+        core, me = self._node.core, self._node.me
+        refusal = ""
+        if not self._vhost.serving:
+            primary = core.known_primary()
+            refusal = f"it does not serve ({core.status.value})" + (f"; {primary} does" if primary else "")
+        elif core.withheld:
+            refusal = "it cannot prove to be the primary"
+        record = core.record
+        members = {me.node_id}
+        if record is not None:
+            members |= {record.owner.node_id, *(who.node_id for who in record.in_sync), *record.names}
+        return Standing(me.node_id, me.name, core.epoch, core.cluster_id or "", frozenset(members), refusal)
+
+    def find(self, name: str) -> Found | None:
+        queue = self._vhost.queues.get(name)
+        if queue is None:
+            return None
+        origin = origin_of(queue)
+        if queue.exclusive:
+            return Found(queue.uuid, f"its queue '{name}' is exclusive to a connection")
+        if origin is not None:
+            return Found(queue.uuid, f"its queue '{name}' is itself replicated, from {origin.addresses[0]}")
+        return Found(queue.uuid)
+
+    def has(self, queue: bytes) -> bool:
+        return queue in self._vhost.queues_by_uuid
+
+    def declared(self, queue: bytes) -> bytes:
+        return encode_record(self._vhost.queues_by_uuid[queue].declaration())
+
+    def last_id(self, queue: bytes) -> MessageId:
+        ids = self._vhost.queues_by_uuid[queue].ids
+        return ids.epoch, ids.next - 1
+
+    def total(self, queue: bytes) -> int:
+        return self._vhost.queues_by_uuid[queue].total_count
+
+    def piece(self, queue: bytes, after: MessageId, most: int) -> Piece:
+        return held_after(self._vhost.queues_by_uuid[queue], after, most)
+
+    def encode(self, records: list[Dequeue]) -> list[bytes]:
+        return [encode_record(record) for record in records]
+
+    def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
+        return [encode_record(run) for run in group_runs(queue, entries)]
+
+    def watch(self, wanted: bool) -> None:
+        self._vhost.history.ledger_wanted = wanted or self._ledger_wanted

@@ -1,0 +1,138 @@
+"""The wire of ad-hoc replication: how a broker asks another, of no cluster with it, for one queue.
+
+Methods 40-46 of extension class 250, on a connection of its own that has logged in with the HA identity:
+ASK and ANSWER until somebody there serves the queue; then HAVE and GO, and from then on DATA, one ordered
+stream of frames (`link.frame`), and ACK the other way, until ENDED. Pure codec.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ha.core.errors import LinkError
+from ha.core.in_sync_record import count, label
+from ha.core.link import UUID, VERSION, parse_json, to_json
+
+MOST_HAVE = 64 << 20
+"""Octets of HAVE before a GO: ranges of ids of one queue."""
+LONGEST_REASON = 300
+_U64 = struct.Struct(">Q")
+
+
+class CopyMethod(enum.IntEnum):
+    """From the follower unless it says otherwise."""
+
+    ASK = 40
+    ANSWER = 41
+    """From the source: whether it serves that queue."""
+    HAVE = 42
+    """A piece of the ids held, cut anywhere."""
+    GO = 43
+    """The queue's uuid: send it."""
+    DATA = 44
+    """From the source."""
+    ACK = 45
+    """Octets of the stream that are taken."""
+    ENDED = 46
+    """From the source: nothing more comes, and why."""
+
+
+class CopyFrame(enum.IntEnum):
+    """Types of stream frames, source to follower."""
+
+    DECLARED = 1
+    """The queue, as an encoded QueueDeclare record: the first frame."""
+    PIECE = 2
+    """The id up to which it goes, which ids the source holds of those after the piece before, then encoded
+    EnqueueRun records of what the follower lacked. It drops all others of that stretch."""
+    LEFT = 3
+    """Encoded Dequeue records, of ids that earlier pieces have passed."""
+    WHOLE = 4
+    """All that the source held when the stream began is told; what comes is new."""
+    TOTAL = 5
+    """How many messages the source holds just here."""
+
+
+@dataclass(slots=True, frozen=True)
+class Question:
+    """Do you serve that queue? `uuid`: which one it is to be, in hex; "": any of that name."""
+
+    queue: str
+    uuid: str
+    node_id: str
+    name: str
+    cluster_id: str
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        return to_json(asdict(self))
+
+
+def parse_question(payload: bytes) -> Question:
+    document = parse_json(payload)
+    try:
+        return Question(
+            _text(document["queue"]), label(document["uuid"]), label(document["node_id"]),
+            label(document["name"]), label(document["cluster_id"]), count(document["version"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError("a question for a queue that cannot be read") from error
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """`ok`: it does, in `epoch`, as the queue `uuid`. Else `reason` is a sentence, and `gone` says that it
+    serves, and has no such queue (any more)."""
+
+    ok: bool
+    reason: str
+    name: str
+    epoch: int = 0
+    uuid: str = ""
+    gone: bool = False
+
+    def encode(self) -> bytes:
+        return to_json({**asdict(self), "reason": self.reason[:LONGEST_REASON]})
+
+
+def parse_answer(payload: bytes) -> Answer:
+    document = parse_json(payload)
+    try:
+        answer = Answer(
+            bool(document["ok"]), _text(document["reason"]), label(document["name"]),
+            count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
+        )  # fmt: skip
+        if answer.ok and len(bytes.fromhex(answer.uuid)) != UUID:
+            raise ValueError(answer.uuid)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError("an answer about a queue that cannot be read") from error
+    return answer
+
+
+def encode_end(reason: str, *, gone: bool) -> bytes:
+    return to_json({"reason": reason[:LONGEST_REASON], "gone": gone})
+
+
+def parse_end(payload: bytes) -> tuple[str, bool]:
+    """Why, and whether the queue is gone."""
+    document = parse_json(payload)
+    return str(document.get("reason", "")), bool(document.get("gone"))
+
+
+def encode_number(number: int) -> bytes:
+    return _U64.pack(number)
+
+
+def parse_number(payload: bytes) -> int:
+    if len(payload) != _U64.size:
+        raise LinkError(f"a number of {len(payload)} bytes")
+    return int(_U64.unpack(payload)[0])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value

@@ -1,0 +1,71 @@
+"""Hosts of which the last is in no cluster with the others, and follows queues of theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.queue_origin import origin_of
+from ha.core.queue_copy import CopyState
+from tests.ha.pair import Host, Pair
+
+
+class Copies(Pair):
+    """The last host is in no cluster, and follows; those before it are a pair, or one alone."""
+
+    def __init__(self, count: int = 2, *, alone: bool = False, **settings: Any) -> None:
+        """`alone`: the others are in no cluster either."""
+        super().__init__(count, **settings)
+        self.sources = self.hosts[:-1]
+        self.b = self.hosts[-1]
+        self.alone = alone or count == 2
+
+    def brokers(self, host: Host) -> list[tuple[str, int]]:
+        return [] if host is self.b or self.alone else [("127.0.0.1", source.port) for source in self.sources]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"127.0.0.1:{source.port}" for source in self.sources]
+
+    def begin(self, queue: str = "q") -> None:
+        """All run, the first source serves that queue, with nothing in it."""
+        self.start()
+        self.run(0.3)
+        if not self.alone:
+            answer = self.ask(self[0], "promote")
+            assert answer["ok"], answer
+            self.until(lambda: all(h.status == "ready" for h in self.sources[1:]))
+        self.declare(self[0], queue)
+
+    def replicate(self, queue: str = "q", **more: Any) -> dict[str, Any]:
+        return self.ask(self.b, "replicate", 15.0, source=self.addresses, queue=queue, **more)
+
+    @property
+    def line(self) -> dict[str, Any]:
+        [line] = self.b.running.status()["replications"]
+        assert isinstance(line, dict)
+        return line
+
+    def follows(self, source: Host, queue: str = "q") -> None:
+        """Wait until the copy is whole, equals the source and is on disk."""
+        self.until(lambda: self.line["state"] == CopyState.FOLLOWING.value)
+        held = source.running.vhost.queues[queue]
+        self.until(lambda: self.ids(queue) == held.snapshot())
+        assert self.contents(self.b, queue) == self.contents(source, queue)
+        self.until(lambda: self.line["lag"] == 0)
+
+    def ids(self, queue: str = "q") -> Any:
+        found = self.b.running.vhost.queues[queue]
+        origin = origin_of(found)
+        assert origin is not None
+        return {origin.source(epoch): ids for epoch, ids in found.replica.ids().items()}
+
+
+def following(count: int = 2, texts: str = "abc", **settings: Any) -> Copies:
+    copies = Copies(count, dequeue_lag=0.0, **settings)
+    copies.begin()
+    if texts:
+        copies.publish(copies[0], "q", texts)
+    answer = copies.replicate()
+    assert answer["ok"], answer
+    copies.follows(copies[0])
+    return copies
