@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from understudy.cli_options import Failed, broker_options, duration_value, leave
-from understudy.config_types import HostPort, parse_address
+from understudy.cli_options import Failed, broker_options, duration_value, given_tls, leave
+from understudy.client_tls import parse_broker
+from understudy.config_types import HostPort
 from understudy.management import SERVING, STATUSES, Unreachable, ask
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
@@ -121,10 +122,10 @@ def switchover(
 
 
 def primary_of(found: dict[str, Any]) -> HostPort | None:
-    """Where the node says that the primary is, if it knows."""
+    """Where the node says that the primary is, if it knows; over TLS by the files that were given."""
     _, at, where = str(found.get("primary") or "").rpartition(" at ")
     try:
-        return parse_address(where) if at else None
+        return parse_broker(where, given_tls(click.get_current_context())) if at else None
     except ValueError:
         return None
 

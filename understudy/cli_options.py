@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
-from understudy.config_types import HostPort, parse_address, parse_positive_duration
+from understudy.client_tls import ClientTls, parse_broker
+from understudy.config_types import HostPort, parse_positive_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,12 +28,43 @@ class Wrong(click.ClickException):
     exit_code = 2
 
 
-def address_value(_ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:
-    """Option callback: HOST:PORT."""
+def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:
+    """Option callback: HOST:PORT, or amqps://HOST:PORT with the files of `tls_options`."""
     try:
-        return parse_address(value)
+        return parse_broker(value, given_tls(ctx))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def given_tls(ctx: click.Context) -> ClientTls:
+    """What `tls_options` were given."""
+    ca, certificate, key = (ctx.meta.get(f"understudy.{name}") for name, _ in _TLS_FILES)
+    return ClientTls(ca, certificate, key)
+
+
+def tls_options(function: Function) -> Function:
+    """`--tls-ca`, `--tls-cert`, `--tls-key`: looked at by `given_tls`."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        ctx.meta[f"understudy.{param.name}"] = value
+
+    for name, text in reversed(_TLS_FILES):
+        variable = f"UNDERSTUDY_{name.upper()}"
+        function = click.option(
+            f"--{name.replace('_', '-')}", name, type=click.Path(exists=True), envvar=variable,
+            expose_value=False, is_eager=True, callback=keep, help=f"{text} [env: {variable}]",
+        )(function)  # fmt: skip
+    return function
+
+
+_TLS_FILES = (
+    (
+        "tls_ca",
+        "For amqps://: the authority of the brokers' certificates, a PEM file; else the system's own.",
+    ),
+    ("tls_cert", "For amqps://: your certificate, a PEM file, where the broker asks for one."),
+    ("tls_key", "Its key."),
+)
 
 
 def duration_value(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
@@ -49,10 +81,10 @@ def broker_options(function: Function) -> Function:
 
 
 def node_options(function: Function) -> Function:
-    """`-b`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
+    """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
     options = (
         click.option(
-            "-b", "--broker", "address", metavar="HOST:PORT", callback=address_value,
+            "-b", "--broker", "address", metavar="[amqps://]HOST:PORT", callback=address_value,
             default="127.0.0.1:5672", show_default=True, help="The node to speak to.",
         ),
         click.option(
@@ -67,6 +99,7 @@ def node_options(function: Function) -> Function:
             "--timeout", metavar="DURATION", callback=duration_value, default="30s", show_default=True,
             help="How long to wait for the answer.",
         ),
+        tls_options,
     )  # fmt: skip
     for option in reversed(options):
         function = option(function)

@@ -20,7 +20,17 @@ from rich.markup import escape
 from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
-from understudy.cli_options import Failed, Wrong, duration_value, format_option, leave, progress_bar
+from understudy.cli_options import (
+    Failed,
+    Wrong,
+    duration_value,
+    format_option,
+    given_tls,
+    leave,
+    progress_bar,
+    tls_options,
+)
+from understudy.client_tls import ClientTls
 from understudy.config import ConfigError, load
 from understudy.quarantine import Message, QuarantineFolder, QueueSummary, Unreadable
 from understudy.republish import Outcome, Republishing
@@ -99,9 +109,10 @@ def show(
 @quarantine.command()
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...")
 @click.option(
-    "-b", "--broker", "brokers", default="127.0.0.1:5672", show_default=True, metavar="HOST:PORT,...",
-    help="The pair to publish to.",
+    "-b", "--broker", "brokers", default="127.0.0.1:5672", show_default=True,
+    metavar="[amqps://]HOST:PORT,...", help="The pair to publish to.",
 )  # fmt: skip
+@tls_options
 @click.option(
     "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, help="[env: UNDERSTUDY_USER]"
 )
@@ -137,10 +148,15 @@ def republish(
     if todo and not dry_run:
         with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
             Republishing(folder, outcome, user=user, to=to, route=route).run(
-                todo, brokers, password, timeout, ledger, progress
+                todo, brokers, password, timeout, ledger, progress, tls=_tls_for(brokers)
             )
     _tell_outcome(outcome, form, dry_run=dry_run)
     _tell_damage(folder)
+
+
+def _tls_for(brokers: str) -> ClientTls | None:
+    """The files that were given, if they are asked for."""
+    return given_tls(click.get_current_context()) if "amqps://" in brokers else None
 
 
 def _tell_outcome(outcome: Outcome, form: str, *, dry_run: bool) -> None:

@@ -299,12 +299,15 @@ async def _start_http(settings: Settings, node: Node, shell: Shell, tls: Tls | N
     """The HTTP door, if one is wanted; only then is aiohttp worth its third of a second of imports."""
     if settings.broker.http is None:
         return None
+    from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http import HttpServer, reachable
 
     authenticator = Authenticator(
         users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
     )
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
+    if not settings.broker.listen:
+        amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     http = HttpServer(
         node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
         certificate_expires=lambda: None if tls is None else tls.expires_at,

@@ -18,6 +18,7 @@ from amqp import spec
 from amqp.exceptions import AMQPError, ChannelError
 
 from broker.amqp091.fields import write_table
+from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
 from understudy.definitions import ExchangeDefinition, QueueDefinition
 from understudy.definitions_json import shown
@@ -64,9 +65,11 @@ def carry_out(
     outcome."""
     outcome = Outcome()
     try:
+        tls = tls_of(address)
         with amqp.Connection(
-            str(address), user, password, connect_timeout=min(timeout, _CONNECT), read_timeout=timeout,
-            write_timeout=timeout, client_properties={"product": "understudy definitions"},
+            str(HostPort(*address)), user, password, ssl=False if tls is None else tls.for_amqp(address.host),
+            connect_timeout=min(timeout, _CONNECT), read_timeout=timeout, write_timeout=timeout,
+            client_properties={"product": "understudy definitions"},
         ) as connection:  # fmt: skip
             declaring = _Declaring(connection, plan, outcome)
             for at in range(0, len(plan.items), BATCH):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from typing import Any
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from broker.security.tls_faults import fault_of
+from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
 
 MANAGE = 50
@@ -40,13 +43,22 @@ def ask(
     """
     deadline = time.monotonic() + timeout
     try:
-        with socket.create_connection(address, timeout=min(timeout, 5.0)) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _converse(sock, address, command, args or {}, user, password, deadline)
+        with socket.create_connection(address, timeout=min(timeout, 5.0)) as bare:
+            bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with _secured(bare, address) as sock:
+                return _converse(sock, address, command, args or {}, user, password, deadline)
     except TimeoutError:
         raise Unreachable(f"{address} did not answer within {timeout:g} s") from None
+    except ssl.SSLError as error:
+        raise Unreachable(f"no TLS with {address}: {fault_of(error)}") from None
     except OSError as error:
         raise Unreachable(f"cannot reach {address}: {error.strerror or error}") from None
+
+
+def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
+    """Over TLS, if the address says so. Raises OSError."""
+    tls = tls_of(address)
+    return bare if tls is None else tls.context().wrap_socket(bare, server_hostname=address.host)
 
 
 def _converse(

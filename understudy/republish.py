@@ -14,7 +14,7 @@ from typing import Any
 
 import amqp
 
-from understudy.client import ConnectFailed, NotConfirmed, Publisher
+from understudy.client import ClientTls, ConnectFailed, NotConfirmed, Publisher
 from understudy.quarantine import Message, QuarantineFolder, Unreadable
 
 BATCH = 500
@@ -58,14 +58,14 @@ class Republishing:
 
     def run(
         self, messages: list[Message], brokers: str, password: str, timeout: float, ledger: Path | None,
-        progress: Callable[[int], None],
+        progress: Callable[[int], None], *, tls: ClientTls | None = None,
     ) -> None:  # fmt: skip
         """Publish them in order. Waits at most `timeout` seconds for a broker, and for the confirms of a
         batch; whatever ends it early is in `outcome.why`.
         """
         try:
             publisher = Publisher(
-                brokers, "understudy-quarantine", ledger, user=self._user, password=password,
+                brokers, "understudy-quarantine", ledger, user=self._user, password=password, tls=tls,
                 on_return=lambda number, _code, text: self._refused(number, text.lower()),
                 on_nack=lambda number: self._refused(number, "refused by the broker"),
                 given_up=lambda: time.monotonic() - self._heard_at > timeout,

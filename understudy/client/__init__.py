@@ -10,6 +10,8 @@
         for delivery in consumer.deliveries():
             print(delivery.body, delivery.redelivered)          # acked, in batches, once the loop comes back
 
+Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.pem")` says whom to trust.
+
 Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
 window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for
 Spark.
@@ -20,5 +22,15 @@ from __future__ import annotations
 from understudy.client.consumer import Consumer, Delivery, QueueGone
 from understudy.client.failover import ConnectFailed, Outage
 from understudy.client.publisher import NotConfirmed, Publisher
+from understudy.client_tls import ClientTls
 
-__all__ = ["ConnectFailed", "Consumer", "Delivery", "NotConfirmed", "Outage", "Publisher", "QueueGone"]
+__all__ = [
+    "ClientTls",
+    "ConnectFailed",
+    "Consumer",
+    "Delivery",
+    "NotConfirmed",
+    "Outage",
+    "Publisher",
+    "QueueGone",
+]

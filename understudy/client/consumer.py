@@ -107,8 +107,8 @@ class Consumer:
         given_up: Callable[[], bool] = lambda: False,
         **connection: Any,
     ) -> None:
-        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat as `Failover` takes
-        them.
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
+        `Failover` takes them.
 
         `prefetch` must be no less than `ack_every`, else the broker would wait for acks that wait for
         deliveries.

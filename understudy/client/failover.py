@@ -19,7 +19,8 @@ import kombu.connection
 from amqp.exceptions import AMQPError
 from kombu.exceptions import OperationalError
 
-from understudy.config_types import HostPort, parse_addresses
+from understudy.client_tls import ClientTls
+from understudy.config_types import HostPort, TlsHostPort, parse_public_addresses
 from understudy.ledger.writer import LedgerWriter
 
 RETRY = 0.05
@@ -34,6 +35,18 @@ HEARTBEAT = 5.0
 """Seconds; a broker that is silent for twice as long is given up."""
 
 _KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations are partial
+
+
+class _Connection(_KombuConnection):  # type: ignore[misc]
+    """Each broker of the list is checked by its own name; kombu would keep that of the first."""
+
+    ssl: Any
+
+    def _establish_connection(self) -> Any:
+        if isinstance(self.ssl, dict):
+            self.ssl = {**self.ssl, "server_hostname": self.hostname}
+        return super()._establish_connection()
+
 
 _FRAME_TIMEOUT = 0.5
 """Seconds to wait for the rest of a frame before others get their turn; what has come of it is kept."""
@@ -86,17 +99,24 @@ class Failover:
         retry: float = RETRY,
         connect_timeout: float = CONNECT_TIMEOUT,
         heartbeat: float = HEARTBEAT,
+        tls: ClientTls | None = None,
     ) -> None:
-        """`addresses`: `"host:port,host:port"` or a sequence of such. ValueError if there is none."""
-        self.addresses = parse_addresses(addresses if isinstance(addresses, str) else list(addresses))
+        """`addresses`: `"host:port,host:port"` or a sequence of such, all of them `amqps://host:port` for
+        TLS, with the files of `tls`. ValueError if there is none, or if they are mixed."""
+        self.addresses = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
         if not self.addresses:
             raise ValueError("at least one address HOST:PORT is needed")
+        secure = [isinstance(address, TlsHostPort) for address in self.addresses]
+        if any(secure) is not all(secure) or (tls is not None and not any(secure)):
+            raise ValueError("with TLS every address is amqps://HOST:PORT")
+        self._tls = (tls or ClientTls()) if any(secure) else None
         self.connects = 0
         """Connections made so far."""
         self.outages: list[Outage] = []
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         self._urls = [
-            f"amqp://{login}@{address}/{quote(virtual_host, safe='')}" for address in self.addresses
+            f"amqp://{login}@{HostPort(*address)}/{quote(virtual_host, safe='')}"
+            for address in self.addresses
         ]
         self._retry = retry
         self._connect_timeout = connect_timeout
@@ -132,8 +152,9 @@ class Failover:
                 raise ConnectFailed(f"none of {self.described} serves: {error}") from error
 
         while True:
-            connection = _KombuConnection(
+            connection = _Connection(
                 self._urls,
+                ssl=False if self._tls is None else self._tls.for_amqp(self.addresses[0].host),
                 connect_timeout=self._connect_timeout,
                 heartbeat=self._heartbeat,
                 transport_options={
@@ -169,14 +190,16 @@ class Failover:
     def drain(self, timeout: float) -> bool:
         """Handle one frame, waiting up to `timeout` seconds for it; False if none came, or not all of it.
 
-        The wait is a `poll` of ours: py-amqp with a timeout of 0 spins when half a frame has arrived.
+        The wait is a `poll` of ours: py-amqp with a timeout of 0 spins when half a frame has arrived. What
+        TLS has read and not given out yet is no input to poll for.
         """
         connection = self.connection.connection
         try:
-            waiting = poll()
-            waiting.register(connection.sock, POLLIN)
-            if not waiting.poll(timeout * 1000):
-                return False
+            if not (self._tls is not None and connection.sock.pending()):
+                waiting = poll()
+                waiting.register(connection.sock, POLLIN)
+                if not waiting.poll(timeout * 1000):
+                    return False
             connection.drain_events(timeout=_FRAME_TIMEOUT)
         except TimeoutError:
             return False

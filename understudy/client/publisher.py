@@ -100,8 +100,8 @@ class Publisher:
         given_up: Callable[[], bool] = lambda: False,
         **connection: Any,
     ) -> None:
-        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat as `Failover` takes
-        them.
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
+        `Failover` takes them.
 
         `given_up` is asked while no broker serves; once it says True, ConnectFailed is raised.
         """

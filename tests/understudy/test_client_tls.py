@@ -1,0 +1,123 @@
+"""The client kit and plain kombu and pika over TLS, against a real broker; the command line's side of it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import kombu
+import pika
+import pytest
+
+from broker.security.tls import Tls, TlsFiles
+from tests.broker.server.live import Live, live_broker
+from tests.tls import Authority
+from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
+from understudy.client.failover import Failover
+from understudy.client_tls import SecureAddress, parse_broker, secured, tls_of
+from understudy.config_types import HostPort, TlsHostPort
+from understudy.definitions import QueueDefinition
+from understudy.definitions_import import carry_out
+from understudy.definitions_plan import Plan
+from understudy.management import Unreachable, ask
+
+ORDERS = kombu.Queue("orders", durable=True)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def live(authority: Authority) -> Iterator[Live]:
+    tls = authority.node("node", "127.0.0.1", "localhost")
+    with live_broker(lambda: tls.clients) as live:
+        yield live
+
+
+def address(live: Live) -> str:
+    return f"amqps://{live.host}:{live.tls_port}"
+
+
+def test_the_kit_publishes_and_consumes_in_bulk(live: Live, authority: Authority) -> None:
+    """More than a TLS record at a time: what was read and is not handed out yet must not be waited for."""
+    count = 2000
+    trust = ClientTls(authority.ca)
+    with Publisher(address(live), name="shop", declare=[ORDERS], tls=trust) as publisher:
+        for number in range(count):
+            publisher.publish(b"%d" % number, routing_key="orders")
+    assert publisher.counts.confirmed == count
+    with Consumer(address(live), "orders", name="billing", tls=trust) as consumer:
+        got = [d.body for d in consumer.deliveries(until=lambda: consumer.counts.received == count)]
+    assert got == [b"%d" % number for number in range(count)]
+
+
+def test_each_broker_of_a_list_is_checked_by_its_own_name(tmp_path: Path, authority: Authority) -> None:
+    """The first is not there; kombu by itself would check the second by the name of the first."""
+    tls = authority.node("node", "localhost")
+    with live_broker(lambda: tls.clients) as live:
+        both = [f"amqps://127.0.0.1:{live.port}", f"amqps://localhost:{live.tls_port}"]
+        failover = Failover(both, tls=ClientTls(authority.ca))
+        failover.connect({})
+        assert failover.connection.connection.sock.server_hostname == "localhost"
+        failover.close()
+        failover = Failover(f"amqps://127.0.0.1:{live.tls_port}", tls=ClientTls(authority.ca))
+        with pytest.raises(ConnectFailed, match=r"is not valid for '127\.0\.0\.1'"):
+            failover.connect({}, deadline=0.0)
+
+
+def test_the_kit_trusts_nobody_but_the_authority(tmp_path: Path, live: Live) -> None:
+    for tls in (None, ClientTls(), ClientTls(Authority(tmp_path, "other").ca)):
+        with pytest.raises(ConnectFailed, match="certificate verify failed"):
+            Failover(address(live), tls=tls).connect({}, deadline=0.0)
+
+
+@pytest.mark.parametrize("addresses", ["amqps://h:1,h:2", "h:1"])
+def test_all_addresses_speak_tls_or_none(addresses: str) -> None:
+    with pytest.raises(ValueError, match="every address"):
+        Failover(addresses, tls=ClientTls("ca.pem"))
+
+
+def test_where_clients_show_a_certificate(authority: Authority) -> None:
+    node, shown = authority.signed("node"), authority.signed("client", "client.example")
+    tls = Tls(TlsFiles(node.certificate, node.key, None, authority.ca))
+    with live_broker(lambda: tls.clients) as live:
+        files = ClientTls(authority.ca, shown.certificate, shown.key)
+        failover = Failover(address(live), tls=files)
+        failover.connect({})
+        failover.close()
+        with pytest.raises(ConnectFailed):
+            Failover(address(live), tls=ClientTls(authority.ca)).connect({}, deadline=0.0)
+        with pytest.raises(Unreachable, match="it refuses this node: certificate required"):
+            ask(parse_broker(address(live), ClientTls(authority.ca)), "ping")
+
+
+def test_kombu_and_pika_as_they_are(live: Live, authority: Authority) -> None:
+    options = {"ca_certs": authority.ca, "cert_reqs": ssl.CERT_REQUIRED, "server_hostname": "127.0.0.1"}
+    with kombu.Connection(f"amqp://guest:guest@127.0.0.1:{live.tls_port}//", ssl=options) as connection:
+        connection.SimpleQueue("from-kombu").put({"order": 1})
+    trust = pika.SSLOptions(ssl.create_default_context(cafile=authority.ca), "127.0.0.1")
+    parameters = pika.ConnectionParameters("127.0.0.1", live.tls_port, ssl_options=trust)
+    with pika.BlockingConnection(parameters) as connection:
+        _, _, body = connection.channel().basic_get("from-kombu", auto_ack=True)
+    assert body == b'{"order": 1}'
+
+
+def test_definitions_are_declared_over_tls(live: Live, authority: Authority) -> None:
+    there = parse_broker(address(live), ClientTls(authority.ca))
+    itself = SecureAddress.of(HostPort(live.host, live.tls_port), ClientTls(itself=True))
+    for name, broker in (("one", there), ("two", itself)):
+        outcome = carry_out(Plan([QueueDefinition(name=name, durable=True)]), broker, "guest", "guest", 10)
+        assert outcome.whole and outcome.new["queues"] == 1, outcome
+    assert set(live.broker.vhost.queues) == {"one", "two"}
+
+
+def test_an_address_knows_how_it_is_reached() -> None:
+    files = ClientTls("ca.pem")
+    assert tls_of(HostPort("h", 1)) is None and tls_of(TlsHostPort("h", 1)) == ClientTls()
+    assert tls_of(parse_broker("amqps://h:1", files)) == files
+    assert str(parse_broker("amqps://h:1/", files)) == "amqps://h:1"
+    plain = parse_broker("amqp://h:1", files)
+    assert tls_of(plain) is None and plain == HostPort("h", 1) == secured(plain, files)

@@ -1,0 +1,71 @@
+"""TLS of those who connect to a broker: the command line, the client kit, the node that declares definitions.
+
+Whoever is there is checked always: by the authority, the system's own if none is given, and by the host name
+that was dialled.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.config_types import HostPort, TlsHostPort, parse_public_address
+
+
+@dataclass(slots=True, frozen=True)
+class ClientTls:
+    """PEM files. `certificate` and `key`: what the client shows of itself, where brokers ask for it."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    itself: bool = False
+    """It is this very process that is dialled, at its own bound address: nobody else can be there."""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError (ssl.SSLError is one) for files that are no use."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def for_amqp(self, host: str) -> dict[str, Any]:
+        """The same as py-amqp's `ssl`, for a connection to that host."""
+        if self.itself:
+            return {"cert_reqs": ssl.CERT_NONE}
+        options = {
+            "ca_certs": self.ca, "certfile": self.certificate, "keyfile": self.key, "server_hostname": host,
+        }  # fmt: skip
+        least = {"cert_reqs": ssl.CERT_REQUIRED, "tls_minimum_version": ssl.TLSVersion.TLSv1_2}
+        return {**{name: value for name, value in options.items() if value is not None}, **least}
+
+
+class SecureAddress(TlsHostPort):
+    """A broker's address over TLS, with what is needed to connect there. Equal to one with other files."""
+
+    tls: ClientTls
+
+    @classmethod
+    def of(cls, address: HostPort, tls: ClientTls) -> SecureAddress:
+        made = cls(address.host, address.port)
+        made.tls = tls
+        return made
+
+
+def parse_broker(value: str, tls: ClientTls) -> HostPort:
+    """`HOST:PORT`, or `amqps://HOST:PORT`, to be reached with these files. Raises ValueError."""
+    return secured(parse_public_address(value), tls)
+
+
+def secured(address: HostPort, tls: ClientTls) -> HostPort:
+    """`address`, with these files if it speaks TLS."""
+    return SecureAddress.of(address, tls) if isinstance(address, TlsHostPort) else address
+
+
+def tls_of(address: HostPort) -> ClientTls | None:
+    """How to speak TLS there; None: not at all."""
+    if isinstance(address, SecureAddress):
+        return address.tls
+    return ClientTls() if isinstance(address, TlsHostPort) else None
