@@ -1,0 +1,1 @@
+"""RabbitMQ's documented behaviour against ours, one test a row of docs/COMPATIBILITY.md, with pika."""

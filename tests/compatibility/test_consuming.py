@@ -1,0 +1,204 @@
+"""Consuming: qos, acknowledgements, redelivery, cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.compatibility.clients import (
+    Got,
+    cut_off,
+    drained,
+    private,
+    publish,
+    ready,
+    refused,
+    wait_until,
+)
+
+New = Callable[[str], str]
+TEN = [b"%d" % n for n in range(10)]
+
+
+def test_prefetch_of_a_consumer(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN)
+    channel.basic_qos(prefetch_count=3)
+    one, two = Got(), Got()
+    channel.basic_consume(queue, one)
+    one.wait(connection, 3)
+    channel.basic_consume(queue, two)
+    two.wait(connection, 3)
+    assert ready(channel, queue) == 4
+    assert (one.bodies, two.bodies) == (TEN[:3], TEN[3:6])
+    channel.basic_ack(one[0][0].delivery_tag)
+    one.wait(connection, 4)
+
+
+def test_prefetch_of_a_channel(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN)
+    channel.basic_qos(prefetch_count=3, global_qos=True)
+    got = Got()
+    for _ in range(2):
+        channel.basic_consume(queue, got)
+    got.wait(connection, 3)
+    assert ready(channel, queue) == 7
+    channel.basic_ack(got[-1][0].delivery_tag, multiple=True)
+    got.wait(connection, 6)
+    assert ready(channel, queue) == 4
+
+
+def test_prefetch_size(connection: Any) -> None:
+    with cut_off(540, "prefetch_size!=0"):
+        connection.channel().basic_qos(prefetch_size=1000)
+
+
+def test_automatic_acknowledgement(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN)
+    channel.basic_qos(prefetch_count=1)
+    got = Got()
+    channel.basic_consume(queue, got, auto_ack=True)
+    assert got.wait(connection, 10).bodies == TEN
+
+
+def test_round_robin(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    channel.basic_qos(prefetch_count=5)
+    one, two = Got(), Got()
+    for got in (one, two):
+        channel.basic_consume(queue, got)
+    publish(channel, queue, *TEN)
+    wait_until(connection, lambda: len(one) + len(two) == 10)
+    assert sorted(one.bodies + two.bodies) == TEN
+    assert (len(one), len(two)) == (5, 5)
+
+
+def test_requeue_to_the_original_place(channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN[:4])
+    tags = [channel.basic_get(queue)[0].delivery_tag for _ in range(3)]
+    channel.basic_nack(tags[2], requeue=True)
+    channel.basic_reject(tags[0], requeue=True)
+    channel.basic_nack(tags[1], requeue=False)
+    again = [channel.basic_get(queue, auto_ack=True) for _ in range(3)]
+    assert [(method.redelivered, body) for method, _, body in again] == [
+        (True, b"0"), (True, b"2"), (False, b"3")
+    ]  # fmt: skip
+
+
+def test_what_a_closed_channel_held_comes_back(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, b"x")
+    other = connection.channel()
+    assert other.basic_get(queue)[0].redelivered is False
+    other.close()
+    assert channel.basic_get(queue)[0].redelivered is True
+
+
+def test_recover(channel: Any, connection: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN[:3])
+    for _ in range(3):
+        channel.basic_get(queue)
+    channel.basic_recover(requeue=True)
+    assert drained(channel, queue) == TEN[:3]
+    with cut_off(540, "requeue=false"):
+        connection.channel().basic_recover(requeue=False)
+
+
+def test_unknown_delivery_tag(connection: Any) -> None:
+    channel = connection.channel()
+    channel.basic_ack(99)
+    with refused(406, "unknown delivery tag 99"):
+        private(channel)
+
+
+def test_cancel_notification(connection: Any, channel: Any, new: New) -> None:
+    queue = new("q")
+    channel.queue_declare(queue)
+    cancelled: list[Any] = []
+    channel.add_on_cancel_callback(cancelled.append)
+    tag = channel.basic_consume(queue, Got())
+    connection.channel().queue_delete(queue)
+    wait_until(connection, lambda: cancelled)
+    assert cancelled[0].method.consumer_tag == tag
+
+
+def test_cancel_leaves_what_was_delivered_outstanding(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    publish(channel, queue, *TEN)
+    channel.basic_qos(prefetch_count=4)
+    got = Got()
+    tag = channel.basic_consume(queue, got)
+    got.wait(connection, 4)
+    channel.basic_cancel(tag)
+    assert ready(channel, queue) == 6
+    channel.basic_nack(0, multiple=True)
+    assert ready(channel, queue) == 10
+
+
+def test_exclusive_consumer(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    channel.basic_consume(queue, Got(), exclusive=True)
+    with refused(403, f"queue '{queue}' in vhost '/' in exclusive use"):
+        connection.channel().basic_consume(queue, Got())
+
+
+def test_consumer_tag_twice(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    channel.basic_consume(queue, Got(), consumer_tag="same")
+    connection.channel().basic_consume(queue, Got(), consumer_tag="same")  # another channel's
+    channel._impl._consumers.pop("same")  # pika would not ask
+    channel._consumer_infos.pop("same")
+    with cut_off(530, "attempt to reuse consumer tag 'same'"):
+        channel.basic_consume(queue, Got(), consumer_tag="same")
+
+
+def test_get(channel: Any) -> None:
+    queue = private(channel)
+    assert channel.basic_get(queue) == (None, None, None)
+    publish(channel, queue, b"1", b"2")
+    method, _, body = channel.basic_get(queue)
+    assert (method.message_count, method.exchange, method.routing_key, body) == (1, "", queue, b"1")
+
+
+def test_flow(connection: Any, channel: Any) -> None:
+    queue = private(channel)
+    got = Got()
+    channel.basic_consume(queue, got, auto_ack=True)
+    assert channel.flow(False) is False
+    publish(channel, queue, b"x")
+    assert ready(channel, queue) == 1
+    assert channel.flow(True) is True
+    got.wait(connection, 1)
+
+
+@pytest.mark.parametrize("priority", [10, -1])
+def test_consumer_priorities(connection: Any, channel: Any, priority: int) -> None:
+    queue = private(channel)
+    channel.basic_qos(prefetch_count=5)
+    one, two = Got(), Got()
+    channel.basic_consume(queue, one)
+    channel.basic_consume(queue, two, arguments={"x-priority": priority})
+    publish(channel, queue, *TEN)
+    wait_until(connection, lambda: len(one) + len(two) == 10)
+    assert (len(one), len(two)) == (5, 5)
+
+
+def test_single_active_consumer(connection: Any, channel: Any) -> None:
+    queue = private(channel, **{"x-single-active-consumer": True})
+    one, two = Got(), Got()
+    for got in (one, two):
+        channel.basic_consume(queue, got)
+    publish(channel, queue, *TEN)
+    wait_until(connection, lambda: len(one) + len(two) == 10)
+    assert one and two
+
+
+def test_direct_reply_to(connection: Any) -> None:
+    with refused(404, "no queue 'amq.rabbitmq.reply-to' in vhost '/'"):
+        connection.channel().basic_consume("amq.rabbitmq.reply-to", Got(), auto_ack=True)
