@@ -193,7 +193,12 @@ def test_they_go_where_they_were_routed_when_they_were_published() -> None:
     client.call(1, "queue.delete", queue="old")
     client.call(1, "queue.declare", queue="old")
     client.call(1, "exchange.delete", exchange="x")
+    batches = Batches()
+    world.broker.sinks.append(batches)
+    world.vhost.history.ledger_wanted = True
     assert client.call(1, "tx.commit").name == "tx.commit-ok"
+    (run,) = [r for batch in batches.taken for r in batch.records if isinstance(r, EnqueueRun)]
+    assert run.queues == [world.vhost.queues["both"].uuid]
     assert [_bodies(world, name) for name in ("old", "new", "both")] == [[], [], [b"1"]]
 
 
