@@ -1,4 +1,4 @@
-"""Bad inputs 19-23 and 25, 41 (24-26: `test_definitions.py`): what is inside frames. Numbers as in docs/BAD_INPUTS.md."""
+"""Bad inputs 19-25 and 41: what is inside frames (24-26 also in `test_definitions.py`); see BAD_INPUTS.md."""
 
 from __future__ import annotations
 
