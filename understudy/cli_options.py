@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
-from understudy.client_tls import ClientTls, parse_broker
+from understudy.client_tls import ClientTls, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,7 +31,10 @@ class Wrong(click.ClickException):
 def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:
     """Option callback: HOST:PORT, or amqps://HOST:PORT with the files of `tls_options`."""
     try:
-        return parse_broker(value, given_tls(ctx))
+        address = parse_broker(value, given_tls(ctx))
+        if (tls := tls_of(address)) is not None:
+            tls.context()
+        return address
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

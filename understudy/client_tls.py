@@ -10,6 +10,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
+from broker.security.tls_faults import words
 from understudy.config_types import HostPort, TlsHostPort, parse_public_address
 
 
@@ -24,11 +25,17 @@ class ClientTls:
     """It is this very process that is dialled, at its own bound address: nobody else can be there."""
 
     def context(self) -> ssl.SSLContext:
-        """Raises OSError (ssl.SSLError is one) for files that are no use."""
-        context = ssl.create_default_context(cafile=self.ca)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.key)
+        """Raises ValueError, which names the file, for one that is no use."""
+        at = self.ca
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self.certificate is not None:
+                at = self.certificate if self.key is None else f"{self.certificate}, {self.key}"
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # ssl.SSLError is one
+            why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+            raise ValueError(f"{at}: not to be used for TLS ({words(why) or error})") from None
         return context
 
     def for_amqp(self, host: str) -> dict[str, Any]:

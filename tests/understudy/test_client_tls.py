@@ -13,6 +13,7 @@ import pytest
 from broker.security.tls import Tls, TlsFiles
 from tests.broker.server.live import Live, live_broker
 from tests.tls import Authority
+from tests.understudy.test_cli import understudy
 from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
 from understudy.client.failover import Failover
 from understudy.client_tls import SecureAddress, parse_broker, secured, tls_of
@@ -121,3 +122,39 @@ def test_an_address_knows_how_it_is_reached() -> None:
     assert str(parse_broker("amqps://h:1/", files)) == "amqps://h:1"
     plain = parse_broker("amqp://h:1", files)
     assert tls_of(plain) is None and plain == HostPort("h", 1) == secured(plain, files)
+
+
+def test_the_command_line_says_why_there_is_no_tls(
+    tmp_path: Path, live: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reached, but not trusted; or spoken to in the wrong way: one line, exit code 1."""
+    other = Authority(tmp_path, "other").ca
+    code, _, said = understudy(capsys, "ping", "-b", address(live), "--tls-ca", other)
+    assert code == 1 and f"no TLS with {address(live)}: its certificate is not taken: unable to get" in said
+    code, _, said = understudy(capsys, "ping", "-b", f"amqps://{live.host}:{live.port}", "--tls-ca", other)
+    assert code == 1 and said.endswith("what it sent is not TLS\n")
+    code, _, said = understudy(capsys, "ping", "-b", f"{live.host}:{live.tls_port}")
+    assert code == 1 and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("-b", "https://h:1"), "'https://h:1' is not an address"),
+        (("-b", "amqps://h"), "'h' is not an address"),
+        (("-b", "amqps://h:1", "--tls-ca", "/nowhere.pem"), "/nowhere.pem"),
+    ],
+)
+def test_a_wrong_address_or_file_is_named(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], named: str
+) -> None:
+    code, _, said = understudy(capsys, "ping", *arguments)
+    assert code == 2 and named in said
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "no.pem").write_text("no")
+    code, _, said = understudy(
+        capsys, "ping", "-b", "amqps://127.0.0.1:1", "--tls-ca", str(tmp_path / "no.pem")
+    )
+    assert code == 2 and f"{tmp_path}/no.pem" in said

@@ -130,6 +130,16 @@ def test_stopping_says_goodbye_over_tls(tls: Tls, authority: Authority) -> None:
     assert b"CONNECTION_FORCED - broker is stopping" in data
 
 
+def test_stopping_waits_for_no_handshake(tls: Tls, lines: Lines) -> None:
+    with live_broker(lambda: tls.clients) as live:
+        halves = [socket.create_connection((live.host, live.tls_port), timeout=10) for _ in range(3)]
+        for half in halves:
+            half.sendall(b"\x16\x03\x01")
+    for half in halves:
+        with half:
+            assert half.recv(1) == b""
+
+
 @pytest.mark.usefixtures("neighbour")
 @pytest.mark.parametrize(
     "data", [PROTOCOL_HEADER, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 100, b"\xff" * 70_000]
