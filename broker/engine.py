@@ -16,6 +16,7 @@ from itertools import count
 
 from broker.amqp091.channel_output import ChannelOutput
 from broker.amqp091.connection import ServerConnection
+from broker.amqp091.message_format import MESSAGE_FORMAT
 from broker.amqp091.publish import PublishMemo
 from broker.disk_alarm import DiskAlarm
 from broker.hooks import BatchSink, Gate, Hooks
@@ -89,6 +90,7 @@ class Broker:
         self.settings = settings
         self.hooks = hooks
         self.vhost = vhost
+        vhost.removals.format = MESSAGE_FORMAT
         self.vhosts = {vhost.name: vhost}
         self.history = vhost.history
         self.sinks: list[BatchSink] = vhost.history.sinks
@@ -226,11 +228,16 @@ class Broker:
         deadline = heap[0][0] if heap else None
         waits = self.withheld or self.input_held
         expiry = None if waits else self.vhost.expiries.next()
+        removal = None if waits else self._on_clock(self.vhost.removals.next())
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        for other in (self.history.next_deadline(), *watches, expiry):
+        for other in (self.history.next_deadline(), *watches, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
+
+    def _on_clock(self, wall_ms: int | None) -> float | None:
+        """A wall clock on that of `now`; half a millisecond late, so that it has come when read again."""
+        return None if wall_ms is None else (wall_ms - self._wall_offset + 0.5) / 1000
 
     def take_dirty(self) -> list[ServerConnection]:
         """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""

@@ -27,7 +27,10 @@ from understudy.definitions_json import DefinitionsError, pointer, shown
 
 Item = ExchangeDefinition | QueueDefinition | BindingDefinition
 _TYPES = frozenset(type_.value for type_ in ExchangeType)
-_WORKING = frozenset(("x-expires", "x-replicate", "x-queue-type"))
+_WORKING = frozenset((
+    "x-expires", "x-replicate", "x-queue-type", "x-message-ttl", "x-max-length", "x-max-length-bytes",
+    "x-overflow", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
+))  # fmt: skip
 """Arguments of queues that do something here, or say what holds anyway."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 """Global parameters by which a cluster of RabbitMQ knows itself."""

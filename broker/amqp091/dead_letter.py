@@ -22,6 +22,7 @@ from broker.amqp091.properties import (
     entries_of,
     table_span,
 )  # fmt: skip
+from broker.model.removals import Death
 
 MOST_DEATHS = 128
 """Entries that a history keeps: ladders of delay queues need some thirty."""
@@ -37,17 +38,6 @@ _BEFORE_EXPIRATION = (1 << 10, 1 << 9)  # correlation-id, reply-to
 _HISTORY = "x-death"
 _WHAT = ("reason", "queue", "exchange")
 _GONE = frozenset((_HISTORY, "BCC", *(f"x-last-death-{what}" for what in _WHAT)))
-
-
-class Death(NamedTuple):
-    """One dead-lettering. `exchange` and `routing_key`: as it was published to the queue that it leaves."""
-
-    queue: str
-    reason: str
-    """rejected, expired or maxlen."""
-    exchange: str
-    routing_key: str
-    wall_ms: int
 
 
 class _Record(NamedTuple):

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 _Arguments = dict[str, Any]
 
-WITHOUT_EFFECT = frozenset((
-    "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-overflow",
-    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
-    "x-single-active-consumer",
-))  # fmt: skip
+WITHOUT_EFFECT = frozenset(("x-single-active-consumer",))
 """Arguments of RabbitMQ's that are kept and compared, and do nothing here yet: the operator is told."""
 
 

@@ -35,6 +35,11 @@ def ack_frame(channel: int, tag: int, *, multiple: bool) -> bytes:
     return _ack_frame(METHOD, channel, 13, 60, 80, tag, multiple, FRAME_END)
 
 
+def nack_frame(channel: int, tag: int, *, multiple: bool) -> bytes:
+    """basic.nack to a publisher: refused."""
+    return _ack_frame(METHOD, channel, 13, 60, 120, tag, multiple, FRAME_END)
+
+
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
     """One whole frame."""
     return b"%c%b%b%b\xce" % (kind, channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from broker.amqp091.frames import ack_frame
+from broker.amqp091.frames import ack_frame, nack_frame
 from broker.model.completion import Completion
 from broker.model.values import ORIGIN, Need, Position
 
 
 class _Item:
-    """One thing to send: a confirm up to `tag`, or `frame` and then `after()`."""
+    """One thing to send: a confirm up to `tag`, or a refusal (`refused`), or `frame` and then `after()`."""
 
-    __slots__ = ("after", "durable", "frame", "position", "tag", "waits")
+    __slots__ = ("after", "durable", "frame", "position", "refused", "tag", "waits")
 
     def __init__(
         self, position: Position, need: Need, tag: int, frame: bytes, after: Callable[[], None] | None
@@ -28,12 +28,13 @@ class _Item:
         self.waits = need is not Need.NONE
         self.durable = need is Need.DURABLE
         self.tag = tag
+        self.refused = False
         self.frame = frame
         self.after = after
 
 
 class Held:
-    """The queue of one channel. `confirmed` is the last tag confirmed so far."""
+    """The queue of one channel. `confirmed` is the last tag confirmed, or refused, so far."""
 
     __slots__ = ("_channel", "_items", "confirmed")
 
@@ -52,10 +53,16 @@ class Held:
             same = need is Need.NONE or (
                 last.waits and last.position == position and last.durable == (need is Need.DURABLE)
             )
-            if last.tag and same:
+            if last.tag and same and not last.refused:
                 last.tag = tag
                 return
         self._items.append(_Item(position if need is not Need.NONE else ORIGIN, need, tag, b"", None))
+
+    def refuse(self, tag: int) -> None:
+        """Publishes up to `tag` that are not confirmed before it were refused: basic.nack."""
+        item = _Item(ORIGIN, Need.NONE, tag, b"", None)
+        item.refused = True
+        self._items.append(item)
 
     def reply(
         self, frame: bytes, need: Need, position: Position, after: Callable[[], None] | None = None
@@ -73,12 +80,15 @@ class Held:
             if item.waits and not completion.reached(item.position, item.durable):
                 break
             items.popleft()
-            if item.tag:
+            if item.tag and not item.refused:
                 tag = item.tag
                 continue
             if tag:
                 self._confirm(tag, out)
                 tag = 0
+            if item.refused:
+                out.append(nack_frame(self._channel, item.tag, multiple=item.tag > self.confirmed + 1))
+                self.confirmed = item.tag
             if item.frame:
                 out.append(item.frame)
             if item.after is not None:

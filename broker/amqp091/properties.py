@@ -22,7 +22,7 @@ from broker.amqp091.fields import (
 )
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
-from broker.model.queue_arguments import field_type
+from broker.model.queue_arguments import LONGEST, field_type
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4
@@ -48,8 +48,6 @@ class Checked:
 
 
 TRANSIENT, PERSISTENT = Checked(False), Checked(True)
-LONGEST_EXPIRATION = (1 << 32) - 1
-"""Milliseconds: some seven weeks, as in RabbitMQ."""
 
 _TEXT, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION = range(7)
 _KINDS = {
@@ -87,9 +85,9 @@ def _copies(headers: dict[str, Any]) -> bool:
 @lru_cache(maxsize=4096)
 def _expiration(text: str) -> int:
     """Milliseconds. Raises PreconditionFailed, as RabbitMQ does, for anything but a whole number of them."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > LONGEST_EXPIRATION:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or int(text) > LONGEST:
         raise PreconditionFailed(
-            f"invalid expiration '{text[:40]}': not a number of milliseconds from 0 to {LONGEST_EXPIRATION}"
+            f"invalid expiration '{text[:40]}': not a number of milliseconds from 0 to {LONGEST}"
         )
     return int(text)
 

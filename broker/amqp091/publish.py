@@ -36,7 +36,6 @@ from broker.errors import (
     ResourceError,
     UnexpectedFrame,
 )
-from broker.model.values import Need
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
@@ -354,47 +353,47 @@ def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked,
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
     if not (route.needs_headers or kind.copies):
-        need = _publish_run(channel, vhost, route, raws, kind, largest, first, target)
+        _publish_run(channel, vhost, route, raws, kind, largest, first, target)
     else:
-        need = _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
-    if channel.confirming:
-        channel.held.confirm(channel.next_publish_tag - 1, need, vhost.history.position)
-        channel.connection.broker.holding[channel] = None
+        _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
 
 
 def _publish_run(
     channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int, target: Target,
-) -> Need:  # fmt: skip
+) -> None:  # fmt: skip
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, mandatory=target.mandatory)
-        return Need.NONE
+        return
     if target.mandatory and not route.queues:
         _return(channel, target, raws)
-    return vhost.publish(
+    count = len(raws)
+    need, accepted = vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
     )  # fmt: skip
+    if channel.confirming:
+        if accepted:
+            channel.held.confirm(first + accepted - 1, need, vhost.history.position)
+        if accepted < count:
+            channel.held.refuse(first + count - 1)
+        channel.connection.broker.holding[channel] = None
 
 
 def _publish_by_headers(
     channel: Channel, vhost: VirtualHost, raws: list[bytes], kind: Checked, largest: int, first: int,
     target: Target,
-) -> Need:  # fmt: skip
+) -> None:  # fmt: skip
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
-    need, start = Need.NONE, 0
+    start = 0
     routes = [vhost.route_with_headers(target.exchange, target.routing_key, headers_of(raw)) for raw in raws]
     if kind.copies:
         raws = [without_bcc(raw) for raw in raws]
     for at in range(1, len(raws) + 1):
         if at == len(raws) or routes[at].queues != routes[start].queues:
             part = raws[start:at]
-            need = max(
-                need,
-                _publish_run(channel, vhost, routes[start], part, kind, largest, first + start, target),
-            )
+            _publish_run(channel, vhost, routes[start], part, kind, largest, first + start, target)
             start = at
-    return need
 
 
 def return_frame(channel: int, exchange: str, routing_key: str) -> bytes:

@@ -120,7 +120,7 @@ def _publish(channel: Channel, run: HeldRun) -> Need:
     return vhost.publish(
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
         expiration=run.kind.expiration, priority=run.kind.priority,
-    )  # fmt: skip
+    ).need  # fmt: skip
 
 
 def rollback(channel: Channel, arguments: dict[str, Any]) -> None:

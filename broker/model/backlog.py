@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from broker.model.message_run import MessageRun, Overflow, SetAside, as_runs, set_aside
+from broker.model.priority_ready import PriorityReady
 from broker.model.records import Entry, MessageId, id_of
 
 WINDOW = 2000
@@ -48,7 +49,7 @@ class Backlog:
         if isinstance(run.raws, SetAside):
             self.aside += run.left
 
-    def refill(self, ready: deque[Entry], window: int) -> None:
+    def refill(self, ready: deque[Entry] | PriorityReady, window: int) -> None:
         """Move the oldest to `ready` until it has `window` messages, or bytes enough."""
         room = _ROOM
         while len(ready) < window and room > 0 and self._at < len(self._runs):

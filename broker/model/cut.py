@@ -8,9 +8,11 @@ consumers wait meanwhile.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from broker.model.priority_ready import PriorityReady
 from broker.model.records import Entry, MessageId, Piece, id_of
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ def held_after(queue: Queue, after: MessageId, most: int) -> Piece:
 def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
     """Turning a deque moves pointers, a million of them in half a millisecond; to walk there takes longer."""
     ready = queue.ready
-    at = _place(queue, after)
+    if isinstance(ready, PriorityReady):
+        return ready.after(after, most)
+    at = _place(ready, after)
     if at == 0:
         return list(islice(ready, most))
     ready.rotate(-at)
@@ -49,9 +53,8 @@ def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
     return found
 
 
-def _place(queue: Queue, after: MessageId) -> int:
-    """How many ready messages are not beyond that id. Ids are dense as a rule: then nothing is searched."""
-    ready = queue.ready
+def _place(ready: deque[Entry], after: MessageId) -> int:
+    """How many of these are not beyond that id. Ids are dense as a rule: then nothing is searched."""
     low, high = 0, len(ready)
     if not high:
         return 0

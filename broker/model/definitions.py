@@ -30,9 +30,10 @@ from broker.model.queue import Mode, Queue
 from broker.model.queue_arguments import check_queue_arguments
 from broker.model.queue_origin import follows
 from broker.model.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
+from broker.model.removals import Removals
 from broker.model.topology import Topology
 from broker.model.value_codec import UnsupportedValue, canonical
-from broker.model.values import ExchangeType, Need, Scope
+from broker.model.values import ExchangeType, Need, Reason, Scope
 
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}
@@ -60,6 +61,7 @@ class Definitions(Topology):
         """Of each queue: messages at its front that stay in memory."""
         self.pending: list[Queue] = []
         self.expiries = Expiries()
+        self.removals = Removals()
         self._owned: dict[object, list[Queue]] = {}
 
     def need(self, scope: Scope) -> Need:
@@ -259,8 +261,9 @@ class Definitions(Topology):
     def _make_queue(self, declared: QueueDeclare, owner: object) -> Queue:
         mode = Mode.ACTIVE if self.serving else Mode.REPLICA
         queue = Queue(
-            declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner
-        )
+            declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner,
+            removals=self.removals,
+        )  # fmt: skip
         queue.window = self.window
         if owner is not None:
             self._owned.setdefault(owner, []).append(queue)
@@ -282,9 +285,10 @@ class Definitions(Topology):
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
         return Removed(self._end_queue(found), found.scope)
 
-    def _end_queue(self, queue: Queue) -> int:
-        """Delete for good: messages leave, the record is made, consumers are told. Ready messages it had."""
-        count = queue.end()
+    def _end_queue(self, queue: Queue, reason: Reason = Reason.DELETED) -> int:
+        """Delete for good: messages leave for `reason`, the record is made, consumers are told. How many were
+        ready."""
+        count = queue.end(reason)
         self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
         self._drop_queue(queue)
         return count

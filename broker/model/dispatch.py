@@ -34,6 +34,7 @@ def _in_rounds(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
         rounds = min(credit[c] for c in active)
         count = min(rounds * len(active), len(queue.ready))
         batch = queue.take_ready(count)
+        count = len(batch)  # fewer, if the time of some is over
         for at, consumer in enumerate(active):
             dealt = batch[at :: len(active)]
             hands[consumer] += dealt
@@ -56,8 +57,10 @@ def _one_by_one(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
     while waiting and queue.ready:
         consumer = waiting.pop(0)
         if consumer.sink.credit(consumer) > 0:
-            queue.hand_over(consumer, queue.take_ready(1))
-            sent += 1
+            batch = queue.take_ready(1)
+            if batch:
+                queue.hand_over(consumer, batch)
+                sent += 1
             waiting.append(consumer)
     return sent, _place(queue, waiting[0] if waiting else order[0] if order else None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.model.queue_arguments import OverflowRule
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class PublishRoute:
     `needs_headers`: a headers exchange is reachable, ask `route_with_headers` per message instead; `queues`
     is not to be used. `groups`: queues of one scope, as their messages go into one record: scope for
     persistent messages, scope for transient ones (which no store sees), queues, UUIDs. `need`: indexed by
-    `persistent`.
+    `persistent`. `refusing`: a queue among them refuses when it is full, so that each takes its own part of a
+    run.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class PublishRoute:
         "need",
         "needs_headers",
         "queues",
+        "refusing",
         "routing_key",
     )
 
@@ -55,6 +58,9 @@ class PublishRoute:
         self.needs_headers = needs_headers
         self.generation = generation
         self.by_headers = by_headers
+        self.refusing = any(
+            queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
+        )
         by_scope: dict[Scope, list[Queue]] = {}
         for queue in queues:
             by_scope.setdefault(queue.content_scope, []).append(queue)

@@ -13,10 +13,12 @@ from itertools import groupby, repeat
 from broker.errors import InternalError
 from broker.model.consumer import Consumer
 from broker.model.dispatch import dispatch_to_many
+from broker.model.priority_ready import PriorityReady
+from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
 from broker.model.replication_id_set import Range, ReplicationIdSet
-from broker.model.values import Reason
+from broker.model.values import DYING, Reason
 
 __all__ = ["Mode", "Queue"]
 
@@ -50,6 +52,10 @@ class Queue(QueueContents):
             self.backlog.count += len(raws)
         if envelope.persistent and not self.stored:
             self._now_stored()
+        if envelope.expiration is not None:
+            self.timed = self.watched = True
+        if self.watched:
+            self._came(raws)
         if not self.scheduled and self.consumers:
             self.schedule()
         return first
@@ -59,6 +65,8 @@ class Queue(QueueContents):
     def dispatch(self) -> int:
         """Hand ready messages to consumers that have credit, round robin per message; how many went."""
         self.scheduled = False
+        if self.watched:
+            self.removals.touch(self)
         ready, consumers = self.ready, self.consumers
         if not ready or not consumers or self.mode is not Mode.ACTIVE:
             return 0
@@ -69,13 +77,15 @@ class Queue(QueueContents):
             sent = min(consumer.sink.credit(consumer), len(ready))
             if sent <= 0:
                 return 0
-            if sent == len(ready):
+            if sent == len(ready) and not self.timed:
                 batch = list(ready)
                 ready.clear()
             else:
                 batch = self.take_ready(sent)
-            self.hand_over(consumer, batch)
-        if self.backlog.count and sent:
+                sent = len(batch)
+            if batch:
+                self.hand_over(consumer, batch)
+        if self.backlog.count:
             emptied = not ready
             self._refill()
             if emptied:
@@ -90,13 +100,26 @@ class Queue(QueueContents):
                 self.back = self.ready
 
     def take_ready(self, count: int) -> list[Entry]:
-        """The `count` oldest ready messages, removed from `ready`. There must be as many."""
+        """The `count` oldest ready messages, removed from `ready`. There must be as many; those whose time is
+        over leave instead, and then there may be fewer."""
         popleft = self.ready.popleft
-        return [popleft() for _ in range(count)]
+        if not self.timed:
+            return [popleft() for _ in range(count)]
+        fresh: list[Entry] = []
+        over: list[Entry] = []
+        now = self.removals.wall_ms
+        while self.ready and len(fresh) < count:
+            entry = popleft()
+            until = self._until(entry[1])
+            (fresh if until is None or until >= now else over).append(entry)
+        self._left(over, Reason.EXPIRED)
+        return fresh
 
     def hand_over(self, consumer: Consumer, batch: list[Entry]) -> None:
         """Give messages just taken from `ready` to a consumer: unacked from now on, or gone if it never
         acks."""
+        if self.sized:
+            self.ready_octets -= self._octets(batch)
         if consumer.no_ack:
             self._leave(batch, Reason.ACKED)
         else:
@@ -105,11 +128,18 @@ class Queue(QueueContents):
 
     def pop(self, *, no_ack: bool) -> Entry | None:
         """basic.get: the oldest ready message, unacked from now on unless `no_ack`."""
-        if not self.ready:
+        taken: list[Entry] = []
+        while self.ready and not taken:
+            taken = self.take_ready(1)
+            if self.backlog.count:
+                self._refill()
+        if self.watched:
+            self.removals.touch(self)
+        if not taken:
             return None
-        entry = self.ready.popleft()
-        if self.backlog.count:
-            self._refill()
+        (entry,) = taken
+        if self.sized:
+            self.ready_octets -= self._octets(taken)
         if no_ack:
             self._leave([entry], Reason.ACKED)
         else:
@@ -137,12 +167,17 @@ class Queue(QueueContents):
         back = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in entries]
         back.sort(key=id_of)
         ready = self.ready
-        if ready and id_of(ready[0]) < id_of(back[-1]):
-            newest = id_of(back[-1])
-            while ready and id_of(ready[0]) < newest:
-                back.append(ready.popleft())
-            back.sort(key=id_of)
-        ready.extendleft(reversed(back))
+        if isinstance(ready, PriorityReady):
+            ready.put_back(back)
+        else:
+            if ready and id_of(ready[0]) < id_of(back[-1]):
+                newest = id_of(back[-1])
+                while ready and id_of(ready[0]) < newest:
+                    back.append(ready.popleft())
+                back.sort(key=id_of)
+            ready.extendleft(reversed(back))
+        if self.watched:
+            self._came([raw for _, _, raw in entries])
         if self.consumers:
             self.schedule()
 
@@ -154,21 +189,93 @@ class Queue(QueueContents):
         if purged:
             self._leave(purged, Reason.PURGED)
         self._leave_backlog(Reason.PURGED)
+        self.ready_octets = 0
         return count
 
-    def end(self) -> int:
-        """The queue is being deleted: all it holds leaves with reason DELETED. How many were ready."""
+    def end(self, reason: Reason = Reason.DELETED) -> int:
+        """The queue is being deleted: all it holds leaves with `reason`. How many were ready."""
         count = self.message_count
         held = [*self.ready, *self._unacked_entries()]
         if held:
-            self._leave(held, Reason.DELETED)
-        self._leave_backlog(Reason.DELETED)
+            self._leave(held, reason)
+        self._leave_backlog(reason)
         self.ready.clear()
         self._unacked.clear()
         self.replica.clear()
         self.unacked_count = self._foreign = 0
         self.deleted = True
         return count
+
+    # -- by rule
+
+    def _came(self, raws: list[bytes]) -> None:
+        if self.sized:
+            size = self.removals.format.body_size
+            self.ready_octets += sum(map(size, raws))
+        self.removals.touch(self)
+
+    def _until(self, envelope: Envelope) -> int | None:
+        """The wall clock at which the time of its messages is over; None: never."""
+        limit, own = self.rules.message_ttl, envelope.expiration
+        if own is not None and (limit is None or own < limit):
+            limit = own
+        return None if limit is None else envelope.wall_ms + limit
+
+    def head_expiry(self) -> int | None:
+        """When the oldest ready message is over; those behind it wait until they are the oldest."""
+        return self._until(self.ready[0][1]) if self.timed and self.ready else None
+
+    def remove_expired(self, upto: int, most: int) -> None:
+        """Messages at the head whose time is over by `upto` leave, `most` of them at once."""
+        over: list[Entry] = []
+        while self.timed and self.ready and len(over) < most:
+            until = self._until(self.ready[0][1])
+            if until is None or until > upto:
+                break
+            over.append(self.ready.popleft())
+            if self.backlog.count:
+                self._refill()
+        self._left(over, Reason.EXPIRED)
+
+    def remove_excess(self) -> None:
+        """Over a limit, the oldest ready messages leave (`drop-head`)."""
+        rules = self.rules
+        if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
+            return
+        over: list[Entry] = []
+        excess = 0 if rules.max_length is None else self.message_count - rules.max_length
+        octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
+        while self.ready and (excess > 0 or octets > 0):
+            entry = self.ready.popleft()
+            over.append(entry)
+            excess -= 1
+            if self.sized:
+                octets -= self.removals.format.body_size(entry[2])
+            if self.backlog.count:
+                self._refill()
+        self._left(over, Reason.DROPPED)
+
+    def _left(self, entries: list[Entry], reason: Reason) -> None:
+        """Ready messages, just taken from `ready`, leave by rule."""
+        if not entries:
+            return
+        if self.sized:
+            self.ready_octets -= self._octets(entries)
+        self._leave(entries, reason)
+
+    def room(self, raws: list[bytes]) -> int:
+        """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
+        rules, most = self.rules, len(raws)
+        waiting = sum(max(0, c.sink.credit(c)) for c in self.consumers) if not self.message_count else 0
+        if rules.max_length is not None:
+            most = min(most, max(0, rules.max_length - self.message_count + waiting))
+        if rules.max_length_bytes is not None:
+            octets = self.ready_octets
+            for count, raw in enumerate(raws[:most]):
+                octets += self.removals.format.body_size(raw)
+                if octets > rules.max_length_bytes and count >= waiting:
+                    return count
+        return most
 
     # -- accounts
 
@@ -197,7 +304,17 @@ class Queue(QueueContents):
         self.unacked_count -= len(entries)
 
     def _leave(self, entries: list[Entry], reason: Reason) -> None:
-        """Into history, if anybody wants it. `entries` are already out of `ready` and unacked."""
+        """Into history, or to the dead letter exchange. `entries` are already out of `ready` and unacked."""
+        if reason in DYING and self.rules.dead_letters:
+            moved, entries = self.removals.move(self, entries, reason)
+            if moved:
+                self._note(moved, Reason.DEAD_LETTERED)
+                self.history.gather()
+        if entries:
+            self._note(entries, reason)
+
+    def _note(self, entries: list[Entry], reason: Reason) -> None:
+        """Into history, if anybody wants it."""
         scope = self._leave_scope
         wanted = scope or self.history.ledger_wanted
         epoch = self.ids.epoch

@@ -9,10 +9,11 @@ that `backlog` holds is beyond it. A message handed out and not yet acknowledged
 from __future__ import annotations
 
 import enum
+import sys
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
-from itertools import groupby, islice
+from collections.abc import Callable, Iterable
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any
 
@@ -20,14 +21,18 @@ from broker.errors import InternalError
 from broker.model.backlog import WINDOW, Backlog
 from broker.model.consumer import Consumer
 from broker.model.epoch_ends import EpochEnd, EpochEnds, after_milestone
-from broker.model.expiries import expires_of
 from broker.model.history import History
 from broker.model.id_source import IdSource
 from broker.model.message_run import Overflow, as_runs
+from broker.model.priority_ready import PriorityReady
+from broker.model.queue_arguments import rules_of
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, QueueDeclare, id_of
+from broker.model.removals import Removals
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Scope
+
+Ready = deque[Entry] | PriorityReady
 
 
 class Mode(enum.Enum):
@@ -50,6 +55,9 @@ class QueueContents:
     `expires`: seconds without use after which it ends, or None.
     `exclusive`: declared so; `owner`: the connection it belongs to, None until claimed after a promotion.
     `earlier`: how far history got in epochs before the one served.
+    `rules`: what its arguments say of removals and order. `watched`: `removals` is told when its head or
+    length changes. `timed`: it holds, or held, messages whose time ends. `ready_octets`: bodies of ready
+    messages, kept only if it is limited by them (`sized`).
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
     messages that channels still hold come back to nothing.
     """
@@ -78,13 +86,19 @@ class QueueContents:
         "on_schedule",
         "owner",
         "ready",
+        "ready_octets",
+        "removals",
         "replica",
         "replicate",
+        "rules",
         "scheduled",
         "scope",
+        "sized",
         "stored",
+        "timed",
         "unacked_count",
         "uuid",
+        "watched",
         "window",
     )
 
@@ -97,6 +111,7 @@ class QueueContents:
         mode: Mode,
         epoch: int,
         owner: object = None,
+        removals: Removals | None = None,
     ) -> None:
         self.name = declared.name
         self.uuid = declared.uuid
@@ -104,7 +119,13 @@ class QueueContents:
         self.exclusive = declared.exclusive
         self.auto_delete = declared.auto_delete
         self.arguments = declared.arguments
-        self.expires = expires_of(declared.arguments)
+        self.rules = rules = rules_of(declared.arguments)
+        self.expires = None if rules.expires is None else rules.expires / 1000
+        self.removals = removals or Removals()
+        self.timed = rules.message_ttl is not None
+        self.sized = rules.max_length_bytes is not None
+        self.watched = self.timed or rules.limited
+        self.ready_octets = 0
         self.replicate = declared.replicate
         self.scope = declared.scope
         self.content_scope = declared.content_scope
@@ -115,7 +136,7 @@ class QueueContents:
         self.on_schedule = on_schedule
         self.mode = mode
         self.ids = IdSource(epoch)
-        self.ready: deque[Entry] = deque()
+        self.ready = self._nothing_ready()
         self.backlog = Backlog()
         self.back = self.ready
         """Where the newest messages go: the backlog's tail, if there is a backlog."""
@@ -131,7 +152,15 @@ class QueueContents:
         self._unacked: dict[int, dict[int, Entry]] = {}
         self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 
+    def _nothing_ready(self) -> Ready:
+        return deque() if self.rules.max_priority is None else PriorityReady(self.rules.max_priority)
+
     # -- looking
+
+    @property
+    def serves(self) -> bool:
+        """It is not a replica, nor gone."""
+        return self.mode is Mode.ACTIVE and not self.deleted
 
     @property
     def message_count(self) -> int:
@@ -176,7 +205,8 @@ class QueueContents:
         if self.mode is Mode.REPLICA:
             return self.replica.entries()
         if not self.unacked_count:
-            return [*self.ready, *self.backlog.entries()]
+            ready = self.ready
+            return ready.by_id() if isinstance(ready, PriorityReady) else [*ready, *self.backlog.entries()]
         return sorted([*self._unacked_entries(), *self.ready, *self.backlog.entries()], key=id_of)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
@@ -194,10 +224,13 @@ class QueueContents:
         return [entry for held in self._unacked.values() for entry in held.values()]
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
-        """About `most` bytes of messages leave memory, but not the oldest; how many did."""
+        """About `most` bytes of messages leave memory, but not the oldest; how many did. None of a queue with
+        priorities while it serves: any of its messages may be the next."""
         if self.mode is Mode.REPLICA:
             return self.replica.set_aside(overflow, most)
         ready, backlog = self.ready, self.backlog
+        if isinstance(ready, PriorityReady):
+            return 0
         if not backlog.count and len(ready) > self.window:
             backlog.tail.extend(islice(ready, self.window, None))
             backlog.count = len(backlog.tail)
@@ -234,6 +267,8 @@ class QueueContents:
         """Epochs of which messages are held, all before the one served among them; O(log n) each, and once
         through the runs of the backlog."""
         held = {number for number, some in self._unacked.items() if some}
+        if isinstance(self.ready, PriorityReady):
+            return held | {number for number in self.earlier if self.ready.holds_epoch(number)}
         for number in self.earlier if self._foreign else ():
             at = bisect_left(self.ready, (number, 0), key=id_of)
             if at < len(self.ready) and epoch_of(self.ready[at]) == number:
@@ -265,9 +300,12 @@ class QueueContents:
         """
         self.check_may_serve(epoch)
         self.earlier = self.replica.ends()
-        self.ready, self.backlog = deque(), Backlog()
+        self.ready, self.backlog = self._nothing_ready(), Backlog()
+        window = self.window if self.rules.max_priority is None else sys.maxsize
         for run in self.replica.drain():
-            if len(self.ready) < self.window:
+            if run.envelope is not None and run.envelope.expiration is not None:
+                self.timed = self.watched = True
+            if len(self.ready) < window:
                 self.ready.extend(run.take())
             else:
                 self.backlog.append(run)
@@ -280,6 +318,7 @@ class QueueContents:
         self._unacked = {}
         self.unacked_count = 0
         self.mode = Mode.ACTIVE
+        self._look_again()
 
     def deactivate(self) -> None:
         """ACTIVE -> REPLICA: ready and unacked become replica contents; consumers are forgotten untold."""
@@ -289,13 +328,25 @@ class QueueContents:
         contents.take_runs([*as_runs(near), *self.backlog.runs()])
         self.mode = Mode.REPLICA
         self.replica = contents
-        self.ready = self.back = deque()
+        self.ready = self.back = self._nothing_ready()
         self.backlog = Backlog()
+        self.ready_octets = 0
         self._unacked = {}
         self.unacked_count = self._foreign = 0
         self.consumers.clear()
         self.scheduled = False
         self.owner = None
+
+    def _look_again(self) -> None:
+        """It serves from now on: its rules are applied to what it holds."""
+        if self.sized:
+            self.ready_octets = self._octets(chain(self.ready, self.backlog.entries()))
+        if self.watched:
+            self.removals.touch(self)
+
+    def _octets(self, entries: Iterable[Entry]) -> int:
+        size = self.removals.format.body_size
+        return sum([size(entry[2]) for entry in entries])
 
     def _now_stored(self) -> None:
         """The store may hold messages of this queue: from now on it is told of dequeues."""

@@ -46,7 +46,7 @@ _RANGES = struct.Struct("<QBI")  # epoch, reason, count of ranges
 _TAGS = struct.Struct("<QQ")
 _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
-_EPOCH = struct.Struct("<Q")
+_U64 = struct.Struct("<Q")
 _PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY = 1, 2, 4, 8, 16
 _SWAP = sys.byteorder == "big"
 
@@ -132,7 +132,7 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         _text(envelope.exchange),
         _text(envelope.routing_key),
         _text(run.producer or ""),
-        b"" if envelope.expiration is None else _U32.pack(envelope.expiration),
+        b"" if envelope.expiration is None else _U64.pack(envelope.expiration),
         bytes([envelope.priority]) if envelope.priority else b"",
         _numbers("I", lengths),
         *blobs,
@@ -157,8 +157,8 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
     exchange, routing_key, producer = texts
     expiration, priority = None, 0
     if flags & _EXPIRATION:
-        (expiration,) = _U32.unpack_from(data, at)
-        at += 4
+        (expiration,) = _U64.unpack_from(data, at)
+        at += 8
     if flags & _PRIORITY:
         priority = data[at]
         at += 1
@@ -316,11 +316,11 @@ def _decode_queue_ends(body: _Reader, scope: Scope) -> QueueEnds:
 
 
 def _encode_milestone(record: Milestone) -> list[bytes]:
-    return [_EPOCH.pack(record.epoch)]
+    return [_U64.pack(record.epoch)]
 
 
 def _decode_milestone(body: _Reader, scope: Scope) -> Milestone:
-    (epoch,) = body.unpack(_EPOCH)
+    (epoch,) = body.unpack(_U64)
     return Milestone(epoch, scope)
 
 

@@ -70,10 +70,21 @@ class Reason(enum.IntEnum):
     PURGED = 6
     DELETED = 7
     """The queue itself was deleted."""
+    QUEUE_EXPIRED = 8
+    """The queue itself ended: nobody used it for its time (`x-expires`)."""
+    QUEUE_UNUSED = 9
+    """The queue itself ended: auto-delete, and its last consumer is gone."""
+    OWNER_GONE = 10
+    """The queue itself ended: exclusive, and its connection is gone."""
 
     @property
     def ledger_name(self) -> str:
         return self.name.lower().replace("_", "-")
+
+
+DYING = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.DROPPED: "maxlen"}
+"""Reasons for which a dead letter exchange gets the message, if the queue names one; and what `x-death`
+says."""
 
 
 class ExchangeType(enum.Enum):

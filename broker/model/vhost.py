@@ -15,26 +15,18 @@ from broker.errors import AccessRefused, InternalError
 from broker.hooks import Hooks
 from broker.model.applying import apply_record
 from broker.model.consumer import Consumer
-from broker.model.definitions import Definitions, Removed
-from broker.model.exchange import EVENTS
+from broker.model.definitions import Removed
+from broker.model.enqueueing import Enqueueing, Published
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.message_run import Overflow
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
-from broker.model.records import (
-    ConsumerSeen,
-    EnqueueRun,
-    Envelope,
-    Milestone,
-    QueueEnds,
-    Record,
-    Unrouted,
-)
-from broker.model.values import Need, Scope
+from broker.model.records import ConsumerSeen, Milestone, QueueEnds, Record
+from broker.model.values import Reason, Scope
 
-__all__ = ["PublishRoute", "QueueInfo", "Removed", "VirtualHost"]
+__all__ = ["PublishRoute", "Published", "QueueInfo", "Removed", "VirtualHost"]
 
 
 class QueueInfo(NamedTuple):
@@ -50,72 +42,23 @@ class QueueInfo(NamedTuple):
     replicate: str
 
 
-class VirtualHost(Definitions):
+class VirtualHost(Enqueueing):
     """See the module. `serving` is False at first: contents are replicas and only `apply` may change
     anything.
 
-    `wall_ms`: wall clock of this tick. `pending`: queues that asked for dispatch in this tick. `generation`
+    `pending`: queues that asked for dispatch in this tick. `generation`
     (of `Topology`) grows with every change of queues, exchanges or bindings.
     """
 
     def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
         super().__init__(name, hooks, history, new_uuid)
-        self.wall_ms = 0
         self.deciding = True
         """No queue ends because its clients are gone while this is False: another node may serve, to which
         they went."""
         self._left: list[Queue] = []
         """Those that would have ended meanwhile."""
 
-    # -- messages
-
-    def publish(
-        self,
-        route: PublishRoute,
-        raws: list[bytes],
-        *,
-        persistent: bool,
-        channel: int,
-        largest_frame: int,
-        producer: str | None = None,
-        first_tag: int = 0,
-        expiration: int | None = None,
-        priority: int = 0,
-    ) -> Need:
-        """Enqueue one run of equal route. The confirm waits for the Need at `history.position`.
-
-        `raws` belongs to the model from now on. A route that has gone stale is looked up again.
-        """
-        history = self.history
-        if route.generation != self.generation:
-            route = self.renewed(route)
-        if not route.groups:
-            if producer is not None and history.ledger_wanted and raws:
-                history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
-            return Need.NONE
-        envelope = Envelope(
-            history.epoch,
-            route.exchange,
-            route.routing_key,
-            persistent=persistent,
-            wall_ms=self.wall_ms,
-            channel=channel,
-            largest_frame=largest_frame,
-            expiration=expiration,
-            priority=priority,
-        )
-        for scope, transient_scope, queues, uuids in route.groups:
-            firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
-            seen_by = scope if persistent else transient_scope
-            if seen_by or history.ledger_wanted:
-                history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
-        return route.need[persistent]
-
-    def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
-        """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
-        queues, _ = self._reach(self.exchanges[EVENTS], routing_key, {})
-        route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
-        self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
+    # -- consumers
 
     def consume(self, consumer: Consumer) -> Scope:
         """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.
@@ -148,19 +91,19 @@ class VirtualHost(Definitions):
         queue.consumers.remove(consumer)
         self.expiries.used(queue)
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
-            self._end_left(queue)
+            self._end_left(queue, Reason.QUEUE_UNUSED)
 
     def connection_closed(self, owner: object) -> None:
         """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
         for queue in list(self._owned.get(owner, ())):
             if self.serving:
-                self._end_left(queue)
+                self._end_left(queue, Reason.OWNER_GONE)
         self._owned.pop(owner, None)
 
-    def _end_left(self, queue: Queue) -> None:
+    def _end_left(self, queue: Queue, reason: Reason) -> None:
         """Its clients have left it: it ends, now or when this node may decide again."""
         if self.deciding:
-            self._end_queue(queue)
+            self._end_queue(queue, reason)
         else:
             queue.owner = None
             self._left.append(queue)
@@ -172,13 +115,13 @@ class VirtualHost(Definitions):
         left, self._left = self._left, []
         for queue in left:
             if not queue.deleted and not queue.consumers and queue.owner is None:
-                self._end_queue(queue)
+                self._end_queue(queue, _left_by(queue))
 
     def expire(self, now: float) -> int:
         """End the queues that nobody has used for their time (`x-expires`), once a tick; how many."""
         over = self.expiries.due(now)
         for queue in over:
-            self._end_queue(queue)
+            self._end_queue(queue, Reason.QUEUE_EXPIRED)
         return len(over)
 
     def _give_time(self) -> None:
@@ -189,15 +132,18 @@ class VirtualHost(Definitions):
 
     def dispatch(self) -> int:
         """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
-        delivered."""
+        delivered. What nobody took leaves if its time is over or its queue too long."""
         sent = 0
-        pending = self.pending
-        while pending:
-            queues = pending[:]
-            pending.clear()
-            for queue in queues:
-                sent += queue.dispatch()
-        return sent
+        pending, removals = self.pending, self.removals
+        removals.expire_due()
+        while True:
+            while pending:
+                queues = pending[:]
+                pending.clear()
+                for queue in queues:
+                    sent += queue.dispatch()
+            if not removals.settle():
+                return sent
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
         """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""
@@ -246,6 +192,7 @@ class VirtualHost(Definitions):
         self._owned.clear()
         self._left.clear()
         self.expiries.clear()
+        self.removals.clear()
         self.deciding = True
         self.serving = False
 
@@ -277,7 +224,7 @@ class VirtualHost(Definitions):
         """Delete them, once, by the serving node, when its clients had their time to return; how many."""
         ended = self.orphans()
         for queue in ended:
-            self._end_queue(queue)
+            self._end_queue(queue, _left_by(queue))
         return len(ended)
 
     # -- looking
@@ -314,3 +261,7 @@ class VirtualHost(Definitions):
             )
             for q in self.queues.values()
         ]
+
+
+def _left_by(queue: Queue) -> Reason:
+    return Reason.OWNER_GONE if queue.exclusive else Reason.QUEUE_UNUSED

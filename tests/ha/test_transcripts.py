@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp091.definitions import WITHOUT_EFFECT
 from ha.core.membership import TRANSITIONS, Status
 from tests.ha.transcript import Interpreter, pending, transcripts
 
@@ -57,11 +56,7 @@ def test_every_change_of_status_is_shown_in_a_transcript() -> None:
 # -- stories that wait for a part
 
 
-MISSING: dict[str, Callable[[], bool]] = {
-    "time to live": lambda: "x-message-ttl" in WITHOUT_EFFECT,
-    "length limits": lambda: "x-max-length" in WITHOUT_EFFECT,
-    "dead letters": lambda: "x-dead-letter-exchange" in WITHOUT_EFFECT,
-}
+MISSING: dict[str, Callable[[], bool]] = {}
 """Per part: whether it is still missing. One that is there has stories to be told."""
 UNTESTED = {"producer ids"}
 """Parts of which nothing here could tell that they are there."""
@@ -77,6 +72,6 @@ def test_pending_stories_are_counted_and_their_parts_are_still_missing(
         assert words["# Holds"] and "----" in words, path.stem
         assert needs in UNTESTED or MISSING[needs](), f"{needs} are there: move {path.stem}, and play it"
         lines.append(f"  {path.stem}: waits for {needs}, to hold {words['# Holds']}")
-    assert len(lines) >= 4
+    assert len(lines) >= 1
     with capsys.disabled():
         print(f"\n{len(lines)} stories pending, not played:", *lines, sep="\n")

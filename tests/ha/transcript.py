@@ -243,8 +243,11 @@ class Interpreter:
         kind: Any = Dequeue if "dequeues" in how else EnqueueRun
         spoil(vhost, kind, vhost.queues[queue].uuid, silent="lost" in how)
 
-    def do_declare(self, name: str, queue: str) -> None:
-        self.pair.declare(self._host(name), queue)
+    def do_declare(self, name: str, queue: str, *arguments: str) -> None:
+        """Arguments as `x-max-length=4`."""
+        pairs = [argument.split("=") for argument in arguments]
+        given = {key: int(value) if value.isdigit() else value for key, value in pairs}
+        self.pair.declare(self._host(name), queue, arguments=given)
 
     def do_delete(self, name: str, queue: str) -> None:
         self._host(name).running.vhost.delete_queue(queue, owner=self.pair)
@@ -349,6 +352,9 @@ class Interpreter:
 
     def do_ack(self, name: str, tag: str) -> None:
         self.clients[name].ack(int(tag), self.pair.now)
+
+    def do_reject(self, name: str, tag: str) -> None:
+        self.clients[name].call("basic.reject", self.pair.now, delivery_tag=int(tag), requeue=False)
 
     def do_call(self, name: str, method: str, queue: str = "", *flags: str) -> None:
         more: dict[str, Any] = {"queue": queue} if queue else {}

@@ -49,16 +49,12 @@ PHASES = {
 """The one table that is kept here: the core has its phases as steps of its code. A step that is not in it
 fails the check too, so that it stays whole. (Lost, or out, before INCLUDING: one that is expected.)"""
 
-NOT_BUILT = "not built yet: nothing in the broker brings it about"
 NO_STRANGERS = "every node is of one cluster and version, and has a number of its own"
 NO_CLIENT = "no client of the workload does"
 NEVER_ALONE = "every node is one of a cluster from its first start on"
 NEVER_LOST = "the register loses nothing that it has"
 
 UNREACHABLE: Mapping[Entry, str] = {
-    (watching.ENDED, "expired"): NOT_BUILT,
-    (watching.ENDED, "dropped"): NOT_BUILT,
-    (watching.ENDED, "dead-lettered"): NOT_BUILT,
     (watching.RECORD, "QueueEnds"): "definitions and the store tell it, no batch does",
     watching.SENT[Method.MANAGE]: "operators send it, no node does",
     watching.HEARD[Method.MANAGE_OK]: "operators hear it, no node does",

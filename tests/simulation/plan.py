@@ -161,6 +161,32 @@ class TemporaryPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RulePlan:
+    """Uses a queue with rules of its own and, with `dead_letters`, another for what leaves it. `message_ttl`,
+    `expiration`: milliseconds, the queue's and the longest of its messages' own. `gets`: chance of a
+    basic.get after each burst; `rejects`: of rejecting what it got."""
+
+    name: str
+    durable: bool
+    message_ttl: int | None
+    expiration: int | None
+    max_length: int | None
+    overflow: str
+    dead_letters: bool
+    max_priority: int
+    persistent: float
+    interval: float
+    burst: int
+    gets: float
+    rejects: float
+    cut_every: float = 0.0
+
+    @property
+    def refuses(self) -> bool:
+        return self.overflow.startswith("reject-publish")
+
+
+@dataclass(frozen=True, slots=True)
 class ChurnerPlan:
     name: str
     interval: float
@@ -193,6 +219,7 @@ class Plan:
     churners: tuple[ChurnerPlan, ...]
     pollers: tuple[PollerPlan, ...]
     temporaries: tuple[TemporaryPlan, ...]
+    rules: tuple[RulePlan, ...]
     faults: tuple[FaultPlan, ...]
 
     def random(self, purpose: str) -> Random:
@@ -224,6 +251,8 @@ def draw_plan(seed: int) -> Plan:
     network = _network(rng)
     timing = _timing(rng, slow=network.slow > 0)
     authority = rng.choice(("manual", "register"))
+    of_rules = Random(f"{seed}/rules")
+    rules = tuple(_rule_user(of_rules, f"r{n + 1}", apart) for n in range(of_rules.choice((0, 0, 1, 2))))
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     return Plan(
@@ -258,6 +287,7 @@ def draw_plan(seed: int) -> Plan:
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
+        rules=rules,
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
     )
 
@@ -364,3 +394,25 @@ def _expiring(rng: Random, plan: TemporaryPlan) -> TemporaryPlan:
     if plan.exclusive or rng.random() < 0.6:
         return plan
     return replace(plan, expires=rng.choice((0.05, 0.3, 1.0)))
+
+
+def _rule_user(rng: Random, name: str, cut_every: float) -> RulePlan:
+    limit = rng.choice((None, 0, 1, 5, 20))
+    overflow = rng.choice(("", "drop-head", "reject-publish", "reject-publish-dlx"))
+    dead_letters = rng.random() < 0.7
+    return RulePlan(
+        name,
+        durable=rng.random() < 0.8,
+        message_ttl=rng.choice((None, None, 0, 20, 100, 1000)),
+        expiration=rng.choice((None, None, 50, 500)),
+        max_length=limit,
+        overflow=overflow,
+        dead_letters=dead_letters,
+        max_priority=rng.choice((0, 0, 0, 2)),
+        persistent=rng.choice((0.5, 1.0, 1.0)),
+        interval=rng.choice((0.005, 0.02, 0.1)),
+        burst=rng.choice((1, 4, 10)),
+        gets=rng.choice((0.0, 0.3)),
+        rejects=rng.choice((0.0, 0.5, 1.0)),
+        cut_every=cut_every,
+    )

@@ -181,9 +181,18 @@ def publish(
     persistent: bool,
     frame_max: int,
     mandatory: bool = False,
+    expiration: int | None = None,
+    priority: int = 0,
 ) -> bytes:
-    """Publish method, header with the delivery mode, and body frames of at most `frame_max` bytes."""
-    head = _CONTENT.pack(60, 0, len(body), 0x1000, 2 if persistent else 1)
+    """Publish method, header with the delivery mode (and priority, and expiration in milliseconds), and body
+    frames of at most `frame_max` bytes."""
+    flags = 0x1000 | 0x0800 * (priority > 0) | 0x0100 * (expiration is not None)
+    head = _CONTENT.pack(60, 0, len(body), flags, 2 if persistent else 1)
+    if priority:
+        head += bytes([priority])
+    if expiration is not None:
+        text = str(expiration).encode()
+        head += bytes([len(text)]) + text
     out = [
         method(channel, "basic.publish", exchange=exchange, key=key, mandatory=mandatory),
         frame(HEADER, channel, head),

@@ -30,6 +30,7 @@ from tests.simulation.operator import Management, Operator
 from tests.simulation.plan import ControllerPlan, LinkPlan, Plan
 from tests.simulation.poller import Poller
 from tests.simulation.register import Register
+from tests.simulation.rule_user import RuleUser
 from tests.simulation.temporary import TemporaryUser
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
@@ -62,8 +63,14 @@ class World:
         self.consumers: list[Actor] = [Consumer(around, consumer) for consumer in plan.consumers]
         self.consumers += [Poller(around, poller) for poller in plan.pollers]
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
+        self.rule_users = [RuleUser(around, user) for user in plan.rules]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
-        self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
+        self.actors: list[Actor] = [
+            *self.publishers.values(),
+            *self.consumers,
+            *self.churners,
+            *self.rule_users,
+        ]
         self.arbitrated = plan.authority == "register"
         self.register = Register(self.clock, self.network, plan.register, plan.random)
         self.operator: Management
@@ -77,7 +84,7 @@ class World:
         self.copies = Copies(self.clock, self.machines, self.register)
         self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
         self.checkers = Checkers(
-            self.clock, plan, self.machines, self.journal, self.publishers,
+            self.clock, plan, self.machines, self.journal, self.publishers, self.rule_users,
             self.register if self.arbitrated else None,
         )  # fmt: skip
         for machine in self.machines:
@@ -179,7 +186,7 @@ class World:
         return min(shares, default=1.0)
 
     def _quiet(self) -> None:
-        asking: list[Actor] = [*self.publishers.values(), *self.churners]
+        asking: list[Actor] = [*self.publishers.values(), *self.churners, *self.rule_users]
         for actor in asking:
             actor.finishing = True
         self._until(
@@ -187,6 +194,7 @@ class World:
         )
         for actor in asking + self.consumers:
             actor.stop(clean=self.plan.random(f"leave/{actor.name}").random() < 0.5)
+        self.clock.run(self.clock.now + _longest_time(self.plan))
         self._compare()
 
     def _compare(self) -> None:
@@ -268,6 +276,13 @@ def _settle(plan: Plan) -> float:
     if any(fault.kind in (Fault.PARTITION, Fault.USURP) for fault in plan.faults):
         slowest += network.retransmit
     return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time + m.tick for m in plan.machines)
+
+
+def _longest_time(plan: Plan) -> float:
+    """Seconds until nothing expires any more, by whatever clock."""
+    times = [ms for user in plan.rules for ms in (user.message_ttl, user.expiration) if ms is not None]
+    errors = [machine.wall_error for machine in plan.machines]
+    return (max(times) + max(errors) - min(errors)) / 1000 if times else 0.0
 
 
 @dataclass(slots=True, frozen=True)

@@ -176,7 +176,8 @@ def test_needs_follow_persistence_and_scope(vhost: VirtualHost, queue: Queue) ->
     vhost.declare_queue("t", owner=OWNER)
 
     def need(key: str, persistent: bool) -> Need:
-        return vhost.publish(vhost.route("", key), [b"m"], persistent=persistent, channel=1, largest_frame=9)
+        route = vhost.route("", key)
+        return vhost.publish(route, [b"m"], persistent=persistent, channel=1, largest_frame=9).need
 
     assert need("q", True) is Need.DURABLE
     assert need("q", False) is Need.APPLIED
@@ -185,7 +186,8 @@ def test_needs_follow_persistence_and_scope(vhost: VirtualHost, queue: Queue) ->
     alone = serving(hooks=Hooks())
     alone.declare_queue("t", owner=OWNER)
     assert (
-        alone.publish(alone.route("", "t"), [b"m"], persistent=True, channel=1, largest_frame=9) is Need.NONE
+        alone.publish(alone.route("", "t"), [b"m"], persistent=True, channel=1, largest_frame=9).need
+        is Need.NONE
     )
     assert end_tick(alone) is None
 

@@ -70,7 +70,7 @@ def runs(draw: Any) -> EnqueueRun:
         channel=draw(st.integers(0, 65535)),
         largest_frame=draw(st.integers(0, 2**32 - 1)),
         redelivered=draw(BOOL),
-        expiration=draw(st.none() | st.integers(0, 2**32 - 1)),
+        expiration=draw(st.none() | U64),
         priority=draw(st.integers(0, 255)),
     )
     queues = draw(st.lists(st.tuples(UUID, U64), max_size=4))

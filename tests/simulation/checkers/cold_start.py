@@ -20,6 +20,7 @@ from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
+from tests.simulation.rule_user import dead_of, queue_of
 from tests.simulation.topology import WATCH
 from tests.simulation.virtual_disk import VirtualDisk
 
@@ -83,6 +84,11 @@ class Replay:
             again.ask_authority = held.ask if register is not None else None
             self.machines.append(again)
         self.primary: Machine | None = None
+        self._passing = {WATCH}
+        """Queues whose contents depend on who was promoted, which is told there, or when."""
+        for user in plan.rules:
+            if user.message_ttl is not None or user.expiration is not None:
+                self._passing |= {queue_of(user), dead_of(user)}
 
     def outcome(self) -> tuple[str, list[str], dict[tuple[str, str], Any]] | None:
         """Who was promoted, and what it then serves; None if nobody was."""
@@ -93,8 +99,7 @@ class Replay:
             self._ask(self.machines)
         if self.primary is None:
             return None
-        # Who was promoted is told there.
-        held = {of: found for of, found in replicated(self.primary).items() if of[0] != WATCH}
+        held = {of: found for of, found in replicated(self.primary).items() if of[0] not in self._passing}
         return self.primary.name, definitions(self.primary), held
 
     def _ask(self, machines: Sequence[Machine]) -> None:

@@ -34,6 +34,7 @@ from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, che
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
+from tests.simulation.checkers.rules import Rules18
 from tests.simulation.checkers.stored import check_stored_19
 from tests.simulation.checkers.terms import Terms4
 from tests.simulation.clients import Publisher
@@ -42,6 +43,7 @@ from tests.simulation.inspection import entries, vhost_of
 from tests.simulation.journal import Journal
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Plan
+from tests.simulation.rule_user import RuleUser
 
 DEQUEUES = 30
 """Messages of a queue that the dequeues of 16 are tried on."""
@@ -58,7 +60,8 @@ class Checkers:
 
     def __init__(
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
-        publishers: Mapping[str, Publisher], register: Register | None = None,
+        publishers: Mapping[str, Publisher], rule_users: Sequence[RuleUser] = (),
+        register: Register | None = None,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -84,6 +87,7 @@ class Checkers:
         self.divergent = Divergent15(self.records, journal)
         self.events = Events27(self.records)
         self.terms = Terms4(machines)
+        self.rules = Rules18(plan, rule_users, journal)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
         self.frozen = Frozen28(plan)
@@ -165,6 +169,7 @@ class Checkers:
             check_stored_19(machine)
         self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
         self.events.quiet(primary, backups)
+        self.rules.quiet(primary, self.clock.now)
         for _, queue in sorted(vhost_of(primary).queues.items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
@@ -185,6 +190,7 @@ class Checkers:
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked
+        self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["events of membership looked into"] = self.events.checked

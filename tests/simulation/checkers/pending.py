@@ -8,9 +8,5 @@ PENDING: dict[str, str] = {
     "24": "producer ids: recorded for the books, used for nothing yet",
     "30": "a torn ledger: tested where ledgers are written and read",
     "tx": "a client that commits and rolls back: none in the workload",
-    "ttl": "messages and queues that expire: no TTL yet",
-    "limits": "queues of bounded length: no limits yet",
-    "dead letters": "rejected and expired messages that go on: no dead-lettering yet",
-    "priorities": "queues by priority: none yet",
 }
 """An invariant by its number, or a part of the workload, and the reason."""

@@ -1,0 +1,35 @@
+"""What the model asks of a message's bytes, answered for 0-9-1 content frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.amqp091.dead_letter import dead_lettered, is_cycle
+from broker.amqp091.frames import OVERHEAD
+from broker.amqp091.properties import headers_of
+from broker.model.removals import Death
+
+_BODY_SIZE = slice(11, 19)
+
+
+class Amqp091Format:
+    """Implements `broker.model.removals.MessageFormat`."""
+
+    def body_size(self, raw: bytes) -> int:
+        return int.from_bytes(raw[_BODY_SIZE], "big")
+
+    def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
+        made = dead_lettered(raw, death, drop_cc=drop_cc)
+        return made, int.from_bytes(made[3:7], "big") + OVERHEAD
+
+    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
+        return is_cycle(raw, queue, reason)
+
+    def headers(self, raw: bytes) -> dict[str, Any]:
+        return headers_of(raw)
+
+    def has_copies(self, raw: bytes) -> bool:
+        return raw.find(b"CC", 0, int.from_bytes(raw[3:7], "big")) >= 0
+
+
+MESSAGE_FORMAT = Amqp091Format()

@@ -1,0 +1,179 @@
+"""Messages into queues: what clients publish, and what queues with a dead letter exchange let go.
+
+Owner: `VirtualHost`, whose base this is. A move to a dead letter exchange is one step of history: the
+messages are enqueued where they go and dequeued where they were in one batch, which is all or nothing on
+every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import NamedTuple
+
+from broker.hooks import Hooks
+from broker.model.definitions import Definitions
+from broker.model.exchange import EVENTS
+from broker.model.history import History
+from broker.model.publish_route import PublishRoute
+from broker.model.queue import Queue
+from broker.model.queue_arguments import OverflowRule
+from broker.model.records import EnqueueRun, Entry, Envelope, Unrouted
+from broker.model.removals import Death
+from broker.model.values import DYING, Need, Reason, Scope
+
+
+class Published(NamedTuple):
+    """What became of a run: what its confirms wait for, at `history.position`; and how many of its messages,
+    the first ones, every queue took. The others were refused by a full queue (`reject-publish`)."""
+
+    need: Need
+    accepted: int
+
+
+class Enqueueing(Definitions):
+    """Publishes. `wall_ms`: wall clock of this tick, in milliseconds."""
+
+    def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
+        super().__init__(name, hooks, history, new_uuid)
+        self.removals.move = self._dead_letter
+
+    @property
+    def wall_ms(self) -> int:
+        return self.removals.wall_ms
+
+    @wall_ms.setter
+    def wall_ms(self, wall_ms: int) -> None:
+        self.removals.wall_ms = wall_ms
+
+    def publish(
+        self,
+        route: PublishRoute,
+        raws: list[bytes],
+        *,
+        persistent: bool,
+        channel: int,
+        largest_frame: int,
+        producer: str | None = None,
+        first_tag: int = 0,
+        expiration: int | None = None,
+        priority: int = 0,
+    ) -> Published:
+        """Enqueue one run of equal route.
+
+        `raws` belongs to the model from now on. A route that has gone stale is looked up again.
+        """
+        history = self.history
+        if route.generation != self.generation:
+            route = self.renewed(route)
+        if not route.groups:
+            if producer is not None and history.ledger_wanted and raws:
+                history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
+            return Published(Need.NONE, len(raws))
+        envelope = Envelope(
+            history.epoch,
+            route.exchange,
+            route.routing_key,
+            persistent=persistent,
+            wall_ms=self.removals.wall_ms,
+            channel=channel,
+            largest_frame=largest_frame,
+            expiration=expiration,
+            priority=priority,
+        )
+        if route.refusing:
+            return self._publish_bounded(route, envelope, raws, producer, first_tag)
+        for scope, transient_scope, queues, uuids in route.groups:
+            firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
+            seen_by = scope if persistent else transient_scope
+            if seen_by or history.ledger_wanted:
+                history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
+        return Published(route.need[persistent], len(raws))
+
+    def _publish_bounded(
+        self, route: PublishRoute, envelope: Envelope, raws: list[bytes], producer: str | None, first_tag: int
+    ) -> Published:
+        """The same where a queue may refuse: each takes the first ones, as many as it has room for."""
+        accepted = len(raws)
+        for queue in route.queues:
+            refuses = queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD
+            taken = queue.room(raws) if refuses else len(raws)
+            accepted = min(accepted, taken)
+            some = raws if taken == len(raws) else raws[:taken]
+            seen_by = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
+            if some:
+                first = queue.enqueue_run(envelope, some)
+                if seen_by or self.history.ledger_wanted:
+                    self.history.append(
+                        EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
+                    )
+            if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
+                self._dead_letter(queue, [(0, envelope, raw) for raw in raws[taken:]], Reason.DROPPED)
+        return Published(route.need[envelope.persistent], accepted)
+
+    def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
+        """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
+        queues, _ = self._reach(self.exchanges[EVENTS], routing_key, {})
+        route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
+        self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
+
+    # -- dead letters
+
+    def _dead_letter(
+        self, queue: Queue, entries: list[Entry], reason: Reason
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
+
+        Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
+        not been already without anybody's rejecting it, or those are full and refuse.
+        """
+        name = queue.rules.dead_letter_exchange
+        exchange = self.exchanges.get(name) if name is not None else None
+        if exchange is None:
+            return [], entries
+        moved: list[Entry] = []
+        stayed: list[Entry] = []
+        said = DYING[reason]
+
+        def targets(entry: Entry) -> tuple[Envelope, tuple[Queue, ...]]:
+            envelope, raw = entry[1], entry[2]
+            key, form = self._dead_key(queue, envelope), self.removals.format
+            route = self.inner_route(exchange.name, key)
+            if route.needs_headers or form.has_copies(raw):
+                made, _ = self._dead(queue, envelope, raw, said)
+                route = self.route_with_headers(exchange.name, key, form.headers(made), inner=True)
+            return envelope, tuple(q for q in route.queues if not form.is_cycle(raw, q.name, said))
+
+        for (envelope, queues), group in groupby(entries, targets):
+            run = list(group)
+            gone = self._send_on(queue, exchange.name, envelope, queues, run, said) if queues else 0
+            moved += run[:gone]
+            stayed += run[gone:]
+        return moved, stayed
+
+    def _dead_key(self, queue: Queue, envelope: Envelope) -> str:
+        key = queue.rules.dead_letter_routing_key
+        return envelope.routing_key if key is None else key
+
+    def _dead(self, queue: Queue, envelope: Envelope, raw: bytes, said: str) -> tuple[bytes, int]:
+        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
+        other_key = queue.rules.dead_letter_routing_key is not None
+        return self.removals.format.dead_lettered(raw, death, drop_cc=other_key)
+
+    def _send_on(
+        self, queue: Queue, exchange: str, envelope: Envelope, queues: tuple[Queue, ...], run: list[Entry],
+        said: str,
+    ) -> int:  # fmt: skip
+        """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
+        made = [self._dead(queue, envelope, raw, said) for _, _, raw in run]
+        route = PublishRoute(
+            exchange, self._dead_key(queue, envelope), queues, False, self.generation, by_headers=True
+        )
+        return self.publish(
+            route,
+            [raw for raw, _ in made],
+            persistent=envelope.persistent,
+            channel=envelope.channel,
+            largest_frame=max(envelope.largest_frame, *(size for _, size in made)),
+            priority=envelope.priority,
+        ).accepted

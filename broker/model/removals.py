@@ -1,0 +1,143 @@
+"""Messages that leave a queue because the broker decides it: their time is over, or there are too many.
+
+Owner: `VirtualHost`; only one that serves decides, once (invariant 18). Queues say when their head or their
+length has changed; once a tick, after dispatch, each of them is looked at: what a consumer can take at once
+is delivered rather than dropped (so a TTL of 0 means "now or never", as in RabbitMQ). Times are wall clock,
+in milliseconds, since they count from the enqueue time that goes to disks and other nodes with the message.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from broker.model.queue import Queue
+    from broker.model.queue_contents import QueueContents
+    from broker.model.records import Entry
+    from broker.model.values import Reason
+
+AT_ONCE = 4096
+"""Messages of one queue that expire in one tick, at most: others are served meanwhile."""
+
+
+class Death(NamedTuple):
+    """Why and where from a message is dead-lettered: what goes into its `x-death`. `reason` in RabbitMQ's
+    words: rejected, expired, maxlen. `exchange` and `routing_key` as it was published; `wall_ms` now."""
+
+    queue: str
+    reason: str
+    exchange: str
+    routing_key: str
+    wall_ms: int
+
+
+class MessageFormat(Protocol):
+    """What the model must know of a message's bytes, and leaves to whoever understands them."""
+
+    def body_size(self, raw: bytes) -> int:
+        """Octets of the body, as x-max-length-bytes counts them."""
+
+    def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
+        """The message as it goes on, without its expiration; and the size of its largest header frame."""
+
+    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
+        """Has it come round to `queue` by itself?"""
+
+    def headers(self, raw: bytes) -> Mapping[str, object]:
+        """What a headers exchange goes by."""
+
+    def has_copies(self, raw: bytes) -> bool:
+        """Do its headers decide, since it may have further routing keys?"""
+
+
+class Opaque:
+    """Messages that nobody understands: all of it is body, and goes on as it is."""
+
+    def body_size(self, raw: bytes) -> int:
+        return len(raw)
+
+    def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
+        return raw, len(raw)
+
+    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
+        return False
+
+    def headers(self, raw: bytes) -> Mapping[str, object]:
+        return {}
+
+    def has_copies(self, raw: bytes) -> bool:
+        return False
+
+
+class Removals:
+    """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick.
+
+    `move`: takes messages that leave a queue with a dead letter exchange; returns those that went somewhere,
+    and those that went nowhere.
+    """
+
+    __slots__ = ("_due", "_heap", "_order", "_touched", "format", "move", "wall_ms")
+
+    def __init__(self) -> None:
+        self.wall_ms = 0
+        self.format: MessageFormat = Opaque()
+        self.move: Callable[[Queue, list[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
+            lambda queue, entries, reason: ([], entries)
+        )
+        self._touched: dict[Queue, None] = {}
+        self._due: dict[Queue, int] = {}
+        self._heap: list[tuple[int, int, Queue]] = []
+        self._order = count()
+
+    def touch(self, queue: QueueContents) -> None:
+        """Its head or its length has changed, and it has rules, or messages with an expiration."""
+        self._touched[queue] = None  # type: ignore[index]
+
+    def expire_due(self) -> None:
+        """Before dispatch: heads whose time was over before this instant are not delivered any more."""
+        heap = self._heap
+        while heap and heap[0][0] <= self.wall_ms:
+            at, _, queue = heapq.heappop(heap)
+            if self._due.get(queue) == at:
+                del self._due[queue]
+                self._touched[queue] = None
+                queue.remove_expired(self.wall_ms - 1, AT_ONCE)
+
+    def settle(self) -> bool:
+        """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to
+        look at; else what was dead-lettered may be waiting to be dispatched, and looked at."""
+        if not self._touched:
+            return False
+        touched, self._touched = self._touched, {}
+        for queue in touched:
+            if queue.serves:
+                queue.remove_expired(self.wall_ms, AT_ONCE)
+                queue.remove_excess()
+                self._arm(queue)
+        return True
+
+    def _arm(self, queue: Queue) -> None:
+        at = queue.head_expiry()
+        if at is None:
+            self._due.pop(queue, None)
+        elif self._due.get(queue) != at:
+            self._due[queue] = at
+            heapq.heappush(self._heap, (at, next(self._order), queue))
+
+    def next(self) -> int | None:
+        """The wall clock, in milliseconds, by which a tick is wanted; past: at once. None: nothing waits."""
+        if self._touched:
+            return self.wall_ms
+        heap = self._heap
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def clear(self) -> None:
+        """It serves no more."""
+        self._touched.clear()
+        self._due.clear()
+        self._heap.clear()

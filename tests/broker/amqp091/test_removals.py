@@ -1,0 +1,407 @@
+"""Messages that leave by rule: their time is over, there are too many; and where dead letters go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.amqp091.properties import headers_of
+from broker.model.cut import held_after
+from broker.model.records import Batch, Dequeue, EnqueueRun
+from broker.model.values import Reason
+from tests.broker.amqp091.wire import Raw, World, message
+
+
+class Book:
+    """A sink that keeps who left, why, and in which batch."""
+
+    def __init__(self, world: World) -> None:
+        self.batches: list[Batch] = []
+        world.vhost.history.sinks.append(self)
+        world.vhost.history.ledger_wanted = True
+
+    def batch(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def left(self, queue: bytes) -> dict[Reason, int]:
+        found: dict[Reason, int] = {}
+        for batch in self.batches:
+            for record in batch.records:
+                if isinstance(record, Dequeue) and record.queue == queue:
+                    count = sum(high - low + 1 for low, high in record.ranges)
+                    found[record.reason] = found.get(record.reason, 0) + count
+        return found
+
+
+class Shop:
+    """A broker with one client and queue `q`, declared with `arguments`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.world = World()
+        self.client = self.world.open()
+        self.book = Book(self.world)
+        self.client.call(1, "queue.declare", queue="q", arguments=_named(arguments))
+        self.queue = self.world.vhost.queues["q"]
+
+    def publish(self, *bodies: str, expiration: str = "", queue: str = "q") -> None:
+        properties = b"\0\0"
+        if expiration:
+            properties = b"\x01\0" + bytes([len(expiration)]) + expiration.encode()
+        self.client.raw(
+            b"".join(message(1, b.encode(), routing_key=queue, properties=properties) for b in bodies)
+        )
+
+    def declare(self, name: str, **arguments: Any) -> None:
+        self.client.call(1, "queue.declare", queue=name, arguments=_named(arguments))
+
+    def consume(self, queue: str = "q", channel: int = 1) -> None:
+        self.client.send(channel, "basic.consume", queue=queue, consumer_tag=f"c{channel}")
+
+    def bodies(self) -> list[str]:
+        return [seen.body.decode() for seen in self.client.read() if seen.name == "basic.deliver"]
+
+    def drain(self, queue: str) -> list[str]:
+        found = []
+        while (seen := self.client.call(1, "basic.get", queue=queue, no_ack=True)).name == "basic.get-ok":
+            found.append(seen.body.decode())
+        return found
+
+    def left(self) -> dict[Reason, int]:
+        self.world.pass_time(0.02)
+        return self.book.left(self.queue.uuid)
+
+
+def _named(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+
+
+# -- time
+
+
+def test_a_message_leaves_when_its_time_is_over_though_nobody_asks() -> None:
+    shop = Shop(message_ttl=100)
+    shop.publish("a", "b")
+    shop.world.pass_time(0.05)
+    shop.publish("c")
+    shop.world.pass_time(0.06)
+    assert shop.queue.message_count == 1
+    assert shop.left() == {Reason.EXPIRED: 2}
+    shop.world.pass_time(0.05)
+    assert shop.left() == {Reason.EXPIRED: 3}
+
+
+def test_the_shorter_of_the_queues_time_and_the_messages_own_counts() -> None:
+    shop = Shop(message_ttl=100)
+    shop.publish("short", expiration="30")
+    shop.publish("long", expiration="5000")
+    shop.world.pass_time(0.04)
+    assert shop.queue.message_count == 1
+    shop.world.pass_time(0.07)
+    assert shop.queue.message_count == 0
+
+
+def test_a_time_of_zero_means_now_or_never() -> None:
+    shop = Shop(message_ttl=0)
+    shop.publish("never")
+    assert shop.left() == {Reason.EXPIRED: 1}
+    shop.consume()
+    shop.client.read()
+    shop.publish("now")
+    assert shop.bodies() == ["now"]
+    assert shop.left() == {Reason.EXPIRED: 1}
+
+
+def test_a_message_behind_one_that_lives_is_never_delivered_when_over() -> None:
+    """RabbitMQ drops it when it comes to the head; until then it counts."""
+    shop = Shop()
+    shop.publish("lives")
+    shop.publish("over", expiration="10")
+    shop.publish("lives too")
+    shop.world.pass_time(1)
+    assert shop.queue.message_count == 3
+    shop.consume()
+    assert shop.bodies() == ["lives", "lives too"]
+    assert shop.left() == {Reason.EXPIRED: 1}
+
+
+def test_get_does_not_give_what_is_over() -> None:
+    shop = Shop()
+    shop.publish("lives")
+    shop.publish("over", "over", expiration="10")
+    shop.publish("last")
+    shop.world.pass_time(1)
+    assert shop.drain("q") == ["lives", "last"]
+    assert shop.left() == {Reason.EXPIRED: 2, Reason.ACKED: 2}
+
+
+def test_what_is_given_back_after_its_time_leaves() -> None:
+    shop = Shop(message_ttl=100)
+    shop.publish("a")
+    tag = shop.client.call(1, "basic.get", queue="q")["delivery_tag"]
+    shop.world.pass_time(1)
+    assert shop.queue.unacked_count == 1
+    shop.client.send(1, "basic.reject", delivery_tag=tag, requeue=True)
+    assert shop.left() == {Reason.EXPIRED: 1}
+
+
+def test_two_consumers_share_what_is_not_over() -> None:
+    shop = Shop()
+    shop.client.call(2, "channel.open")
+    for number in range(10):
+        shop.publish(str(number), expiration="10" if number % 3 == 1 else "")
+    shop.world.pass_time(1)
+    shop.consume(channel=1)
+    shop.consume(channel=2)
+    assert sorted(shop.bodies()) == ["0", "2", "3", "5", "6", "8", "9"]
+    assert shop.left() == {Reason.EXPIRED: 3}
+
+
+def test_a_follower_decides_nothing_and_a_promoted_one_goes_on_counting() -> None:
+    """Invariant 18."""
+    shop = Shop(message_ttl=100)
+    shop.publish("a", "b")
+    world = shop.world
+    world.broker.close_connections(320, "over", world.now)
+    world.tick()
+    world.vhost.history.flush(world.now, 0, force=True)
+    world.vhost.deactivate()
+    world.pass_time(10)
+    assert shop.queue.total_count == 2
+    world.vhost.activate(2)
+    world.tick()
+    assert shop.queue.total_count == 0
+    assert shop.left() == {Reason.EXPIRED: 2}
+
+
+# -- limits
+
+
+def test_the_oldest_leave_a_queue_that_is_too_long() -> None:
+    shop = Shop(max_length=3)
+    shop.publish(*"abcde")
+    assert shop.drain("q") == ["c", "d", "e"]
+    assert shop.left() == {Reason.DROPPED: 2, Reason.ACKED: 3}
+
+
+def test_what_a_consumer_can_take_is_delivered_rather_than_dropped() -> None:
+    shop = Shop(max_length=1)
+    shop.client.call(1, "basic.qos", prefetch_count=2)
+    shop.consume()
+    shop.client.read()
+    shop.publish(*"abcde")
+    assert shop.bodies() == ["a", "b"]
+    assert shop.left() == {Reason.DROPPED: 2}
+    assert (shop.queue.message_count, shop.queue.unacked_count) == (1, 2)
+
+
+def test_bodies_alone_count_for_a_limit_of_bytes() -> None:
+    shop = Shop(max_length_bytes=10)
+    shop.publish("aaaa", "bbbb", "cc")
+    assert shop.queue.message_count == 3
+    shop.publish("d")
+    assert shop.drain("q") == ["bbbb", "cc", "d"]
+    shop.publish("12345678901")
+    assert shop.queue.message_count == 0
+    assert shop.queue.ready_octets == 0
+
+
+def test_octets_are_kept_through_get_back_purge_and_change_of_sides() -> None:
+    shop = Shop(max_length_bytes=100)
+    shop.publish("aaaa", "bbb", "cc")
+    tag = shop.client.call(1, "basic.get", queue="q")["delivery_tag"]
+    assert shop.queue.ready_octets == 5
+    shop.client.send(1, "basic.nack", delivery_tag=tag, requeue=True)
+    assert shop.queue.ready_octets == 9
+    shop.world.vhost.history.flush(shop.world.now, 0, force=True)
+    shop.world.vhost.deactivate()
+    shop.world.vhost.activate(2)
+    assert shop.queue.ready_octets == 9
+    shop.queue.purge()
+    assert shop.queue.ready_octets == 0
+
+
+def _confirms(client: Raw) -> list[tuple[str, int, bool]]:
+    return [(s.name, s["delivery_tag"], s["multiple"]) for s in client.read()]
+
+
+def test_a_full_queue_refuses_what_is_published_and_says_so() -> None:
+    shop = Shop(max_length=2, overflow="reject-publish")
+    shop.client.call(1, "confirm.select")
+    shop.publish("a")
+    assert _confirms(shop.client) == [("basic.ack", 1, False)]
+    shop.publish(*"bcd")
+    assert _confirms(shop.client) == [("basic.ack", 2, False), ("basic.nack", 4, True)]
+    shop.publish("e")
+    assert _confirms(shop.client) == [("basic.nack", 5, False)]
+    assert shop.drain("q") == ["a", "b"]
+    shop.publish(*"fg")
+    assert _confirms(shop.client) == [("basic.ack", 7, True)]
+
+
+def test_other_queues_take_what_one_refuses_and_the_publisher_is_told() -> None:
+    shop = Shop(max_length=1, overflow="reject-publish")
+    shop.declare("open")
+    for queue in ("q", "open"):
+        shop.client.call(1, "queue.bind", queue=queue, exchange="amq.fanout")
+    shop.client.call(1, "confirm.select")
+    shop.client.raw(b"".join(message(1, b, "amq.fanout") for b in (b"a", b"b", b"c")))
+    assert _confirms(shop.client) == [("basic.ack", 1, False), ("basic.nack", 3, True)]
+    assert shop.drain("q") == ["a"]
+    assert shop.drain("open") == ["a", "b", "c"]
+
+
+def test_a_limit_of_bytes_refuses_too() -> None:
+    shop = Shop(max_length_bytes=4, overflow="reject-publish")
+    shop.client.call(1, "confirm.select")
+    shop.publish("aa", "bb", "c")
+    assert _confirms(shop.client) == [("basic.ack", 2, True), ("basic.nack", 3, False)]
+
+
+# -- dead letters
+
+
+def _deaths(seen: Any) -> list[tuple[str, str, int]]:
+    headers = headers_of(b"\2\0\1" + len(seen.header).to_bytes(4, "big") + seen.header + b"\xce")
+    return [(death["queue"], death["reason"], death["count"]) for death in headers["x-death"]]
+
+
+@pytest.mark.parametrize("why", ["rejected", "expired", "maxlen"])
+def test_a_dead_letter_goes_on_in_one_step_of_history(why: str) -> None:
+    rules = {"rejected": {}, "expired": {"message_ttl": 10}, "maxlen": {"max_length": 0}}[why]
+    shop = Shop(dead_letter_exchange="", dead_letter_routing_key="dead", **rules)
+    shop.declare("dead")
+    shop.publish("m")
+    if why == "rejected":
+        tag = shop.client.call(1, "basic.get", queue="q")["delivery_tag"]
+        shop.client.send(1, "basic.reject", delivery_tag=tag, requeue=False)
+    shop.world.pass_time(1)
+    seen = shop.client.call(1, "basic.get", queue="dead")
+    assert (seen.body, seen["exchange"], seen["routing_key"]) == (b"m", "", "dead")
+    assert _deaths(seen) == [("q", why, 1)]
+    assert shop.left() == {Reason.DEAD_LETTERED: 1}
+    dead = shop.world.vhost.queues["dead"].uuid
+    for batch in shop.book.batches:
+        came = any(isinstance(r, EnqueueRun) and dead in r.queues for r in batch.records)
+        went = any(isinstance(r, Dequeue) and r.queue == shop.queue.uuid for r in batch.records)
+        assert came == went
+
+
+@pytest.mark.parametrize("exchange", ["nowhere", "amq.direct"])
+def test_a_dead_letter_without_a_way_leaves_for_its_own_reason(exchange: str) -> None:
+    shop = Shop(dead_letter_exchange=exchange, message_ttl=10)
+    shop.publish("m")
+    shop.world.pass_time(1)
+    assert shop.left() == {Reason.EXPIRED: 1}
+
+
+def test_purged_and_deleted_messages_are_no_dead_letters() -> None:
+    shop = Shop(dead_letter_exchange="", dead_letter_routing_key="dead")
+    shop.declare("dead")
+    shop.publish("a")
+    shop.client.call(1, "queue.purge", queue="q")
+    shop.publish("b")
+    shop.client.call(1, "queue.delete", queue="q")
+    assert shop.drain("dead") == []
+    assert shop.left() == {Reason.PURGED: 1, Reason.DELETED: 1}
+
+
+def test_a_message_that_comes_round_by_itself_is_dropped() -> None:
+    shop = Shop(dead_letter_exchange="", dead_letter_routing_key="back", message_ttl=10)
+    shop.declare("back", dead_letter_exchange="", dead_letter_routing_key="q", message_ttl=10)
+    shop.publish("m")
+    shop.world.pass_time(1)
+    assert shop.left() == {Reason.DEAD_LETTERED: 1}
+    back = shop.world.vhost.queues["back"]
+    assert shop.book.left(back.uuid) == {Reason.EXPIRED: 1}
+
+
+def test_one_that_a_consumer_rejects_goes_round_as_often_as_it_is_rejected() -> None:
+    """The usual way to retry later."""
+    shop = Shop(dead_letter_exchange="", dead_letter_routing_key="later")
+    shop.declare("later", dead_letter_exchange="", dead_letter_routing_key="q", message_ttl=10)
+    shop.publish("m")
+    for turn in range(1, 4):
+        seen = shop.client.call(1, "basic.get", queue="q")
+        if turn > 1:
+            assert _deaths(seen) == [("later", "expired", turn - 1), ("q", "rejected", turn - 1)]
+        shop.client.send(1, "basic.reject", delivery_tag=seen["delivery_tag"], requeue=False)
+        shop.world.pass_time(1)
+    assert shop.left() == {Reason.DEAD_LETTERED: 3}
+
+
+def test_what_a_full_queue_refuses_may_be_a_dead_letter() -> None:
+    shop = Shop(
+        max_length=1, overflow="reject-publish-dlx", dead_letter_exchange="", dead_letter_routing_key="dead"
+    )
+    shop.declare("dead")
+    shop.client.call(1, "confirm.select")
+    shop.publish(*"abc")
+    assert _confirms(shop.client) == [("basic.ack", 1, False), ("basic.nack", 3, True)]
+    assert shop.drain("dead") == ["b", "c"]
+
+
+def test_the_expiration_is_taken_off_a_dead_letter() -> None:
+    shop = Shop(dead_letter_exchange="", dead_letter_routing_key="dead")
+    shop.declare("dead")
+    shop.publish("m", expiration="10")
+    shop.world.pass_time(5)
+    assert shop.drain("dead") == ["m"]
+
+
+def test_a_dead_letter_exchange_may_go_by_headers() -> None:
+    shop = Shop(dead_letter_exchange="amq.headers", message_ttl=10)
+    for name in ("expired", "rejected"):
+        shop.declare(name)
+        arguments = {"x-match": "all-with-x", "x-first-death-reason": name}
+        shop.client.call(1, "queue.bind", queue=name, exchange="amq.headers", arguments=arguments)
+    shop.publish("m")
+    shop.world.pass_time(1)
+    assert (shop.drain("expired"), shop.drain("rejected")) == (["m"], [])
+
+
+# -- priorities
+
+
+def _with_priority(priority: int) -> bytes:
+    return b"\x08\0" + bytes([priority])
+
+
+def _publish_by_priority(shop: Shop, *priorities: int) -> None:
+    for number, priority in enumerate(priorities):
+        body = f"{priority}.{number}"
+        shop.client.publish(1, body.encode(), routing_key="q", properties=_with_priority(priority))
+
+
+def test_the_higher_priority_comes_first_and_what_is_too_high_counts_as_the_highest() -> None:
+    shop = Shop(max_priority=3)
+    _publish_by_priority(shop, 0, 2, 9, 1, 3, 2)
+    assert shop.drain("q") == ["9.2", "3.4", "2.1", "2.5", "1.3", "0.0"]
+
+
+def test_what_is_given_back_returns_to_its_place() -> None:
+    shop = Shop(max_priority=3)
+    _publish_by_priority(shop, 1, 2, 1)
+    tags = [shop.client.call(1, "basic.get", queue="q")["delivery_tag"] for _ in range(2)]
+    shop.client.send(1, "basic.nack", delivery_tag=tags[1], multiple=True, requeue=True)
+    assert shop.drain("q") == ["2.1", "1.0", "1.2"]
+
+
+def test_priorities_survive_a_change_of_sides_and_a_snapshot_is_by_id() -> None:
+    shop = Shop(max_priority=3)
+    _publish_by_priority(shop, 0, 2, 1)
+    assert [seq for seq, _, _ in held_after(shop.queue, (0, 0), 2).entries] == [1, 2]
+    assert [seq for seq, _, _ in held_after(shop.queue, (1, 2), 2).entries] == [3]
+    shop.world.vhost.history.flush(shop.world.now, 0, force=True)
+    shop.world.vhost.deactivate()
+    shop.world.vhost.activate(2)
+    _publish_by_priority(shop, 2)
+    assert [seq for seq, _, _ in shop.queue.held_entries()] == [1, 2, 3, 1]
+    assert shop.drain("q") == ["2.1", "2.0", "1.2", "0.0"]
+
+
+def test_the_lowest_priority_leaves_last_also_by_limit() -> None:
+    """Drop-head takes the head, as in RabbitMQ: the one that would be delivered next."""
+    shop = Shop(max_priority=3, max_length=2)
+    _publish_by_priority(shop, 0, 2, 1)
+    assert shop.drain("q") == ["1.2", "0.0"]

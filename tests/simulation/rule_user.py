@@ -1,0 +1,175 @@
+"""A client of a queue from which messages leave by rule: by time, by number, by rejection; and of the queue
+that gets its dead letters.
+
+Both queues are its own: nobody else publishes, gets or purges there, and they are in no topology. So what
+`checkers.rules` says of each message rests on what this client sent and heard, and on the two queues.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.simulation import wire
+from tests.simulation.actors import Actor, ClientFault, Surroundings
+from tests.simulation.plan import RulePlan
+from tests.simulation.session import Arguments, Session
+
+MOST_OUTSTANDING = 30
+
+
+def queue_of(plan: RulePlan) -> str:
+    """The queue with rules."""
+    return f"r-{plan.name}"
+
+
+def dead_of(plan: RulePlan) -> str:
+    """The queue of what was dead-lettered."""
+    return f"d-{plan.name}"
+
+
+class Fate(enum.Enum):
+    """What the client did with a message that it got."""
+
+    ACKED = "acked"
+    REJECTED = "rejected"
+
+
+@dataclass(slots=True)
+class Ruled:
+    """One message: when it was handed to the kernel, each time; what came back."""
+
+    number: int
+    expiration: int | None
+    """Milliseconds."""
+    persistent: bool
+    sent: list[float] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+    """Which of all sends of this client it was."""
+    confirmed_at: float | None = None
+    refused: bool = False
+    fate: Fate | None = None
+
+
+class RuleUser(Actor):
+    """Publishes with confirms, resends what is in doubt; gets some, acks or rejects them."""
+
+    def __init__(self, around: Surroundings, plan: RulePlan) -> None:
+        super().__init__(around, plan.name, cut_every=plan.cut_every)
+        self.plan = plan
+        self.queue, self.dead = queue_of(plan), dead_of(plan)
+        self.messages: dict[int, Ruled] = {}
+        self.sends = 0
+        self._tag = 0
+        self._outstanding: dict[int, Ruled] = {}
+        self._in_doubt: list[Ruled] = []
+
+    @property
+    def finished(self) -> bool:
+        return self.finishing and not self._outstanding and not self._in_doubt
+
+    def begin(self, session: Session) -> None:
+        plan = self.plan
+        self.journal.operations += 2
+        session.call("queue.declare", self._ignore, queue=self.dead, durable=plan.durable)
+        session.call(
+            "queue.declare", self._ignore, queue=self.queue, durable=plan.durable, args=self.arguments()
+        )
+        session.call("confirm.select", partial(self._selected, session))
+
+    def arguments(self) -> dict[str, Any]:
+        """Of its queue."""
+        plan = self.plan
+        given: dict[str, Any] = {
+            "x-message-ttl": plan.message_ttl, "x-max-length": plan.max_length,
+            "x-overflow": plan.overflow or None, "x-max-priority": plan.max_priority or None,
+        }  # fmt: skip
+        if plan.dead_letters:
+            given |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _ignore(self, *_: object) -> None:
+        """It is there."""
+
+    def _selected(self, session: Session, *_: object) -> None:
+        self._tag = 0
+        self._later(session)
+
+    def disconnected(self) -> None:
+        self._in_doubt = [*self._outstanding.values(), *self._in_doubt]
+        self._outstanding = {}
+
+    def _later(self, session: Session) -> None:
+        self.clock.after(self.plan.interval * (0.5 + self.rng.random()), partial(self._next, session))
+
+    def _next(self, session: Session) -> None:
+        if session is not self.session or not session.alive:
+            return
+        out = b""
+        for _ in range(self.rng.randint(1, self.plan.burst)):
+            if len(self._outstanding) >= MOST_OUTSTANDING:
+                break
+            if self._in_doubt:
+                out += self._publish(self._in_doubt.pop(0))
+            elif not self.finishing:
+                out += self._publish(self._fresh())
+        if out:
+            session.send(out)
+        if not self.finishing and self.rng.random() < self.plan.gets:
+            self.journal.operations += 1
+            session.call("basic.get", partial(self._got, session), queue=self.queue)
+        if not self.finished:
+            self._later(session)
+
+    def _fresh(self) -> Ruled:
+        number = len(self.messages) + 1
+        longest = self.plan.expiration
+        expiration = self.rng.choice((0, longest // 4, longest)) if longest is not None else None
+        if expiration is not None and self.rng.random() < 0.5:
+            expiration = None
+        persistent = self.rng.random() < self.plan.persistent
+        message = self.messages[number] = Ruled(number, expiration, persistent)
+        return message
+
+    def _publish(self, message: Ruled) -> bytes:
+        self._tag += 1
+        self.sends += 1
+        message.sent.append(self.clock.now)
+        message.orders.append(self.sends)
+        message.refused = False
+        self._outstanding[self._tag] = message
+        self.journal.operations += 1
+        key = f"{self.name}:{message.number}"
+        self.clock.detail(f"{self.name} sends {key} to {self.queue}")
+        return wire.publish(
+            1, "", self.queue, f"<{key}>".encode(), persistent=message.persistent, frame_max=4096,
+            expiration=message.expiration, priority=message.number % 4,
+        )  # fmt: skip
+
+    def confirmed(self, session: Session, tag: int, multiple: bool, nacked: bool) -> None:
+        if session is not self.session:
+            return
+        tags = [t for t in self._outstanding if t <= tag] if multiple else [tag]
+        if tag > self._tag or (not multiple and tag not in self._outstanding):
+            raise ClientFault(f"{self.name}: confirm of tag {tag}, which is not outstanding")
+        if nacked and not self.plan.refuses:
+            raise ClientFault(f"{self.name}: tag {tag} is refused by a queue that refuses nothing")
+        for message in [self._outstanding.pop(t) for t in tags]:
+            if nacked:
+                message.refused = True
+            elif message.confirmed_at is None:
+                message.confirmed_at = self.clock.now
+
+    def _got(self, session: Session, name: str, arguments: Arguments, body: bytes) -> None:
+        if name == "basic.get-empty" or session is not self.session:
+            return
+        number = int(body[1 : body.index(b">")].split(b":")[1])
+        message = self.messages[number]
+        self.journal.operations += 1
+        self.clock.detail(f"{self.name} gets {self.name}:{number} of {self.queue}")
+        rejected = self.rng.random() < self.plan.rejects
+        message.fate = Fate.REJECTED if rejected else Fate.ACKED
+        settle = ("basic.reject", {"requeue": False}) if rejected else ("basic.ack", {})
+        session.send(wire.method(1, settle[0], tag=arguments["tag"], **settle[1]))
