@@ -330,7 +330,7 @@ def _tls_contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "tls.certificate", "is needed with the other files of the section"
     if ha.tls and tls.ca is None:
         yield "tls.ca", "is needed for ha.tls: each end of the link shows a certificate of it"
-    if ha.tls and ha.listen is None:
+    if ha.tls and ha.brokers and ha.listen is None:
         yield "ha.listen", "is needed for ha.tls: the link gets a listener of its own"
 
 

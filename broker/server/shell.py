@@ -43,7 +43,7 @@ class Shell:
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
         self.connections_max = connections_max
         self.dial_tls: Callable[[], SSLContext] | None = None
-        """Asked at each dial of the link for what TLS it is to be; None: none."""
+        """Asked at each dial for what TLS it is to be; None: none."""
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.addresses: list[tuple[str, int]] = []
@@ -190,7 +190,7 @@ class Shell:
     async def _connect(self, node: Dialing, wanted: DialWanted) -> None:
         """Whoever is there is what the name in `ha.brokers` says, or not spoken to."""
         options: dict[str, Any] = {}
-        if self.dial_tls is not None and wanted.link:
+        if self.dial_tls is not None:
             options = {"ssl": self.dial_tls(), "server_hostname": wanted.host, "ssl_shutdown_timeout": LINGER}
         await self.loop.create_connection(
             lambda: Outbound(self, node, wanted), wanted.host, wanted.port, **options

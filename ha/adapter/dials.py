@@ -29,8 +29,6 @@ class Dial:
     dial_id: int
     host: str
     port: int
-    link: bool = True
-    """To a node of the pair, which is spoken to as the link is configured."""
 
 
 @dataclass(slots=True)
@@ -94,9 +92,7 @@ class Dials:
         for address in self.addresses:
             if address.dial_id is None and not address.never and (at_once or now >= address.next_at):
                 address.dial_id = self.inbox.new_peer()
-                self._wanted.append(
-                    Dial(address.dial_id, address.host, address.port, link=address.inbox is None)
-                )
+                self._wanted.append(Dial(address.dial_id, address.host, address.port))
 
     def next_deadline(self) -> float | None:
         first: float | None = None

@@ -13,7 +13,7 @@ import kombu
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed
-from tests.failover.cluster import PATIENCE, understudy
+from tests.failover.cluster import PATIENCE, Cluster, local_places, understudy
 from tests.failover.secure import NAMES, SecurePair
 from tests.tls import Authority
 from understudy.client import Consumer, Publisher
@@ -154,3 +154,39 @@ def test_a_key_of_another_certificate_ends_the_start_in_one_line(tmp_path: Path)
     )  # fmt: skip
     assert (code, err) == (2, f"understudy: tls.key: {other.key}: is not the key of the certificate\n")
     assert not (tmp_path / "d").exists()
+
+
+def test_a_broker_elsewhere_follows_a_queue_over_the_links_tls(pair: SecurePair, tmp_path: Path) -> None:
+    """Through a failover of its source; a broker without a certificate of the authority gets nothing."""
+    pair.whole()
+    links = ",".join(f"127.0.0.1:{port}" for port in pair.links.values())
+    with Publisher(pair.list, "shop", declare=[ORDERS], tls=pair.tls) as publisher:
+        publisher.publish(b"one", routing_key="orders")
+        publisher.flush(PATIENCE)
+    files = pair.authority.signed("far", "far.example")
+    settings = (
+        "ha.tls=true",
+        f"tls.certificate={files.certificate}",
+        f"tls.key={files.key}",
+        f"tls.ca={files.ca}",
+    )
+    with Cluster(tmp_path / "far", local_places(["far"]), *settings) as far:
+        far.start("far", brokers="")
+        code, _, err = understudy("replicate", "-b", str(far.addresses["far"]), links, "orders")
+        assert code == 0, err
+        far.until(lambda: _copied(far) == ("following", 1), "far to have the message")
+        pair.kill("left")
+        assert pair.ask("right", "promote")["ok"]
+        with Publisher(pair.list, "shop", tls=pair.tls) as publisher:
+            publisher.publish(b"two", routing_key="orders")
+            publisher.flush(PATIENCE)
+        far.until(lambda: _copied(far) == ("following", 2), "far to follow the new primary")
+    with Cluster(tmp_path / "bare", local_places(["bare"])) as bare:
+        bare.start("bare", brokers="")
+        code, _, err = understudy("replicate", "-b", str(bare.addresses["bare"]), links, "orders")
+        assert code == 1 and err, "it speaks no TLS"
+
+
+def _copied(far: Cluster) -> tuple[str, int]:
+    [line] = far.answer("far")["replications"]
+    return line["state"], line["messages"]

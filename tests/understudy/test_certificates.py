@@ -25,7 +25,10 @@ def test_no_configuration_no_tls() -> None:
         (["tls.certificate=c"], "tls.key: is needed with tls.certificate"),
         (["tls.ca=c"], "tls.certificate: is needed with the other files"),
         (["ha.tls=true", "tls.certificate=c", "tls.key=k"], "tls.ca: is needed for ha.tls"),
-        (["ha.tls=true", "tls.certificate=c", "tls.key=k", "tls.ca=c"], "ha.listen: is needed for ha.tls"),
+        (
+            ["ha.tls=true", "ha.brokers=h:1,i:1", "tls.certificate=c", "tls.key=k", "tls.ca=c"],
+            "ha.listen: is needed for ha.tls",
+        ),
         (["ha.tls=perhaps"], "ha.tls (--set): "),
         (["tls.key=3\0"], "tls.key (--set): "),
         (["broker.listen=off"], "broker.listen (--set): needs at least one address"),
