@@ -22,12 +22,14 @@ LEAST_WIDTH = 4096
 """Sequences looked up at least, where many are unacknowledged."""
 
 
-def held_after(queue: Queue, after: MessageId, most: int) -> Piece:
-    """The oldest messages beyond that id: `most` or fewer, perhaps none of a stretch where there are none."""
+def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None = None) -> Piece:
+    """The oldest messages beyond that id: `most` or fewer, perhaps none of a stretch where there are none.
+    `last`: there are none beyond it, if the caller knows: then those unacknowledged before cost nothing.
+    """
     entries = _ready_after(queue, after, most)
     if len(entries) < most and queue.backlog.count:
         entries += queue.backlog.after(after, most - len(entries))
-    upto = id_of(entries[-1]) if len(entries) == most else None
+    upto = id_of(entries[-1]) if len(entries) == most else last
     if queue.unacked_count:
         unacked, upto = _unacked_after(queue, after, upto, most)
         if upto is not None:

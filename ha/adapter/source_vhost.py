@@ -62,7 +62,7 @@ class SourceVhost:
         return self._vhost.queues_by_uuid[queue].total_count
 
     def piece(self, queue: bytes, after: MessageId, most: int) -> Piece:
-        return held_after(self._vhost.queues_by_uuid[queue], after, most)
+        return held_after(self._vhost.queues_by_uuid[queue], after, most, self.last_id(queue))
 
     def encode(self, records: list[Dequeue]) -> list[bytes]:
         return [encode_record(record) for record in records]

@@ -96,7 +96,7 @@ class QueueCopy:
         address = self._open.pop(peer, "")
         if peer == self._peer:
             self._leave(f"the connection to {address} is lost", now)
-            self.heard[address] = self.error
+            self.heard[address] = "the connection is lost"
 
     def timers(self, now: float) -> None:
         if self._peer is None and self._open and now >= self._next_ask:

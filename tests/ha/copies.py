@@ -18,8 +18,12 @@ class Copies(Pair):
         self.sources = self.hosts[:-1]
         self.b = self.hosts[-1]
         self.alone = alone or count == 2
+        self.paired = False
+        """The last host believes, from its next start on, that it belongs to a pair."""
 
     def brokers(self, host: Host) -> list[tuple[str, int]]:
+        if host is self.b and self.paired:
+            return [("127.0.0.1", other.port) for other in (self.b, self[0])]
         return [] if host is self.b or self.alone else [("127.0.0.1", source.port) for source in self.sources]
 
     @property
@@ -69,3 +73,11 @@ def following(count: int = 2, texts: str = "abc", **settings: Any) -> Copies:
     assert answer["ok"], answer
     copies.follows(copies[0])
     return copies
+
+
+def in_order(copies: Copies) -> str:
+    """What the follower holds; its ids ascend, and none is there twice."""
+    entries = copies.b.running.vhost.queues["q"].held_entries()
+    ids = [(envelope.epoch, seq) for seq, envelope, _ in entries]
+    assert ids == sorted(set(ids))
+    return copies.contents(copies.b, "q")

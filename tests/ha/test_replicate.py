@@ -164,6 +164,24 @@ def test_stopped_it_is_an_ordinary_queue_whose_messages_are_redelivered_also_aft
     assert copies.consume(b, "q", 9) == "abcy"
 
 
+def test_a_broker_that_is_put_into_a_pair_follows_no_more_and_keeps_what_it_has() -> None:
+    copies = following()
+    a, b = copies.hosts
+    copies.kill(b)
+    copies.paired = True
+    copies.start(b)
+    copies.run(0.3)
+    assert copies.line["state"] == "paused"
+    assert copies.ask(b, "replicate-stop", name="q")["reason"] == "b does not serve"
+    assert copies.ask(b, "promote", force_lossy=True)["ok"]
+    copies.publish(a, "q", "d")
+    copies.run(0.5)
+    assert copies.line["state"] == "paused"
+    assert copies.contents(b, "q") == "abc"
+    assert copies.ask(b, "replicate-stop", name="q")["ok"]
+    assert copies.consume(b, "q", 9) == "abc"
+
+
 def test_another_name_and_another_address() -> None:
     copies = Copies(3, dequeue_lag=0.0)
     copies.begin()

@@ -1,0 +1,257 @@
+"""What is refused when a queue is to be replicated, and what neither end may say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from broker.model.record_codec import encode_record
+from broker.model.records import EnqueueRun, Envelope, QueueDeclare
+from broker.model.replication_id_set import ReplicationIdSet
+from ha.adapter.copy_vhost import CopyVhost
+from ha.core.copy_link import Answer, CopyFrame, CopyMethod, Question
+from ha.core.errors import LinkError
+from ha.core.link import frame
+from ha.core.queue_copy import QueueCopy
+from ha.core.queue_snapshot import encode_piece
+from tests.bad_inputs.test_link import Liar
+from tests.ha.copies import Copies, following, in_order
+from tests.ha.pair import raw
+
+
+def refused(copies: Copies, **more: Any) -> str:
+    asked = {"source": copies.addresses, "queue": "q"} | more
+    answer = copies.ask(copies.b, "replicate", 20.0, **asked)
+    assert not answer["ok"], answer
+    assert "\n" not in answer["reason"]
+    assert copies.b.running.dials.addresses == []
+    return str(answer["reason"])
+
+
+def test_what_makes_no_sense_is_refused_with_a_sentence_and_nothing_is_left() -> None:
+    copies = Copies(3)
+    copies.begin()
+    b = copies.b
+    copies[0].running.vhost.declare_queue("mine", owner=copies, exclusive=True)
+    assert "it has no queue 'nope'" in refused(copies, queue="nope")
+    assert "exclusive to a connection" in refused(copies, queue="mine")
+    assert "it does not serve (ready); a at 127.0.0.1:5000 does" in refused(copies, source=["127.0.0.1:5001"])
+    assert "it is this very broker" in refused(copies, source=[f"127.0.0.1:{b.port}"])
+    assert "a queue's name has" in refused(copies, queue="")
+    assert "reserved prefix" in refused(copies, name="amq.x")
+    for wrong in (
+        [],
+        ["x"],
+        ["h:0"],
+        ["h:99999"],
+        "h:1",
+        ["h:1", "h:1"],
+        None,
+        [f"h:{n}" for n in range(1, 99)],
+    ):
+        assert "addresses HOST:PORT" in refused(copies, source=wrong)
+    copies.declare(b, "q")
+    assert "there is a queue 'q' here already" in refused(copies)
+    assert list(b.running.vhost.queues) == ["q"]
+    answer = copies.ask(copies[0], "replicate", source=["127.0.0.1:5002"], queue="q", name="z")
+    assert answer["reason"] == "a belongs to a pair; only a broker of its own follows another's queue"
+    answer = copies.ask(b, "replicate-stop", name="q")
+    assert answer["reason"] == "there is no queue 'q' that follows another broker's"
+
+
+def test_nobody_there_or_a_wrong_password() -> None:
+    copies = Copies()
+    copies.begin()
+    copies.kill(copies[0])
+    assert refused(copies) == "127.0.0.1:5000: nobody answers there"
+    copies.start(copies[0])
+    copies.kill(copies.b)
+    copies.b.settings["password"] = "wrong"
+    copies.start(copies.b)
+    assert "403 ACCESS_REFUSED" in refused(copies)
+    assert not any("wrong" in line for line in copies.b.log)
+
+
+def test_a_silent_source_is_given_up_by_who_asked() -> None:
+    copies = Copies()
+    copies.begin()
+    copies[0].frozen = True
+    assert "nobody answers there" in refused(copies)
+
+
+ASKED = Question("q", "", "n" * 32, "x", "").encode()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [(CopyMethod.GO, b"u" * 16)],
+        [(CopyMethod.ASK, ASKED), (CopyMethod.GO, b"short")],
+        [(CopyMethod.ASK, ASKED), (CopyMethod.HAVE, b"\0\0\0\1"), (CopyMethod.GO, b"u" * 16)],
+        [(CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(5)), (CopyMethod.GO, b"u" * 16)],
+        [(CopyMethod.ASK, b"{}")],
+        [(CopyMethod.ASK, b"\xff")],
+        [(CopyMethod.ASK, json.dumps({"queue": 1}).encode())],
+        [(CopyMethod.DATA, b"")],
+        [(CopyMethod.ANSWER, b"")],
+    ],
+)
+def test_who_says_what_a_follower_may_not_is_closed_and_nobody_else(
+    words: list[tuple[CopyMethod, bytes]],
+) -> None:
+    copies = following()
+    liar = Liar(copies, copies[0])
+    for method, payload in words:
+        liar.client.send_extension(method, payload)
+    liar.move()
+    assert liar.closed is not None and liar.closed.code == 501
+    copies.publish(copies[0], "q", "d")
+    copies.follows(copies[0])
+
+
+def test_a_follower_that_acknowledges_what_was_not_sent_is_closed() -> None:
+    copies = following()
+    liar = Liar(copies, copies[0])
+    uuid = copies[0].running.vhost.queues["q"].uuid
+    for method, payload in (
+        (CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(4)), (CopyMethod.GO, uuid),
+        (CopyMethod.ACK, (1 << 40).to_bytes(8, "big")),
+    ):  # fmt: skip
+        liar.client.send_extension(method, payload)
+    liar.move()
+    assert liar.closed is not None
+    assert [line["follower"] for line in copies[0].running.status()["followers"]] == ["b"]
+
+
+def test_a_source_that_was_deleted_between_the_answer_and_the_beginning() -> None:
+    copies = following()
+    liar = Liar(copies, copies[0])
+    for method, payload in ((CopyMethod.ASK, ASKED), (CopyMethod.HAVE, bytes(4)), (CopyMethod.GO, b"u" * 16)):
+        liar.client.send_extension(method, payload)
+    liar.move()
+    assert liar.closed is None
+    ended = [event for event in liar.seen if getattr(event, "method_id", 0) == CopyMethod.ENDED]
+    assert json.loads(ended[0].payload) == {"gone": True, "reason": "the queue is deleted"}
+
+
+# -- a source that says what cannot be
+
+UUID = b"u" * 16
+
+
+def piece(epoch: int, first: int, texts: str, queue: bytes = UUID) -> bytes:
+    envelope = Envelope(epoch, "", "q", persistent=True, wall_ms=1, channel=1, largest_frame=30)
+    return encode_record(EnqueueRun([queue], [first], envelope, [raw(text) for text in texts]))
+
+
+def model() -> tuple[Copies, CopyVhost]:
+    copies = Copies()
+    copies.start()
+    copies.run(0.1)
+    made = CopyVhost(copies.b.running.vhost, "q", ("far:1",), "q")
+    made.declare(UUID, encode_record(QueueDeclare(UUID, "q", True, False, False)))
+    ids = {90: ReplicationIdSet([(1, 3)])}
+    made.take_piece((0, -1), (90, 3), ids, piece(90, 1, "abc"))
+    return copies, made
+
+
+@pytest.mark.parametrize(
+    ("payload", "ids"),
+    [
+        (piece(90, 4, "d"), {}),
+        (piece(90, 4, "de"), {90: ReplicationIdSet([(4, 4)])}),
+        (piece(90, 4, "d", b"x" * 16), {90: ReplicationIdSet([(4, 4)])}),
+        (piece(90, 4, ""), {90: ReplicationIdSet([(4, 4)])}),
+        (piece(90, 3, "c"), {90: ReplicationIdSet([(3, 3)])}),
+        (piece(90, 4, "d")[:-1], {90: ReplicationIdSet([(4, 4)])}),
+        (encode_record(QueueDeclare(UUID, "q", True, False, False)), {}),
+    ],
+)
+def test_pieces_that_cannot_be_right_change_nothing(payload: bytes, ids: Any) -> None:
+    copies, made = model()
+    with pytest.raises(LinkError):
+        made.take_piece((90, 2) if 90 in ids and 3 in ids[90] else (90, 3), (90, 9), ids, payload)
+    assert in_order(copies) == "abc"
+    with pytest.raises(LinkError):
+        made.leave(payload)
+    with pytest.raises(LinkError):
+        made.declare(b"y" * 16, payload)
+
+
+def test_messages_of_an_epoch_that_was_passed_make_it_begin_anew() -> None:
+    copies, made = model()
+    with pytest.raises(LinkError, match="anew: epoch 80 after epoch 90"):
+        made.take_piece((0, -1), (80, 3), {80: ReplicationIdSet([(1, 1)])}, piece(80, 1, "z"))
+    assert made.held() == {}
+    made.take_piece((0, -1), (80, 3), {80: ReplicationIdSet([(1, 1)])}, piece(80, 1, "z"))
+    made.take_piece((80, 3), (90, 3), {90: ReplicationIdSet([(1, 3)])}, piece(90, 1, "abc"))
+    assert in_order(copies) == "zabc"
+    copies.run(0.1)
+    copies.kill(copies.b)
+    copies.start(copies.b)
+    assert in_order(copies) == "zabc"
+
+
+class Deaf:
+    """Connections on which nobody listens; what was closed is told."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def send(self, peer: int, method: int, payload: bytes) -> None:
+        return None
+
+    def send_pieces(self, peer: int, method: int, parts: list[bytes]) -> None:
+        return None
+
+    def close(self, peer: int, code: int, text: str) -> None:
+        self.closed.append(text)
+
+
+def stream(copies: Copies, made: CopyVhost, *parts: list[bytes]) -> Deaf:
+    """A copy that holds 1 to 3 of epoch 90 gets these frames."""
+    wire = Deaf()
+    copy = QueueCopy("q", made, wire, node_id="b", name="b", cluster_id="")
+    copy.opened(1, "far:1", 0.0)
+    copy.method(1, CopyMethod.ANSWER, Answer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
+    for part in parts:
+        copy.method(1, CopyMethod.DATA, b"".join(part), 0.0)
+    return wire
+
+
+def test_what_the_source_has_never_had_goes_when_all_of_it_is_told() -> None:
+    copies, made = model()
+    two = encode_piece((90, 2), {90: ReplicationIdSet([(1, 2)])})
+    wire = stream(copies, made, frame(CopyFrame.PIECE, [two]))
+    assert in_order(copies) == "abc"
+    wire = stream(copies, made, frame(CopyFrame.PIECE, [two]), frame(CopyFrame.WHOLE, []))
+    assert not wire.closed
+    assert in_order(copies) == "ab"
+
+
+@pytest.mark.parametrize(("upto", "first", "last"), [((90, 2), 1, 3), ((90, 0), 1, 1), ((89, 9), 1, 1)])
+def test_a_piece_with_ids_beyond_its_end_is_refused(upto: tuple[int, int], first: int, last: int) -> None:
+    copies, made = model()
+    body = encode_piece(upto, {90: ReplicationIdSet([(first, last)])})
+    assert "a piece up to" in stream(copies, made, frame(CopyFrame.PIECE, [body])).closed[0]
+    assert in_order(copies) == "abc"
+
+
+def test_a_piece_that_does_not_follow_is_refused() -> None:
+    copies, made = model()
+    body = encode_piece((90, 3), {90: ReplicationIdSet([(1, 3)])})
+    part = frame(CopyFrame.PIECE, [body])
+    assert "a piece up to" in stream(copies, made, part, part).closed[0]
+
+
+def test_a_source_that_sends_what_cannot_be_read_loses_its_connection_and_is_asked_again() -> None:
+    copies = following()
+    a = copies[0]
+    [feed] = a.running.replications.feeds.feeds.values()
+    a.running.replications.send(feed.peer, CopyMethod.DATA, b"\0\0\0\0\xee")
+    copies.until(lambda: copies.line["state"] == "connecting")
+    assert "unknown link frame type 238" in copies.line["error"]
+    copies.publish(a, "q", "d")
+    copies.follows(a)
