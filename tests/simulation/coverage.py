@@ -90,7 +90,7 @@ UNREACHABLE: Mapping[Entry, str] = {
         (watching.OPERATION, name): NO_CLIENT
         for name in (
             "basic.cancel-ok", "basic.recover", "basic.recover-async", "channel.close", "channel.close-ok",
-            "channel.flow", "channel.flow-ok", "tx.commit", "tx.rollback", "tx.select",
+            "channel.flow", "channel.flow-ok",
         )
     },
     (watching.GRANTED, "force-lossy"): "no operator of the simulation forces",

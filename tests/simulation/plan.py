@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.fault_plan import FaultPlan, draw_faults
+from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.topology import Topology, draw_alternates, draw_topology
 
 MOST_CLIENTS = 8
@@ -221,6 +222,7 @@ class Plan:
     temporaries: tuple[TemporaryPlan, ...]
     rules: tuple[RulePlan, ...]
     faults: tuple[FaultPlan, ...]
+    movers: tuple[MoverPlan, ...] = ()
 
     def random(self, purpose: str) -> Random:
         """The source of what is drawn for `purpose` while the run goes on."""
@@ -289,6 +291,7 @@ def draw_plan(seed: int) -> Plan:
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
         rules=rules,
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
+        movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
     )
 
 

@@ -67,6 +67,12 @@ _TABLE = """
 60 120 basic.nack               q:tag b:multiple b:requeue
 85 10 confirm.select            b:nowait
 85 11 confirm.select-ok
+90 10 tx.select
+90 11 tx.select-ok
+90 20 tx.commit
+90 21 tx.commit-ok
+90 30 tx.rollback
+90 31 tx.rollback-ok
 250 10 link.hello               S:json
 250 11 link.hello-ok            S:json
 250 50 manage                   S:json

@@ -25,6 +25,7 @@ from tests.simulation.fault_plan import Fault
 from tests.simulation.faults import ClientCuts, Saboteur
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
+from tests.simulation.mover import Mover
 from tests.simulation.network import Address, Network
 from tests.simulation.operator import Management, Operator
 from tests.simulation.plan import ControllerPlan, LinkPlan, Plan
@@ -65,12 +66,9 @@ class World:
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
         self.rule_users = [RuleUser(around, user) for user in plan.rules]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
-        self.actors: list[Actor] = [
-            *self.publishers.values(),
-            *self.consumers,
-            *self.churners,
-            *self.rule_users,
-        ]
+        self.movers = {m.name: Mover(around, m) for m in plan.movers}
+        self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
+        self.actors += [*self.movers.values(), *self.rule_users]
         self.arbitrated = plan.authority == "register"
         self.register = Register(self.clock, self.network, plan.register, plan.random)
         self.operator: Management
@@ -82,9 +80,9 @@ class World:
             rng = plan.random("operator")
             self.operator = Operator(self.clock, self.network, rng, plan.operator, self.machines)
         self.copies = Copies(self.clock, self.machines, self.register)
-        self._grants = {name: plan.random(f"grants/{name}") for name in self.publishers}
+        self._grants = {name: plan.random(f"grants/{name}") for name in (*self.publishers, *self.movers)}
         self.checkers = Checkers(
-            self.clock, plan, self.machines, self.journal, self.publishers, self.rule_users,
+            self.clock, plan, self.machines, self.journal, self.publishers, self.movers, self.rule_users,
             self.register if self.arbitrated else None,
         )  # fmt: skip
         for machine in self.machines:
@@ -176,6 +174,8 @@ class World:
         """Let the publishers send some more, so that there is traffic at each fault."""
         for name, publisher in self.publishers.items():
             publisher.grant(self._grants[name].choice(self.plan.grants))
+        for name, mover in self.movers.items():
+            mover.grant(self._grants[name].choice(mover.plan.grants))
 
     def progress(self) -> float:
         """Part of the last grant that is published, of the publisher that is furthest behind."""
@@ -186,11 +186,14 @@ class World:
         return min(shares, default=1.0)
 
     def _quiet(self) -> None:
-        asking: list[Actor] = [*self.publishers.values(), *self.churners, *self.rule_users]
+        asking: list[Actor] = [*self.publishers.values(), *self.churners, *self.movers.values()]
+        asking += self.rule_users
         for actor in asking:
             actor.finishing = True
         self._until(
-            QUIET_LIMIT, lambda: all(a.finished for a in asking), "every publisher to have its confirms"
+            QUIET_LIMIT,
+            lambda: all(a.finished for a in asking),
+            "every publisher to have its confirms, and every transaction its end",
         )
         for actor in asking + self.consumers:
             actor.stop(clean=self.plan.random(f"leave/{actor.name}").random() < 0.5)

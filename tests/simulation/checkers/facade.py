@@ -37,11 +37,13 @@ from tests.simulation.checkers.records import Promotion, Records, Register
 from tests.simulation.checkers.rules import Rules18
 from tests.simulation.checkers.stored import check_stored_19
 from tests.simulation.checkers.terms import Terms4
+from tests.simulation.checkers.transactions import Transactions7
 from tests.simulation.clients import Publisher
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import entries, vhost_of
 from tests.simulation.journal import Journal
 from tests.simulation.machine import Machine
+from tests.simulation.mover import Mover
 from tests.simulation.plan import Plan
 from tests.simulation.rule_user import RuleUser
 
@@ -60,8 +62,8 @@ class Checkers:
 
     def __init__(
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
-        publishers: Mapping[str, Publisher], rule_users: Sequence[RuleUser] = (),
-        register: Register | None = None,
+        publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
+        rule_users: Sequence[RuleUser] = (), register: Register | None = None,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -76,6 +78,7 @@ class Checkers:
             Books29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
         )
         self.record = Record4(journal, self.records, self.confirms)
+        self.transactions = Transactions7(movers, journal, self.confirms)
         self.promotions = Promotions11and19(machines, self.records)
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
@@ -96,7 +99,7 @@ class Checkers:
         self._ticks = 0
         self._seen: dict[str, object] = {}
         """What of each machine last made a closer look worth while."""
-        self._reader = OutputReader(self._served)
+        self._reader = OutputReader(self._served, self.transactions.answered)
         self._random = plan.random("checkers")
         self._primaries: set[str] = set()
         """The names of all that ever were primary."""
@@ -169,6 +172,7 @@ class Checkers:
             check_stored_19(machine)
         self.temporaries.quiet(primary, self.clock.now, self.troubles.cut)
         self.events.quiet(primary, backups)
+        self.transactions.look(primary, quiet=True)
         self.rules.quiet(primary, self.clock.now)
         for _, queue in sorted(vhost_of(primary).queues.items()):
             held = entries(queue)[:DEQUEUES]
@@ -190,6 +194,8 @@ class Checkers:
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked
+        self.counts["commits looked into"] = self.transactions.commits
+        self.counts["transactions looked into"] = self.transactions.checked
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
@@ -220,3 +226,4 @@ class Checkers:
         self.events.promoted(promotion)
         if how == "cold":
             self.journal.cold_start()
+        self.transactions.look(promotion.machine)

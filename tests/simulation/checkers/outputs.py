@@ -13,6 +13,7 @@ SERVICE = frozenset(
     {
         "connection.open-ok", "basic.ack", "basic.deliver", "basic.get-ok", "basic.consume-ok",
         "exchange.declare-ok", "queue.declare-ok", "queue.bind-ok", "queue.purge-ok", "queue.delete-ok",
+        "tx.commit-ok",
     }
 )  # fmt: skip
 """Methods that only a serving node sends."""
@@ -32,6 +33,7 @@ _DEFINITIONS = frozenset(
     )
 )
 _ACK = struct.pack(">HH", *wire.SPECS["basic.ack"].ids)
+_COMMITTED = struct.pack(">HH", *wire.SPECS["tx.commit-ok"].ids)
 _METHOD, _END = 1, 0xCE
 
 
@@ -47,11 +49,16 @@ Served = Callable[[Machine, str, list[Confirm], int], None]
 answers to definitions."""
 
 
-class OutputReader:
-    """Tells `served`. Links and operators' connections are no service."""
+def _ignore(machine: Machine, connection: str) -> None:
+    """Nobody listens."""
 
-    def __init__(self, served: Served) -> None:
+
+class OutputReader:
+    """Tells `served`, then `committed` of each commit-ok. Links and operators' connections are no service."""
+
+    def __init__(self, served: Served, committed: Callable[[Machine, str], None] = _ignore) -> None:
         self.served = served
+        self.committed = committed
         self._rest: dict[str, bytes] = {}
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
@@ -60,7 +67,7 @@ class OutputReader:
         rest = self._rest.pop(connection, None)
         if rest is not None:
             data = rest + data
-        at, size, service, answers = 0, len(data), False, 0
+        at, size, service, answers, commits = 0, len(data), False, 0, 0
         confirms: list[Confirm] = []
         while size - at >= 8:
             end = at + 8 + int.from_bytes(data[at + 3 : at + 7], "big")
@@ -73,6 +80,7 @@ class OutputReader:
                 answers += ids in _DEFINITIONS
                 if ids in _SERVICE_IDS:
                     service = True
+                    commits += ids == _COMMITTED
                     if ids == _ACK:
                         tag = int.from_bytes(data[at + 11 : at + 19], "big")
                         confirms.append(Confirm(tag, bool(data[at + 19] & 1)))
@@ -81,3 +89,5 @@ class OutputReader:
             self._rest[connection] = data[at:]
         if service or answers:
             self.served(machine, connection, confirms, answers)
+        for _ in range(commits):
+            self.committed(machine, connection)

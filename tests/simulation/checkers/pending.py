@@ -4,9 +4,7 @@ forgotten. A number leaves this list when a checker has it in its name."""
 from __future__ import annotations
 
 PENDING: dict[str, str] = {
-    "7": "transactions: no client of the workload has any",
     "24": "producer ids: recorded for the books, used for nothing yet",
     "30": "a torn ledger: tested where ledgers are written and read",
-    "tx": "a client that commits and rolls back: none in the workload",
 }
 """An invariant by its number, or a part of the workload, and the reason."""

@@ -19,13 +19,14 @@ from tests.simulation.mutants import (
     register,
     resets,
     switchover,
+    transactions,
 )
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
     *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
-    *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS,
+    *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
 )  # fmt: skip
 
 
