@@ -44,9 +44,9 @@ class ClientTls:
             return {"cert_reqs": ssl.CERT_NONE}
         options = {
             "ca_certs": self.ca, "certfile": self.certificate, "keyfile": self.key, "server_hostname": host,
+            "cert_reqs": ssl.CERT_REQUIRED,
         }  # fmt: skip
-        least = {"cert_reqs": ssl.CERT_REQUIRED, "tls_minimum_version": ssl.TLSVersion.TLSv1_2}
-        return {**{name: value for name, value in options.items() if value is not None}, **least}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 class SecureAddress(TlsHostPort):

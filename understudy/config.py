@@ -120,7 +120,8 @@ class HaSection(_Section):
     tls: bool = False
     """The link speaks TLS, and each end shows a certificate of `tls.ca`."""
     public_brokers: PublicAddresses = ()
-    """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses."""
+    """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses. After
+    Qpid's `ha-public-url`."""
 
 
 class UserSection(_Section):

@@ -229,7 +229,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shell.request_stop)
     watch = _watch(parts.tls)
-    loop.add_signal_handler(signal.SIGHUP, _hang_up if watch is None else watch.read)
+    if watch is not None:
+        loop.add_signal_handler(signal.SIGHUP, watch.read)
     gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
     try:
         node.start(now(), wall_ms())
@@ -264,10 +265,6 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
     watch = CertificateWatch(tls)
     watch.start()
     return watch
-
-
-def _hang_up() -> None:
-    LOG.info("SIGHUP: there are no files of TLS to read again")
 
 
 async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:

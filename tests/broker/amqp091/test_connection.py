@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.engine import Peer
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.security.authenticator import Authenticator, hash_password
-from broker.security.identity import User
+from broker.security.identity import User, default_users
 from tests.broker.amqp091.wire import OUTSIDE, World, extension_frame, message
 from tests.simulation.virtual_overflow import VirtualOverflow
 
@@ -82,6 +83,20 @@ def test_plain_from_outside_needs_tls_or_the_setting() -> None:
             except Exception:
                 accepted = False
             assert accepted is allowed
+
+
+def test_plain_from_outside_over_tls() -> None:
+    """What the password is good for is as without; only the way that it comes is better."""
+    over_tls = Peer("192.0.2.7", 40000, loopback=False, tls=True)
+    users = (*default_users(), User("app", password_hash=hash_password("word")))
+    world = World(users=users)
+    assert world.open(user="app", password="word", peer=over_tls).connection.running
+    for user in ("guest", "ha"):
+        client = world.connect(over_tls)
+        client.raw(PROTOCOL_HEADER)
+        login = f"\0{user}\0{user}".encode()
+        client.send(0, "connection.start-ok", mechanism="PLAIN", response=login)
+        assert client.closed
 
 
 def test_heartbeats_both_ways() -> None:
