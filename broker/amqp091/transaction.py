@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.amqp091.publish import return_frame
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.publish_route import PublishRoute
-from broker.model.queue import Mode
+from broker.model.queue_arguments import OverflowRule
 from broker.model.values import Need
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
     from broker.amqp091.properties import Checked
     from broker.amqp091.unacked import Run
+    from broker.model.queue import Queue
 
 _PER_RUN = 512
 _PER_MESSAGE = 64
@@ -93,8 +94,10 @@ def select(channel: Channel, arguments: dict[str, Any]) -> None:
 
 
 def commit(channel: Channel, arguments: dict[str, Any]) -> None:
-    """tx.commit: first the publishes, then what was settled, all in this call and so in one batch."""
+    """tx.commit: first the publishes, then what was settled, all in this call and so in one batch. Raises 406
+    if a full queue refuses any of it; then nothing is done."""
     transaction = _transaction_of(channel)
+    _check_room(transaction)
     need = Need.NONE
     for run in transaction.publishes:
         need = max(need, _publish(channel, run))
@@ -105,14 +108,29 @@ def commit(channel: Channel, arguments: dict[str, Any]) -> None:
     channel.answer("tx.commit-ok", need=need)
 
 
+def _check_room(transaction: Transaction) -> None:
+    """With `reject-publish` a queue takes all that the transaction has for it, or the commit fails. (In
+    RabbitMQ it fails too, with what other queues have taken already.)"""
+    wanted: dict[Queue, list[bytes]] = {}
+    for run in transaction.publishes:
+        if run.route.refusing:
+            for queue in run.route.queues:
+                if queue.serves and queue.rules.overflow is not OverflowRule.DROP_HEAD:
+                    wanted.setdefault(queue, []).extend(run.raws)
+    for queue, raws in wanted.items():
+        if queue.room(raws) < len(raws):
+            raise PreconditionFailed(f"transaction not committed: queue '{queue.name}' is full")
+
+
 def _publish(channel: Channel, run: HeldRun) -> Need:
     vhost = channel.connection.vhost
     route = run.route
-    if route.generation != vhost.generation:
-        alive = tuple(q for q in route.queues if not q.deleted and q.mode is Mode.ACTIVE)
+    if route.generation != vhost.generation or route.refusing:
+        alive = tuple(queue for queue in route.queues if queue.serves)
         route = PublishRoute(
             route.exchange, route.routing_key, alive, False, vhost.generation, by_headers=True
         )  # fmt: skip
+        route.refusing = False  # there is room for all of it
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:

@@ -1,0 +1,84 @@
+"""Clients with transactions, for tests of them; and a world whose history and gates can be looked at."""
+
+from __future__ import annotations
+
+from broker.hooks import Hooks
+from broker.model.records import Batch, QueueDeclare
+from broker.model.values import FOREVER, Scope
+from tests.broker.amqp091.wire import ManualGate, Raw, Seen, World
+
+PERSISTENT = b"\x10\0\x02"
+
+
+class Replicated(Hooks):
+    """Every queue but those called `local...` goes over the link; durable ones to the store as well."""
+
+    def queue_scope(self, declared: QueueDeclare) -> Scope:
+        if declared.name.startswith("local"):
+            return Scope.NONE
+        return Scope.LINK | Scope.STORE if declared.durable else Scope.LINK
+
+
+class Batches:
+    """A sink that keeps all."""
+
+    def __init__(self) -> None:
+        self.taken: list[Batch] = []
+
+    def batch(self, batch: Batch) -> None:
+        self.taken.append(batch)
+
+
+def transacting(world: World, *queues: str, durable: bool = False) -> Raw:
+    """A channel in tx mode."""
+    client = world.open()
+    for name in queues:
+        client.call(1, "queue.declare", queue=name, durable=durable)
+    assert client.call(1, "tx.select").name == "tx.select-ok"
+    return client
+
+
+def fill(world: World, queue: str, *bodies: bytes, properties: bytes = b"\0\0") -> None:
+    """By somebody else, and not in a transaction."""
+    other = world.open()
+    for body in bodies:
+        other.publish(1, body, routing_key=queue, properties=properties)
+    assert other.read() == []
+
+
+def counts(world: World, name: str) -> tuple[int, int]:
+    """Ready and unacknowledged."""
+    queue = world.vhost.queues[name]
+    return queue.message_count, queue.unacked_count
+
+
+def got(client: Raw, queue: str, count: int) -> list[int]:
+    """Tags of so many messages."""
+    return [client.call(1, "basic.get", queue=queue)["delivery_tag"] for _ in range(count)]
+
+
+def bodies(world: World, queue: str) -> list[bytes]:
+    """All that is ready, taken out."""
+    reader = world.open()
+    bodies = []
+    while (seen := reader.call(1, "basic.get", queue=queue, no_ack=True)).name == "basic.get-ok":
+        bodies.append(seen.body)
+    return bodies
+
+
+def refused(client: Raw, code: int, text: str, *, name: str = "channel.close") -> Seen:
+    """All that it hears is a close with that code."""
+    (seen,) = client.read()
+    assert (seen.name, seen["reply_code"]) == (name, code), seen
+    assert text in seen["reply_text"]
+    return seen
+
+
+def gated() -> tuple[World, ManualGate, Batches]:
+    """With a gate that lets all pass until a test moves it, and a record of all batches."""
+    world = World(Replicated())
+    gate, batches = ManualGate(), Batches()
+    gate.applied = gate.durable = FOREVER
+    world.broker.gates.append(gate)
+    world.broker.sinks.append(batches)
+    return world, gate, batches
