@@ -30,7 +30,7 @@ class Copies(Pair):
     def addresses(self) -> list[str]:
         return [f"127.0.0.1:{source.port}" for source in self.sources]
 
-    def begin(self, queue: str = "q") -> None:
+    def begin(self, queue: str = "q", arguments: dict[str, Any] | None = None) -> None:
         """All run, the first source serves that queue, with nothing in it."""
         self.start()
         self.run(0.3)
@@ -38,7 +38,7 @@ class Copies(Pair):
             answer = self.ask(self[0], "promote")
             assert answer["ok"], answer
             self.until(lambda: all(h.status == "ready" for h in self.sources[1:]))
-        self.declare(self[0], queue)
+        self.declare(self[0], queue, arguments=arguments)
 
     def replicate(self, queue: str = "q", **more: Any) -> dict[str, Any]:
         return self.ask(self.b, "replicate", 15.0, source=self.addresses, queue=queue, **more)
@@ -64,9 +64,9 @@ class Copies(Pair):
         return {origin.source(epoch): ids for epoch, ids in found.replica.ids().items()}
 
 
-def following(count: int = 2, texts: str = "abc", **settings: Any) -> Copies:
-    copies = Copies(count, dequeue_lag=0.0, **settings)
-    copies.begin()
+def following(count: int = 2, texts: str = "abc", arguments: dict[str, Any] | None = None) -> Copies:
+    copies = Copies(count, dequeue_lag=0.0)
+    copies.begin("q", arguments)
     if texts:
         copies.publish(copies[0], "q", texts)
     answer = copies.replicate()

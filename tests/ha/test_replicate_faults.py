@@ -10,6 +10,7 @@ import pytest
 
 from ha.core import queue_feed
 from tests.ha.copies import following, in_order
+from tests.ha.pair import raw
 
 
 def test_a_link_cut_at_any_byte_leaves_a_part_in_order_and_the_rest_comes() -> None:
@@ -119,7 +120,8 @@ class Fate:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.copies = following(3, texts="")
+        rules = self.random.choice([{}, {"x-max-length": 40}, {"x-message-ttl": 300}, {"x-max-priority": 5}])
+        self.copies = following(3, texts="", arguments=rules)
         self.primary = self.copies[0]
         self.held: list[Any] = []
 
@@ -145,7 +147,7 @@ class Fate:
         match what:
             case "publish" | "transient":
                 texts = "".join(chance.choices("abcdefghij", k=chance.randint(1, 30)))
-                copies.publish(primary, "q", texts, persistent=what == "publish")
+                self.publish(texts, persistent=what == "publish")
             case "take":
                 popped = (queue.pop(no_ack=chance.random() < 0.3) for _ in range(chance.randint(1, 20)))
                 self.held += [
@@ -172,6 +174,13 @@ class Fate:
         if copies.b.running.vhost.serving:
             in_order(copies)
 
+    def publish(self, texts: str, *, persistent: bool) -> None:
+        vhost = self.primary.running.vhost
+        vhost.publish(
+            vhost.route("", "q"), [raw(text) for text in texts], persistent=persistent, channel=1,
+            largest_frame=30, priority=self.random.choice([0, 0, 3, 5]),
+        )  # fmt: skip
+
     def fail(self) -> None:
         copies, old = self.copies, self.primary
         other = copies[1] if old is copies[0] else copies[0]
@@ -187,7 +196,7 @@ class Fate:
         copies.heal()
         copies.link_ends.clear()
         copies.b.frozen = False
-        copies.publish(self.primary, "q", "!")
+        self.publish("!", persistent=True)
         copies.follows(self.primary)
         in_order(copies)
 
