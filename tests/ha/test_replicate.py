@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.ha.copies import Copies, following
@@ -162,6 +164,25 @@ def test_stopped_it_is_an_ordinary_queue_whose_messages_are_redelivered_also_aft
     entries = b.running.vhost.queues["q"].held_entries()
     assert [entry[1].redelivered for entry in entries] == [True] * 4
     assert copies.consume(b, "q", 9) == "abcy"
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_who_asked_hears_of_it_when_it_is_on_disk_and_not_before(stop: bool) -> None:
+    copies = following() if stop else Copies()
+    if not stop:
+        copies.begin()
+    b = copies.b
+    question = {"name": "q"} if stop else {"source": copies.addresses, "queue": "q"}
+    for synced in (False, True):
+        b.syncing = synced
+        answers: list[dict[str, Any]] = []
+        b.running.manage("replicate-stop" if stop else "replicate", question, answers.append, copies.now)
+        copies.run(1.0)
+        assert [answer["ok"] for answer in answers] == [True] * synced
+        copies.kill(b)
+        copies.start(b)
+        follows_now = [line["name"] for line in b.running.status()["replications"]] == ["q"]
+        assert follows_now is (stop is not synced)
 
 
 def test_a_broker_that_is_put_into_a_pair_follows_no_more_and_keeps_what_it_has() -> None:
