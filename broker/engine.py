@@ -161,6 +161,8 @@ class Broker:
         if now != self.now:
             self.now = now
             self.vhost.wall_ms = int(now * 1000 + self._wall_offset)
+            if self.vhost.removals.since is None:
+                self.vhost.removals.since = self.vhost.wall_ms
             self.heed(now)
         self.memory.received += octets
         self._received += octets
@@ -178,6 +180,7 @@ class Broker:
         if not self.withheld and not self.input_held:
             self.vhost.dispatch()
             self.vhost.expire(now)
+        self.vhost.removals.since = None
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()

@@ -222,12 +222,14 @@ class Definitions(Topology):
         if passive:
             looked_at = self.queue(name, owner=owner)
             self.expiries.used(looked_at)
+            looked_at.settle()
             return looked_at
         found = self.queues.get(name) if name else None
         declared = QueueDeclare(b"", name, durable, exclusive, auto_delete, _checked(arguments))
         check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
             self.expiries.used(self._redeclare(found, declared, owner))
+            found.settle()
             return found
         if name.startswith("amq."):
             raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")

@@ -31,6 +31,15 @@ class Published(NamedTuple):
     accepted: int
 
 
+class _Letter(NamedTuple):
+    """A dead letter: what it was, what is made of it, the size of its largest header frame, and its ways."""
+
+    entry: Entry
+    made: bytes
+    largest: int
+    queues: tuple[Queue, ...]
+
+
 class Enqueueing(Definitions):
     """Publishes. `wall_ms`: wall clock of this tick, in milliseconds."""
 
@@ -133,47 +142,43 @@ class Enqueueing(Definitions):
             return [], entries
         moved: list[Entry] = []
         stayed: list[Entry] = []
-        said = DYING[reason]
-
-        def targets(entry: Entry) -> tuple[Envelope, tuple[Queue, ...]]:
-            envelope, raw = entry[1], entry[2]
-            key, form = self._dead_key(queue, envelope), self.removals.format
-            route = self.inner_route(exchange.name, key)
-            if route.needs_headers or form.has_copies(raw):
-                made, _ = self._dead(queue, envelope, raw, said)
-                route = self.route_with_headers(exchange.name, key, form.headers(made), inner=True)
-            return envelope, tuple(q for q in route.queues if not form.is_cycle(raw, q.name, said))
-
-        for (envelope, queues), group in groupby(entries, targets):
+        letters = [self._letter(queue, exchange.name, entry, DYING[reason]) for entry in entries]
+        for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
             run = list(group)
-            gone = self._send_on(queue, exchange.name, envelope, queues, run, said) if queues else 0
-            moved += run[:gone]
-            stayed += run[gone:]
+            gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0
+            moved += [letter.entry for letter in run[:gone]]
+            stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
+
+    def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
+        """What becomes of a message, and where it goes: cycles count with this death."""
+        _, envelope, raw = entry
+        form, key = self.removals.format, self._dead_key(queue, envelope)
+        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
+        other_key = queue.rules.dead_letter_routing_key is not None
+        made, largest = form.dead_lettered(raw, death, drop_cc=other_key)
+        route = self.inner_route(exchange, key)
+        if route.needs_headers or form.has_copies(made):
+            route = self.route_with_headers(exchange, key, form.headers(made), inner=True)
+        queues = tuple(q for q in route.queues if not form.is_cycle(made, q.name, said))
+        return _Letter(entry, made, largest, queues)
 
     def _dead_key(self, queue: Queue, envelope: Envelope) -> str:
         key = queue.rules.dead_letter_routing_key
         return envelope.routing_key if key is None else key
 
-    def _dead(self, queue: Queue, envelope: Envelope, raw: bytes, said: str) -> tuple[bytes, int]:
-        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
-        other_key = queue.rules.dead_letter_routing_key is not None
-        return self.removals.format.dead_lettered(raw, death, drop_cc=other_key)
-
     def _send_on(
-        self, queue: Queue, exchange: str, envelope: Envelope, queues: tuple[Queue, ...], run: list[Entry],
-        said: str,
-    ) -> int:  # fmt: skip
+        self, queue: Queue, exchange: str, envelope: Envelope, queues: tuple[Queue, ...], run: list[_Letter]
+    ) -> int:
         """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
-        made = [self._dead(queue, envelope, raw, said) for _, _, raw in run]
         route = PublishRoute(
             exchange, self._dead_key(queue, envelope), queues, False, self.generation, by_headers=True
         )
         return self.publish(
             route,
-            [raw for raw, _ in made],
+            [letter.made for letter in run],
             persistent=envelope.persistent,
             channel=envelope.channel,
-            largest_frame=max(envelope.largest_frame, *(size for _, size in made)),
+            largest_frame=max(envelope.largest_frame, *(letter.largest for letter in run)),
             priority=envelope.priority,
         ).accepted

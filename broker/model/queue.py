@@ -17,6 +17,7 @@ from broker.model.priority_ready import PriorityReady
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
+from broker.model.removals import AT_ONCE
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
@@ -107,7 +108,7 @@ class Queue(QueueContents):
             return [popleft() for _ in range(count)]
         fresh: list[Entry] = []
         over: list[Entry] = []
-        now = self.removals.wall_ms
+        now = self.removals.fresh
         while self.ready and len(fresh) < count:
             entry = popleft()
             until = self._until(entry[1])
@@ -128,6 +129,7 @@ class Queue(QueueContents):
 
     def pop(self, *, no_ack: bool) -> Entry | None:
         """basic.get: the oldest ready message, unacked from now on unless `no_ack`."""
+        self.settle()
         taken: list[Entry] = []
         while self.ready and not taken:
             taken = self.take_ready(1)
@@ -263,10 +265,21 @@ class Queue(QueueContents):
             self.ready_octets -= self._octets(entries)
         self._leave(entries, reason)
 
+    def settle(self) -> None:
+        """Before its head or its length is told: what is over or too much, and no consumer is about to take,
+        leaves now and not at the end of the tick."""
+        if self.watched and self.serves and not self._wanted():
+            self.remove_expired(self.removals.wall_ms, AT_ONCE)
+            self.remove_excess()
+
+    def _wanted(self) -> int:
+        """Messages that consumers can take at once."""
+        return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.consumers)
+
     def room(self, raws: list[bytes]) -> int:
         """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
         rules, most = self.rules, len(raws)
-        waiting = sum(max(0, c.sink.credit(c)) for c in self.consumers) if not self.message_count else 0
+        waiting = 0 if self.message_count else self._wanted()
         if rules.max_length is not None:
             most = min(most, max(0, rules.max_length - self.message_count + waiting))
         if rules.max_length_bytes is not None:

@@ -73,16 +73,18 @@ class Opaque:
 
 
 class Removals:
-    """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick.
+    """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick; `since`:
+    that of its first input, if there was one.
 
     `move`: takes messages that leave a queue with a dead letter exchange; returns those that went somewhere,
     and those that went nowhere.
     """
 
-    __slots__ = ("_due", "_heap", "_order", "_touched", "format", "move", "wall_ms")
+    __slots__ = ("_due", "_heap", "_order", "_touched", "format", "move", "since", "wall_ms")
 
     def __init__(self) -> None:
         self.wall_ms = 0
+        self.since: int | None = None
         self.format: MessageFormat = Opaque()
         self.move: Callable[[Queue, list[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
             lambda queue, entries, reason: ([], entries)
@@ -92,19 +94,24 @@ class Removals:
         self._heap: list[tuple[int, int, Queue]] = []
         self._order = count()
 
+    @property
+    def fresh(self) -> int:
+        """What is over no earlier than this may be delivered in this tick: it may have come in it."""
+        return self.wall_ms if self.since is None else min(self.since, self.wall_ms)
+
     def touch(self, queue: QueueContents) -> None:
         """Its head or its length has changed, and it has rules, or messages with an expiration."""
         self._touched[queue] = None  # type: ignore[index]
 
     def expire_due(self) -> None:
-        """Before dispatch: heads whose time was over before this instant are not delivered any more."""
+        """Before dispatch: heads whose time was over before this tick are not delivered any more."""
         heap = self._heap
         while heap and heap[0][0] <= self.wall_ms:
             at, _, queue = heapq.heappop(heap)
             if self._due.get(queue) == at:
                 del self._due[queue]
                 self._touched[queue] = None
-                queue.remove_expired(self.wall_ms - 1, AT_ONCE)
+                queue.remove_expired(self.fresh - 1, AT_ONCE)
 
     def settle(self) -> bool:
         """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to

@@ -1,0 +1,107 @@
+"""Rules that remove messages, seen from within one tick; and dead letters that are no cycles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.amqp091.fields import write_table
+from broker.amqp091.properties import HEADERS, headers_of
+from tests.broker.amqp091.wire import Raw, World, encode_frame, message
+
+
+def opened(**arguments: Any) -> tuple[World, Raw]:
+    """A client with the queues `dead` and `q`, whose dead letters go there."""
+    world = World()
+    client = world.open()
+    client.call(1, "queue.declare", queue="dead")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+    client.call(1, "queue.declare", queue="q", arguments=letters | named)
+    return world, client
+
+
+def five() -> bytes:
+    return b"".join(message(1, b"%d" % n, "", "q") for n in range(5))
+
+
+def test_get_sees_no_more_than_the_limit() -> None:
+    _, client = opened(max_length=3)
+    client.raw(five() + encode_frame(1, "basic.get", queue="q", no_ack=True))
+    (got,) = client.read()
+    assert (got.body, got["message_count"]) == (b"2", 2)
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_a_declaration_tells_no_more_than_the_limit(passive: bool) -> None:
+    _, client = opened(max_length=3)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 3}
+    client.raw(five() + encode_frame(1, "queue.declare", queue="q", passive=passive, arguments=arguments))
+    assert client.read()[0]["message_count"] == 3
+
+
+def test_get_takes_no_message_whose_time_is_nothing() -> None:
+    world, client = opened(message_ttl=0)
+    client.raw(five() + encode_frame(1, "basic.get", queue="q"))
+    assert client.names() == ["basic.get-empty"]
+    assert world.vhost.queues["dead"].message_count == 5
+
+
+def test_what_a_consumer_can_take_is_not_too_much() -> None:
+    world, client = opened(max_length=0)
+    client.send(1, "basic.qos", prefetch_count=2)
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    client.read()
+    client.raw(five() + encode_frame(1, "queue.declare", queue="q", passive=True))
+    seen = client.read()
+    assert [one.body for one in seen if one.name == "basic.deliver"] == [b"0", b"1"]
+    assert world.vhost.queues["dead"].message_count == 3
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_tick_that_takes_long_expires_nothing_that_came_in_it(warm: bool) -> None:
+    """With a TTL of 0, what comes while a consumer waits is delivered, however slow the machine is."""
+    world, client = opened(message_ttl=0)
+    if warm:
+        client.raw(five())
+        assert world.vhost.queues["dead"].message_count == 5
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    client.read()
+    world.now += 5
+    client.connection.receive(five(), world.now)
+    world.now += 0.25
+    world.tick()
+    assert [one.body for one in client.read()] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_was_over_before_a_tick_is_not_delivered_in_it() -> None:
+    world, client = opened(message_ttl=100)
+    client.raw(five())
+    world.now += 0.2
+    client.connection.receive(encode_frame(1, "basic.consume", queue="q", consumer_tag="c"), world.now)
+    world.now += 0.2
+    world.tick()
+    assert client.names() == ["basic.consume-ok"]
+    assert world.vhost.queues["dead"].message_count == 5
+
+
+def test_a_first_death_with_many_headers_is_no_cycle() -> None:
+    world, client = opened(max_length=0)
+    table = write_table({"long": "x" * 20_000})
+    client.raw(message(1, b"m", "", "q", properties=HEADERS.to_bytes(2, "big") + table))
+    (entry,) = world.vhost.queues["dead"].ready
+    assert headers_of(entry[2])["x-death"][0]["reason"] == "maxlen"
+
+
+def test_a_queue_that_is_its_own_dead_letter_queue_gets_nothing_back() -> None:
+    world, client = opened()
+    own = {"x-dead-letter-exchange": "", "x-max-length": 1}
+    client.call(1, "queue.declare", queue="self", arguments=own)
+    client.raw(message(1, b"1", "", "self") + message(1, b"2", "", "self"))
+    (entry,) = world.vhost.queues["self"].ready
+    assert headers_of(entry[2]) == {}
+    client.call(1, "basic.get", queue="self")
+    client.send(1, "basic.reject", delivery_tag=1, requeue=False)
+    (entry,) = world.vhost.queues["self"].ready
+    assert headers_of(entry[2])["x-death"][0]["reason"] == "rejected"
