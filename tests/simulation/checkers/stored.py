@@ -5,9 +5,14 @@ messages are lost; no more, or they come back and their space is never given bac
 from __future__ import annotations
 
 from broker.model.values import Scope
-from tests.simulation.inspection import vhost_of
+from broker.store.errors import StoreError
+from broker.store.segment_log import SegmentLog
+from broker.store.store import SegmentStore
+from broker.store.sync import ManualSync
+from tests.simulation.inspection import medium, vhost_of
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
+from tests.simulation.virtual_disk import VirtualDisk
 
 Ids = set[tuple[str, int, int]]
 """Queue, epoch and sequence."""
@@ -32,3 +37,24 @@ def check_stored_19(machine: Machine) -> None:
             raise Violation(
                 19, f"the store of {machine.name} {what} {epoch}-{sequence} of {name}, among {len(wrong)}"
             )
+
+
+def live_on_disk(machine: Machine, queue: bytes) -> set[tuple[int, int]]:
+    """Epoch and sequence of what a start would bring back of a queue, with what the disk has for good now;
+    nothing if it does not read."""
+    disk, directory = VirtualDisk(), f"/{machine.name}/store"
+    for path, data in medium(machine.disk).items():
+        if path.startswith(directory):
+            disk.place(path, data)
+    store = SegmentStore(SegmentLog(disk, directory), ManualSync())
+    try:
+        for _ in store.recover():
+            pass
+    except (StoreError, FileNotFoundError):
+        return set()
+    return {
+        (epoch, sequence)
+        for uuid, epoch, first, last, _ in store.index.ranges()
+        if uuid == queue
+        for sequence in range(first, last + 1)
+    }

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tests.simulation.checkers.confirms import Confirms2and3and5
-from tests.simulation.inspection import held, key_of
+from tests.simulation.checkers.stored import live_on_disk
+from tests.simulation.inspection import held, key_of, vhost_of
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover, Sent, State, Transaction
 
 
 class Transactions7:
-    """7: when commit-ok leaves, every backup in the record has all that was published, on disk where it must
-    be, and nothing of what was acked. From then on all of it is so on whoever serves, and what was acked is
+    """7: when commit-ok leaves, every backup in the record has all that was published, and nothing of what
+    was acked, on disk too where it must be so. From then on all of it is so on whoever serves, and what was acked is
     never delivered again. Nothing is seen of what was not committed; of what may have been, all or nothing;
     no message is taken by two transactions. What is decided at a quiet point stays so.
 
@@ -33,6 +34,8 @@ class Transactions7:
         self.confirms = confirms
         self.checked = 0
         self.commits = 0
+        self._ids: dict[str, tuple[int, int]] = {}
+        """Epoch and sequence of messages, by their keys, that a first queue was seen to hold."""
         self.decided: dict[str, bool] = {}
         """Transactions in doubt, by their names: what a quiet point has shown."""
         for mover in movers.values():
@@ -51,6 +54,10 @@ class Transactions7:
             raise Violation(3, f"{current.name} is committed, and a dead backup is not excluded yet")
         for copy in copies:
             self._has(machine, copy, mover, current)
+            if mover.plan.durable:
+                self._has_on_disk(machine, copy, mover, current)
+        for epoch, sequence, raw in held(machine, mover.source):
+            self._ids.setdefault(key_of(raw), (epoch, sequence))
         current.answered = True
         self.commits += 1
 
@@ -67,6 +74,19 @@ class Transactions7:
             left = {key_of(raw) for _, _, raw in held(copy, mover.source)} & set(current.gone)
             if left:
                 raise Violation(7, f"{said} still holds {min(left)} in {mover.source}")
+
+    def _has_on_disk(self, primary: Machine, copy: Machine, mover: Mover, current: Transaction) -> None:
+        """The acks of it."""
+        lasting = [key for key in current.gone if mover.sent[key][0].persistent and key in self._ids]
+        if not lasting:
+            return
+        live = live_on_disk(copy, vhost_of(primary).queues[mover.source].uuid)
+        back = [key for key in lasting if self._ids[key] in live]
+        if back:
+            raise Violation(
+                7, f"{primary.name} commits {current.name}, and a restart of {copy.name} would bring back "
+                f"{back[0]} in {mover.source}",
+            )  # fmt: skip
 
     def delivered(self, mover: Mover, key: str, body: bytes) -> None:
         """Of its first queue; it has not noted it yet."""

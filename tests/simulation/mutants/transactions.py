@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from broker.amqp091 import acknowledging
 from broker.amqp091 import channel as channel_module
 from broker.amqp091 import transaction as transaction_module
 from broker.amqp091.acknowledging import Acknowledging
@@ -130,6 +131,12 @@ MUTANTS = (
         "Commit-ok waits for memories where what is persistent has to wait for disks.",
         (7,),
         (Patch(ChannelOutput, "answer", _needs(Need.APPLIED)),),
+    ),
+    Mutant(
+        "commit-ok before the disk has the acks",
+        "Commit-ok waits for what the disk is to keep of the publishes, not of the dequeues.",
+        (7,),
+        (Patch(acknowledging, "_need_of_dequeue", lambda original: lambda queue: Need.APPLIED),),
     ),
     Mutant(
         "leave the acks of a commit gathered",
