@@ -119,8 +119,9 @@ class Neighbours:
         return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
 
     def troubles(self) -> list[str]:
-        """Of brokers that are there, and that there is no link with for another reason: a sentence each."""
-        return [f"{entry.address} {entry.trouble}" for entry in self.book.values() if entry.trouble]
+        """Of brokers that are there, and that do not let this node in, or are not trusted: a sentence each."""
+        book = self.book.values()
+        return [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
 
     def strangers(self) -> list[str]:
         """Of brokers that let this node in and are of another cluster: a sentence each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ha.adapter.dials import REFUSED_REDIAL
 from ha.core.neighbours import Neighbours
 from tests.ha.pair import Pair
 
@@ -57,3 +58,25 @@ def test_a_stranger_does_not_hinder_the_promotion_of_who_is_in_the_record() -> N
         assert b.running.core.cluster_id != c.running.core.cluster_id
         pair.start(a)
         pair.until(lambda a=a: a.status == "ready")
+
+
+def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
+    """Also of one that serves: its operator looks there first."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.kill(b)
+    pair.run(3)
+    a.running.dials.due(pair.now, at_once=True)
+    (dial,) = a.running.wants_dials()
+    a.running.dial_failed(dial.dial_id, "its certificate is not taken: it is old", pair.now, distrusted=True)
+    a.running.end_tick(pair.now, pair.wall)
+    said = f"127.0.0.1:{b.port} has no link with this node (TLS: its certificate is not taken: it is old)"
+    assert a.running.status()["reason"] == f"serving alone; confirms wait for no backup; {said}"
+    assert [line for line in a.log if "it is old" in line] == [
+        f"link to 127.0.0.1:{b.port} refused: its certificate is not taken: it is old"
+    ]
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    pair.run(REFUSED_REDIAL)
+    assert "TLS" not in a.running.status()["reason"]
