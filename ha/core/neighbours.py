@@ -119,7 +119,7 @@ class Neighbours:
         return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
 
     def troubles(self) -> list[str]:
-        """Of brokers that are there, and that do not let this node in, or are not trusted: a sentence each."""
+        """Of brokers that are there, and do not let this node in, or are not trusted: a sentence each."""
         book = self.book.values()
         return [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
 
