@@ -8,6 +8,7 @@ Both queues are its own: nobody else publishes, gets or purges there, and they a
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,6 +63,8 @@ class RuleUser(Actor):
         self.queue, self.dead = queue_of(plan), dead_of(plan)
         self.messages: dict[int, Ruled] = {}
         self.sends = 0
+        self.on_got: Callable[[Ruled, float], None] = lambda message, left: None
+        """Told of each that it gets, and before when no node can have sent it."""
         self._tag = 0
         self._outstanding: dict[int, Ruled] = {}
         self._in_doubt: list[Ruled] = []
@@ -167,6 +170,7 @@ class RuleUser(Actor):
             return
         number = int(body[1 : body.index(b">")].split(b":")[1])
         message = self.messages[number]
+        self.on_got(message, session.left_at)
         self.journal.operations += 1
         self.clock.detail(f"{self.name} gets {self.name}:{number} of {self.queue}")
         rejected = self.rng.random() < self.plan.rejects

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from tests.simulation.inspection import held, key_of
 from tests.simulation.journal import Journal, Violation
@@ -27,10 +28,21 @@ class Rules18:
         self.users = users
         self.journal = journal
         self.checked = 0
+        for user in users:
+            user.on_got = partial(self.got, user)
         errors = [machine.wall_error for machine in plan.machines]
         self._skew = (max(errors) - min(errors)) / 1000
         """Seconds by which the wall clocks of two nodes differ: a time counts from the clock of one, and is
         over by that of another."""
+
+    def got(self, user: RuleUser, message: Ruled, left: float) -> None:
+        """The node sent it no sooner than at `left`."""
+        limits = [t for t in (user.plan.message_ttl, message.expiration) if t is not None]
+        if not limits or message.confirmed_at is None:
+            return
+        over = message.sent[-1] + self._late(message) + min(limits) / 1000 + self._skew + SLACK
+        if left > over:
+            raise Violation(18, f"{user.name}:{message.number} is delivered, and its time is over")
 
     def quiet(self, primary: Machine, now: float) -> None:
         """Nothing is on its way."""

@@ -18,6 +18,7 @@ from tests.simulation.mutants import (
     record,
     register,
     resets,
+    rules,
     switchover,
     transactions,
 )
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
     *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
+    *rules.MUTANTS,
 )  # fmt: skip
 
 

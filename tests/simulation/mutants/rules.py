@@ -1,0 +1,109 @@
+"""Mutants of the rules by which messages leave queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.enqueueing import Enqueueing, Published
+from broker.model.history import History
+from broker.model.queue import Queue
+from broker.model.queue_arguments import NO_RULES
+from broker.model.queue_contents import QueueContents
+from broker.model.records import Entry
+from broker.model.values import Reason
+from tests.simulation.mutants.mutant import Mutant, Patch
+
+
+def _dequeued_later(leave: Any) -> Any:
+    """The move is spread over two batches."""
+
+    def broken(self: Queue, entries: list[Entry], reason: Reason) -> None:
+        gather, History.gather = History.gather, lambda self: None  # type: ignore[method-assign]
+        try:
+            leave(self, entries, reason)
+        finally:
+            History.gather = gather  # type: ignore[method-assign]
+
+    return broken
+
+
+def _without_rules(activate: Any) -> Any:
+    def broken(self: QueueContents, epoch: int) -> None:
+        activate(self, epoch)
+        self.rules = NO_RULES
+
+    return broken
+
+
+def _all_accepted(publish: Any) -> Any:
+    def broken(self: Enqueueing, route: Any, envelope: Any, raws: list[bytes], *more: Any) -> Published:
+        return Published(publish(self, route, envelope, raws, *more).need, len(raws))
+
+    return broken
+
+
+def _newest_first(remove: Any) -> Any:
+    def broken(self: Queue) -> None:
+        limit = self.rules.max_length
+        over = []
+        while limit is not None and len(self.ready) > limit:
+            over.append(self.ready.pop() if hasattr(self.ready, "pop") else self.ready.popleft())
+        self._left(over, Reason.DROPPED)
+
+    return broken
+
+
+def _everything_is_fresh(until: Any) -> Any:
+    return lambda self, envelope: None
+
+
+def _silently(activate: Any) -> Any:
+    """What expired while nobody served is dropped, and no dead letter."""
+
+    def broken(self: Queue, epoch: int) -> None:
+        activate(self, epoch)
+        while self.ready and (self.head_expiry() or self.removals.wall_ms) < self.removals.wall_ms:
+            self._note([self.ready.popleft()], Reason.EXPIRED)
+
+    return broken
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a dead letter is dequeued in a later batch",
+        "a failover between the two has the message in both queues (RabbitMQ: at-least-once dead lettering)",
+        (18,),
+        (Patch(Queue, "_leave", _dequeued_later),),
+    ),
+    Mutant(
+        "a promoted backup has forgotten the rules",
+        "arguments that only the node of the declaration keeps: queues without limits after a failover",
+        (18, 1),
+        (Patch(QueueContents, "activate", _without_rules),),
+        because="what would have been dead-lettered is dropped, or stays",
+    ),
+    Mutant(
+        "a publish that a full queue refuses is confirmed",
+        "a confirm for a message that is nowhere",
+        (1,),
+        (Patch(Enqueueing, "_publish_bounded", _all_accepted),),
+    ),
+    Mutant(
+        "a queue that is too long loses its newest messages",
+        "drop-head at the wrong end",
+        (1,),
+        (Patch(Queue, "remove_excess", _newest_first),),
+    ),
+    Mutant(
+        "what is over is still delivered",
+        "a time to live that only counts while nobody asks",
+        (18,),
+        (Patch(Queue, "_until", _everything_is_fresh),),
+    ),
+    Mutant(
+        "what expired during a failover is no dead letter",
+        "a promoted node that cleans up instead of deciding",
+        (1,),
+        (Patch(Queue, "activate", _silently),),
+    ),
+)
