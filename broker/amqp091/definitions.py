@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _Arguments = dict[str, Any]
 
-WITHOUT_EFFECT = frozenset(("x-single-active-consumer",))
+WITHOUT_EFFECT = frozenset(("x-single-active-consumer", "x-delivery-limit"))
 """Arguments of RabbitMQ's that are kept and compared, and do nothing here yet: the operator is told."""
 
 
