@@ -20,9 +20,9 @@ from tests.simulation.mover import Mover, Sent, State, Transaction
 
 class Transactions7:
     """7: when commit-ok leaves, every backup in the record has all that was published, and nothing of what
-    was acked, on disk too where it must be so. From then on all of it is so on whoever serves, and what was acked is
-    never delivered again. Nothing is seen of what was not committed; of what may have been, all or nothing;
-    no message is taken by two transactions. What is decided at a quiet point stays so.
+    was acked, on disk too where it must be so. From then on all of it is so on whoever serves, and what was
+    acked is never delivered again. Nothing is seen of what was not committed; of what may have been, all or
+    nothing; no message is taken by two transactions. What is decided at a quiet point stays so.
 
     Memory that was lost takes what is transient, or in a queue that is not durable: such a message may be
     gone, and says nothing; one that is there still does.
