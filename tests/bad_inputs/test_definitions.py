@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.amqp091.fields import Timestamp, write_longstr, write_shortstr, write_table
+from broker.amqp091.fields import Timestamp, read_table, write_longstr, write_shortstr, write_table
 from broker.amqp091.frames import frame
 from broker.amqp091.grammar import encode
 from broker.amqp091.properties import HEADERS
@@ -77,6 +77,25 @@ def test_25_forged_headers_and_reply_to_are_carried_as_they_are(forged: object) 
         client.raw(message(1, b"m", "", "q", properties=flags + table + reply_to))
         seen = client.call(1, "basic.get", queue="q", no_ack=True)
         assert (seen.name, seen.header[12:]) == ("basic.get-ok", flags + table + reply_to)
+
+
+@pytest.mark.parametrize("forged", FORGED_DEATHS.values(), ids=FORGED_DEATHS.keys())
+def test_25_a_forged_history_of_deaths_harms_no_dead_letter(forged: object) -> None:
+    world = World()
+    table = write_table({"x-death": forged, "x-first-death-queue": 5, "mine": 1})
+    with neighbour_unharmed(world):
+        client = world.open()
+        client.call(1, "queue.declare", queue="dead")
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 0}
+        client.call(1, "queue.declare", queue="q", arguments=letters)
+        client.raw(message(1, b"m", "", "q", properties=HEADERS.to_bytes(2, "big") + table))
+        seen = client.call(1, "basic.get", queue="dead", no_ack=True)
+        assert len(seen.header) < 40_000
+        headers, end = read_table(seen.header, 14)
+        assert end == len(seen.header)
+        newest = headers["x-death"][0]
+        assert (newest["queue"], newest["reason"], newest["count"]) == ("q", "maxlen", 1)
+        assert (headers["mine"], headers["x-first-death-queue"]) == (1, "q")
 
 
 NUMBERS = ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority")
