@@ -72,3 +72,15 @@ def test_publish_to_no_exchange_in_a_transaction(channel: Any) -> None:
     channel.basic_publish("gone", "k", b"x", pika.BasicProperties())
     with refused(404, "no exchange 'gone' in vhost '/'"):
         channel.tx_commit()
+
+
+def test_a_full_queue_in_a_transaction(connection: Any, channel: Any) -> None:
+    full = private(channel, **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    other = private(channel)
+    transacted = connection.channel()
+    transacted.tx_select()
+    publish(transacted, other, b"x")
+    publish(transacted, full, b"1", b"2")
+    with refused(406, f"transaction not committed: queue '{full}' is full"):
+        transacted.tx_commit()
+    assert (ready(channel, full), ready(channel, other)) == (0, 0)
