@@ -143,6 +143,14 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
         "Messages that left their queues, of which backups and disk are not told yet",
         dequeues.get("waiting", 0),
     )
+    left = CounterMetricFamily(
+        "understudy_messages_left",
+        "Messages that left queues while this node served, by reason, since the start",
+        labels=["reason"],
+    )
+    for reason, many in (dequeues.get("left") or {}).items():
+        left.add_metric([reason], float(many))
+    yield left
     yield _gauge(
         "understudy_dequeue_lag_seconds_max",
         "Longest time that a dequeue has waited to be told, since the start",

@@ -50,6 +50,7 @@ class History:
         "dequeue_lag",
         "epoch",
         "ledger_wanted",
+        "left",
         "longest_lag",
         "n",
         "position",
@@ -67,6 +68,8 @@ class History:
         self._hasty = False
         self.longest_lag = 0.0
         """Seconds: the longest that a dequeue has waited from its tick's end until it was flushed."""
+        self.left: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        """Messages that left their queues, by reason, in all epochs of this process."""
         self._records: list[Record] = []
         self.epoch = epoch
         self.n = 0
@@ -110,6 +113,7 @@ class History:
         if not self._records:
             self.position = Position(self.epoch, self.n + 1)
         for (queue, epoch, reason, scope), seqs in self._gathered.items():
+            self.left[reason] += len(seqs)
             self._records.append(Dequeue(queue, epoch, reason, to_ranges(seqs), scope))
         self._gathered = {}
 

@@ -354,4 +354,5 @@ class Queue(QueueContents):
         if self._leave_scope or self.history.ledger_wanted:
             for epoch, gone in ranges.items():
                 joined = ReplicationIdSet(gone).ranges()
+                self.history.left[reason] += sum(last - first + 1 for first, last in joined)
                 self.history.append(Dequeue(self.uuid, epoch, reason, joined, self._leave_scope))

@@ -37,7 +37,11 @@ def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position)
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,
-        "dequeues": {"waiting": vhost.history.waiting, "longest_lag": vhost.history.longest_lag},
+        "dequeues": {
+            "waiting": vhost.history.waiting,
+            "longest_lag": vhost.history.longest_lag,
+            "left": {reason.ledger_name: many for reason, many in vhost.history.left.items()},
+        },
     }
 
 

@@ -99,10 +99,10 @@ def test_what_is_rare_is_demanded_of_long_runs_only() -> None:
 
 def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
     ledger = everything()
-    ledger[watching.ENDED, "expired"] += 1
+    ledger[watching.RECORD, "QueueEnds"] += 1
     (sentence,) = coverage.faults_of(ledger, 1)
     assert sentence.startswith("reached, though listed as out of reach")
-    assert sentence.endswith("messages ended: expired")
+    assert sentence.endswith(": QueueEnds")
 
 
 def test_a_step_that_no_table_has_is_a_fault() -> None:
@@ -119,7 +119,7 @@ def test_the_table_says_what_was_reached_and_what_was_not() -> None:
     assert "status of a node: 1 of " in text
     assert "1,204  active -> joining" in text
     assert "-  joining -> catch-up" in text
-    assert "-  expired  (out of reach: " in text
+    assert "-  QueueEnds  (out of reach: " in text
 
 
 def test_the_file_holds_both(tmp_path: Path) -> None:

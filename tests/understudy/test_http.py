@@ -190,7 +190,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
             {"name": "c", "in_sync": False, "connected": False},
         ],
         "events": {"excluded": 2}, "quarantined": 5, "withheld": True,
-        "dequeues": {"waiting": 7, "longest_lag": 0.0125},
+        "dequeues": {"waiting": 7, "longest_lag": 0.0125, "left": {"expired": 3}},
     }  # fmt: skip
     ((_, text),) = visit(node, ("GET", "/metrics", {}))
     for line in (
@@ -202,6 +202,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         "understudy_quarantined_messages_total 5.0",
         "understudy_members_in_sync 2.0",
         "understudy_dequeues_waiting 7.0",
+        'understudy_messages_left_total{reason="expired"} 3.0',
         "understudy_dequeue_lag_seconds_max 0.0125",
         "understudy_withheld 1.0",
     ):

@@ -89,6 +89,7 @@ def test_a_message_leaves_when_its_time_is_over_though_nobody_asks() -> None:
     assert shop.left() == {Reason.EXPIRED: 2}
     shop.world.pass_time(0.05)
     assert shop.left() == {Reason.EXPIRED: 3}
+    assert shop.world.vhost.history.left[Reason.EXPIRED] == 3
 
 
 def test_the_shorter_of_the_queues_time_and_the_messages_own_counts() -> None:
