@@ -38,12 +38,13 @@ class Sent:
 
 @dataclass(slots=True)
 class Transaction:
-    """`gone`: keys of messages that it acks or throws away; `back`: that it gives back. `answered`: commit-ok
-    has left a node, whether the client has heard it or not."""
+    """`gone`: keys of messages that it acks or throws away; `thrown`: only the latter; `back`: those that it
+    gives back. `answered`: commit-ok has left a node, whether the client has heard it or not."""
 
     name: str
     published: list[Sent] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    thrown: list[str] = field(default_factory=list)
     back: list[str] = field(default_factory=list)
     state: State = State.OPEN
     sent_at: float = 0.0
@@ -57,7 +58,7 @@ class Mover(Actor):
     back it takes again, by the same delivery tags.
 
     `on_input` is told of each message that it is delivered, before it is kept. The second queue is never
-    consumed: it shows what was committed.
+    consumed: it shows what was committed. Dead letters of the first may go there, too.
     """
 
     def __init__(self, around: Surroundings, plan: MoverPlan) -> None:
@@ -94,7 +95,9 @@ class Mover(Actor):
     def begin(self, session: Session) -> None:
         plan = self.plan
         for queue in (self.source, self.target):
-            session.call("queue.declare", _heard, queue=queue, durable=plan.durable)
+            on = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.target}
+            args = on if plan.dead_letters and queue == self.source else {}
+            session.call("queue.declare", _heard, queue=queue, durable=plan.durable, args=args)
         if plan.fanout:
             session.call(
                 "exchange.declare", _heard, exchange=self._exchange, type="fanout", durable=plan.durable
@@ -211,11 +214,14 @@ class Mover(Actor):
                 parts.append(wire.method(1, "basic.reject", tag=tag, requeue=True))
                 continue
             current.gone.append(self.held[tag])
-            thrown = draw < self.plan.requeues + self.plan.rejects
-            parts.append(wire.method(1, "basic.nack" if thrown else "basic.ack", tag=tag))
+            if draw < self.plan.requeues + self.plan.rejects:
+                current.thrown.append(self.held[tag])
+                parts.append(wire.method(1, "basic.nack", tag=tag))
+            else:
+                parts.append(wire.method(1, "basic.ack", tag=tag))
         for key in current.gone:
             self.takers.setdefault(key, []).append(current)
-        if len(current.gone) == len(tags) and self.rng.random() < 0.5:
+        if not current.back and not current.thrown and self.rng.random() < 0.5:
             parts = [wire.method(1, "basic.ack", tag=tags[-1], multiple=True)]
         return parts
 

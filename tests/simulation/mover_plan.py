@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 
@@ -31,6 +31,8 @@ class MoverPlan:
     """New messages go through an exchange into both queues."""
     grants: tuple[int, ...]
     """How many transactions it may begin at a fault: one of these."""
+    dead_letters: bool = False
+    """What it throws away goes on to the second queue. Not with `fanout`, which has it there already."""
     cut_every: float = 0.0
     """Seconds between two other breaks of its connection, about; 0 for never."""
 
@@ -41,7 +43,7 @@ def draw_movers(rng: Random, *, cut_every: float) -> tuple[MoverPlan, ...]:
 
 
 def draw_mover(rng: Random, name: str, *, cut_every: float) -> MoverPlan:
-    return MoverPlan(
+    plan = MoverPlan(
         name,
         durable=rng.random() < 0.8,
         persistent=rng.choice((0.0, 0.5, 1.0, 1.0)),
@@ -57,3 +59,5 @@ def draw_mover(rng: Random, name: str, *, cut_every: float) -> MoverPlan:
         grants=rng.choice(((1, 4, 10), (3, 8, 30))),
         cut_every=cut_every,
     )
+    dead_letters = rng.random() < 0.5 and not plan.fanout
+    return replace(plan, dead_letters=dead_letters, rejects=0.2) if dead_letters else plan

@@ -303,3 +303,23 @@ def test_conclusions_reach_through_chains() -> None:
         found.begin(transaction, None)
     found.conclude()
     assert found.in_doubt() == {taker.name: True, source.name: True}
+
+
+def test_7_dead_letters_of_a_transaction_are_part_of_it() -> None:
+    pair = Moved(dead_letters=True, rejects=0.3)
+    mover = pair.mover
+    pair.checker.look(pair.a)
+    thrower = next(t for t in reversed(mover.transactions) if t.thrown)
+    key = thrower.thrown[0]
+    out = pair.queue(pair.a, "out-m1")
+    (letter,) = [entry for entry in out.ready if key_of(entry[2]) == key]
+    thrower.thrown.remove(key)
+    with violates(7):
+        pair.checker.look(pair.a)  # nobody has thrown it away
+    thrower.thrown.append(key)
+    out.ready.remove(letter)
+    with violates(7):
+        pair.checker.look(pair.a)
+    _commit(pair, published=False, gone=True).thrown.append(key)
+    with violates(7):
+        _answer(pair)

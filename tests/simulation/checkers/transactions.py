@@ -70,6 +70,9 @@ class Transactions7:
                     raise Violation(7, f"{said} lacks {sent.key} in {queue}")
             if sent.persistent and mover.plan.durable and not holdings.disk.has(sent.key):
                 raise Violation(7, f"{said} has {sent.key} not yet on disk, of {sent.queues[0]}")
+        for key in current.thrown if mover.plan.dead_letters else ():
+            if not holdings.in_memory(mover.target, key):
+                raise Violation(7, f"{said} lacks the dead letter {key} in {mover.target}")
         if current.gone:
             left = {key_of(raw) for _, _, raw in held(copy, mover.source)} & set(current.gone)
             if left:
@@ -132,7 +135,8 @@ class Contents:
             if many > 1:
                 raise Violation(7, f"{queue} of {self.machine.name} holds {key} {many} times")
             sent, _ = self.mover.sent.get(key, (None, None))
-            if sent is None or queue not in sent.queues:
+            dead = self.mover.plan.dead_letters and queue == self.mover.target
+            if sent is None or (queue not in sent.queues and not dead):
                 raise Violation(7, f"{queue} of {self.machine.name} holds {key}, not published into it")
         return frozenset(counted)
 
@@ -167,6 +171,8 @@ class Contents:
             for key, (sent, published) in self.mover.sent.items():
                 if self.mover.source in sent.queues and key not in self.keys[self.mover.source]:
                     self._taken(key, sent, published)
+                    if self.mover.plan.dead_letters:
+                        self._dead(key, sent)
 
     def _taken(self, key: str, sent: Sent, published: Transaction) -> None:
         """The first queue does not hold it: who took it?"""
@@ -185,10 +191,24 @@ class Contents:
         elif len(maybe) == 1 and self.verdicts.get(published.name, (False, ""))[0]:
             self._is(maybe[0], True, lacks)
 
-    def _lost(self, sent: Sent, published: Transaction) -> bool:
-        """May it have gone with the memory of the nodes?"""
+    def _dead(self, key: str, sent: Sent) -> None:
+        """Is it in the second queue, as a dead letter of the first? Then it was thrown away."""
+        throwers = [taker for taker in self.mover.takers.get(key, ()) if key in taker.thrown]
+        if key not in self.keys[self.mover.target]:
+            for thrower in throwers:
+                if not self._lost(sent, thrower):
+                    self._is(thrower, False, f"{self.mover.target} lacks the dead letter {key}")
+            return
+        maybe = [taker for taker in throwers if self.verdicts.get(taker.name, (True, ""))[0]]
+        if not maybe:
+            self._violated(f"{self.mover.target} holds {key}, which nobody has thrown away")
+        elif len(maybe) == 1:
+            self._is(maybe[0], True, f"{self.mover.target} holds the dead letter {key}")
+
+    def _lost(self, sent: Sent, by: Transaction) -> bool:
+        """May what that transaction did with it have gone with the memory of the nodes?"""
         lasting = sent.persistent and self.mover.plan.durable
-        return not lasting and published.sent_at <= self.memory_lost
+        return not lasting and by.sent_at <= self.memory_lost
 
     def _is(self, transaction: Transaction, took: bool, why: str) -> None:
         before = self.verdicts.setdefault(transaction.name, (took, why))
