@@ -89,11 +89,15 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
 
 def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
     """A queue of the same name but another UUID is another queue: it goes, with its messages (invariant
-    17)."""
+    17). One that is known has had a consumer only if a ConsumerSeen follows: another history may have said
+    so."""
     known = vhost.queues_by_uuid.get(record.uuid)
     if known is not None:
         if (known.scope, known.replicate) != (record.scope, record.replicate):
             known.set_scope(record.scope, record.replicate)
+            vhost._changed()
+        if known.consumer_seen:
+            known.consumer_seen = False
             vhost._changed()
         return
     namesake = vhost.queues.get(record.name)

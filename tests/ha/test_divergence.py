@@ -4,6 +4,7 @@ never had is exported first, whoever serves and however he came to it (invariant
 
 from __future__ import annotations
 
+from tests.ha.client import Client
 from tests.ha.pair import Host, Pair
 
 
@@ -139,3 +140,35 @@ def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     pair.until(lambda: not len(graves))
     pair.run(0.2)
     assert not len(b.running.vhost.graves) and not len(c.running.vhost.graves)
+
+
+def test_a_consumer_that_history_never_had_is_forgotten() -> None:
+    """b hears of the first consumer of an auto-delete queue; a dies before c does, which is promoted. b would
+    end that queue, were it promoted next: what history says of a queue is taken back, on disk too.
+    """
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    for queue in ("used", "unused"):
+        pair.declare(a, queue, auto_delete=True)
+    for queue in ("used", "unused"):
+        if queue == "unused":
+            pair.hold(a, c)
+        client = Client(queue, a, pair.now)
+        client.begin(pair.now)
+        client.consume(queue, 1, pair.now)
+        pair.run(0.05)
+    pair.kill(a)
+    assert orphans(b) == ["unused", "used"] and orphans(c) == ["used"]
+    assert pair.ask(c, "promote")["ok"]
+    pair.until(lambda: any("b is in sync from" in line for line in c.log))
+    assert orphans(b) == ["used"] and pair.fingerprint(b) == pair.fingerprint(c)
+    pair.run(0.2)
+    pair.kill(b)
+    pair.start(b)
+    assert orphans(b) == ["used"]
+
+
+def orphans(host: Host) -> list[str]:
+    """Queues that would end if nobody came back to them."""
+    return sorted(queue.name for queue in host.running.vhost.orphans())
