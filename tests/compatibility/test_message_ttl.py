@@ -73,12 +73,15 @@ def test_ttl_zero_delivers_at_once_or_not_at_all(connection: Any, channel: Any) 
 
 def test_what_is_outstanding_does_not_expire_and_keeps_its_time(connection: Any, channel: Any) -> None:
     queue, dead = expiring(channel, SOON)
+    got = Got()
+    consumer = channel.basic_consume(queue, got)
     publish(channel, queue, b"x")
-    tag = channel.basic_get(queue)[0].delivery_tag
+    got.wait(connection, 1)
     clock, later = expiring(channel, 3 * SOON)
     publish(channel, clock, b"tick")
     wait_until(connection, lambda: ready(channel, later) == 1)
     assert ready(channel, dead) == 0
-    channel.basic_nack(tag, requeue=True)
+    channel.basic_cancel(consumer)
+    channel.basic_nack(got[0][0].delivery_tag, requeue=True)
     wait_until(connection, lambda: ready(channel, dead) == 1)
     assert drained(channel, queue) == []
