@@ -45,7 +45,7 @@ def stamp(vhost: VirtualHost, queue: Queue, replicate: str) -> None:
 def take(vhost: VirtualHost, queue: Queue, run: EnqueueRun, epoch: int) -> None:
     """Messages of the source, in `epoch` of here. None of them may be held."""
     envelope = copy(run.envelope)
-    envelope.epoch, envelope._redelivered = epoch, None
+    envelope.epoch = epoch
     scope = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
     queue.replica.add_run(run.firsts[0], envelope, run.raws)
     if scope or vhost.history.ledger_wanted:

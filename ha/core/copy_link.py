@@ -112,14 +112,13 @@ def parse_answer(payload: bytes) -> Answer:
     return answer
 
 
-def encode_end(reason: str, *, gone: bool) -> bytes:
-    return to_json({"reason": reason[:LONGEST_REASON], "gone": gone})
+def encode_end(reason: str) -> bytes:
+    return to_json({"reason": reason[:LONGEST_REASON]})
 
 
-def parse_end(payload: bytes) -> tuple[str, bool]:
-    """Why, and whether the queue is gone."""
-    document = parse_json(payload)
-    return str(document.get("reason", "")), bool(document.get("gone"))
+def parse_end(payload: bytes) -> str:
+    """Why."""
+    return label(parse_json(payload).get("reason", ""))
 
 
 def encode_number(number: int) -> bytes:

@@ -125,9 +125,7 @@ class QueueCopy:
                 for kind, body in self._decoder.feed(payload):
                     self._frame(kind, body)
             elif method == CopyMethod.ENDED:
-                reason, gone = parse_end(payload)
-                self._leave(f"{self.source}: {reason}", now)
-                self.state = CopyState.GONE if gone else self.state
+                self._leave(f"{self.source}: {parse_end(payload)}", now)
             else:
                 raise LinkError(f"method {method} from a source")
         except LinkError as error:

@@ -24,6 +24,8 @@ from ha.core.link import UUID, VERSION
 from ha.core.queue_feed import QueueFeed
 from ha.core.queue_snapshot import decode_ids
 
+DELETED = "the queue is deleted"
+
 
 class QueueFeeds:
     """One broker's. `hear` while peers speak, `batch` with each flush, `end_tick` after it."""
@@ -101,10 +103,8 @@ class QueueFeeds:
         ids, end = decode_ids(have)
         if end != len(have):
             raise LinkError("ids with bytes that are none")
-        me = self._model.standing()
-        if me.refusal or not self._model.has(queue):
-            reason = me.refusal or "the queue is deleted"
-            self._wire.send(peer, CopyMethod.ENDED, encode_end(reason, gone=not me.refusal))
+        if not self._model.has(queue):
+            self._wire.send(peer, CopyMethod.ENDED, encode_end(DELETED))
             return
         self.feeds[peer] = QueueFeed(peer, self._names[peer], queue, ids)
         self._model.watch(True)
@@ -123,13 +123,13 @@ class QueueFeeds:
             if isinstance(record, Dequeue):
                 self._left(record)
             elif isinstance(record, QueueDelete):
-                self._end(record.uuid, "the queue is deleted", gone=True)
+                self._end(record.uuid, DELETED)
 
     def _left(self, record: Dequeue) -> None:
         for feed in list(self.feeds.values()):
             if feed.queue == record.queue and not feed.left(record):
                 reason = "the follower is too far behind, and has to compare anew"
-                self._end(feed.queue, reason, gone=False, only=feed.peer)
+                self._end(feed.queue, reason, only=feed.peer)
 
     def end_tick(self) -> None:
         """After the flush: everybody gets a share of what there is."""
@@ -138,17 +138,17 @@ class QueueFeeds:
         refusal = self._model.standing().refusal
         for peer, feed in list(self.feeds.items()):
             if refusal:
-                self._end(feed.queue, refusal, gone=False, only=peer)
+                self._end(feed.queue, refusal, only=peer)
             else:
                 parts = feed.read(self._model)
                 if parts:
                     self._wire.send_pieces(peer, CopyMethod.DATA, parts)
 
-    def _end(self, queue: bytes, reason: str, *, gone: bool, only: int | None = None) -> None:
+    def _end(self, queue: bytes, reason: str, *, only: int | None = None) -> None:
         """Nothing more of it to its followers; what they were sent before arrives before."""
         for peer, feed in list(self.feeds.items()):
             if feed.queue == queue and only in (None, peer):
-                self._wire.send(peer, CopyMethod.ENDED, encode_end(reason, gone=gone))
+                self._wire.send(peer, CopyMethod.ENDED, encode_end(reason))
                 self._drop(peer)
 
     def _drop(self, peer: int) -> None:

@@ -64,8 +64,10 @@ class Copies(Pair):
         return {origin.source(epoch): ids for epoch, ids in found.replica.ids().items()}
 
 
-def following(count: int = 2, texts: str = "abc", arguments: dict[str, Any] | None = None) -> Copies:
-    copies = Copies(count, dequeue_lag=0.0)
+def following(
+    count: int = 2, texts: str = "abc", arguments: dict[str, Any] | None = None, **settings: Any
+) -> Copies:
+    copies = Copies(count, dequeue_lag=0.0, **settings)
     copies.begin("q", arguments)
     if texts:
         copies.publish(copies[0], "q", texts)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ha.core.id_setter import IdSetter
 from tests.ha.copies import Copies, following
 
 
@@ -155,6 +156,7 @@ def test_stopped_it_is_an_ordinary_queue_whose_messages_are_redelivered_also_aft
     answer = copies.ask(b, "replicate-stop", name="q")
     assert answer["ok"] and answer["reason"] == "'q' is an ordinary queue now, with 3 messages"
     assert b.running.status()["replications"] == []
+    assert isinstance(b.running.vhost.queues["q"].ids, IdSetter)
     copies.publish(a, "q", "x")
     copies.publish(b, "q", "y")
     copies.run(0.5)

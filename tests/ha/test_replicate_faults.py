@@ -79,6 +79,45 @@ def test_a_frozen_follower_holds_no_confirm_and_no_more_than_a_window(
     copies.follows(a)
 
 
+def test_a_source_has_more_to_do_as_long_as_there_is_more_and_the_follower_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_feed, "SHARE", 100)
+    copies = following()
+    a, b = copies.hosts
+    b.frozen = True
+    copies.publish(a, "q", "abcdefghij" * 10)
+    copies.step()
+    assert a.running.next_deadline() == a.running.now, "it wants another tick at once"
+    b.frozen = False
+    copies.follows(a)
+    assert a.running.next_deadline() != a.running.now
+
+
+def test_a_primary_that_serves_no_more_says_so_and_the_next_is_followed() -> None:
+    copies = following(3)
+    a, other, _ = copies.hosts
+    assert copies.ask(a, "demote")["ok"]
+    copies.until(lambda: "a: it does not serve" in copies.line["error"])
+    assert copies.contents(copies.b, "q") == "abc"
+    assert copies.ask(other, "promote")["ok"]
+    copies.publish(other, "q", "d")
+    copies.follows(other)
+
+
+def test_a_primary_that_cannot_prove_to_be_one_feeds_nobody() -> None:
+    copies = following(3, authority="register")
+    a, other, _ = copies.hosts
+    copies.register.cut = {"a"}
+    copies.separate(a, other)
+    copies.until(lambda: a.running.broker.withheld)
+    copies.until(lambda: "cannot prove to be the primary" in copies.line["error"])
+    copies.heal()
+    copies.register.cut.clear()
+    copies.until(lambda: not a.running.broker.withheld)
+    copies.follows(a)
+
+
 def test_a_follower_for_which_too_much_has_left_compares_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_feed, "WINDOW", 500)
     monkeypatch.setattr(queue_feed, "MOST_RANGES", 5)

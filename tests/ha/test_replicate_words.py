@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 
 from broker.model.record_codec import encode_record
-from broker.model.records import EnqueueRun, Envelope, QueueDeclare
+from broker.model.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDeclare
 from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.values import Reason
 from ha.adapter.copy_vhost import CopyVhost
 from ha.core.copy_link import Answer, CopyFrame, CopyMethod, Question
 from ha.core.errors import LinkError
-from ha.core.link import frame
+from ha.core.link import VERSION, frame
 from ha.core.queue_copy import QueueCopy
 from ha.core.queue_snapshot import encode_piece
 from tests.bad_inputs.test_link import Liar
 from tests.ha.copies import Copies, following, in_order
-from tests.ha.pair import raw
+from tests.ha.pair import Host, raw
 
 
 def refused(copies: Copies, **more: Any) -> str:
@@ -133,7 +134,25 @@ def test_a_source_that_was_deleted_between_the_answer_and_the_beginning() -> Non
     liar.move()
     assert liar.closed is None
     ended = [event for event in liar.seen if getattr(event, "method_id", 0) == CopyMethod.ENDED]
-    assert json.loads(ended[0].payload) == {"gone": True, "reason": "the queue is deleted"}
+    assert json.loads(ended[0].payload) == {"reason": "the queue is deleted"}
+
+
+def test_nobody_of_its_cluster_and_no_other_version_is_fed() -> None:
+    copies = following(3)
+    a, other, _ = copies.hosts
+    liar = Liar(copies, a)
+
+    def refusal(**fields: Any) -> str:
+        asked = {"node_id": "n" * 32, "name": "x", "cluster_id": ""} | fields
+        liar.say(CopyMethod.ASK, Question("q", "", **asked).encode())
+        answer = liar.answer(CopyMethod.ANSWER)
+        assert not answer["ok"]
+        return str(answer["reason"])
+
+    sentence = "x belongs to its cluster, which replicates by itself"
+    assert refusal(node_id=other.running.me.node_id) == sentence
+    assert refusal(cluster_id=a.running.core.cluster_id) == sentence
+    assert refusal(version=VERSION + 1) == f"its link version is {VERSION}, not {VERSION + 1}"
 
 
 # -- a source that says what cannot be
@@ -194,6 +213,19 @@ def test_messages_of_an_epoch_that_was_passed_make_it_begin_anew() -> None:
     assert in_order(copies) == "zabc"
 
 
+class Dequeues:
+    """Which ids have left, as a broker's history has it."""
+
+    def __init__(self, host: Host) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        host.running.broker.sinks.append(self)
+
+    def batch(self, batch: Batch) -> None:
+        for record in batch.records:
+            if isinstance(record, Dequeue):
+                self.ranges += record.ranges
+
+
 class Deaf:
     """Connections on which nobody listens; what was closed is told."""
 
@@ -237,6 +269,32 @@ def test_a_piece_with_ids_beyond_its_end_is_refused(upto: tuple[int, int], first
     body = encode_piece(upto, {90: ReplicationIdSet([(first, last)])})
     assert "a piece up to" in stream(copies, made, frame(CopyFrame.PIECE, [body])).closed[0]
     assert in_order(copies) == "abc"
+
+
+def test_what_one_says_that_is_not_followed_changes_nothing() -> None:
+    copies, made = model()
+    copy = QueueCopy("q", made, Deaf(), node_id="b", name="b", cluster_id="")
+    for peer in (1, 2):
+        copy.opened(peer, f"far:{peer}", 0.0)
+        copy.method(peer, CopyMethod.ANSWER, Answer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
+    everything = frame(CopyFrame.WHOLE, [])
+    copy.method(2, CopyMethod.DATA, b"".join(everything), 0.0)
+    copy.method(2, CopyMethod.ENDED, b"{}", 0.0)
+    assert in_order(copies) == "abc"
+    assert copy.source == "far at far:1"
+    copy.method(1, CopyMethod.DATA, b"".join(everything), 0.0)
+    assert in_order(copies) == ""
+
+
+def test_a_dequeue_of_what_is_not_here_is_no_history() -> None:
+    copies, made = model()
+    copies.run(0.1)
+    history = Dequeues(copies.b)
+    for epoch, ranges in ((90, [(2, 2), (4, 9)]), (90, [(2, 7)]), (91, [(1, 1)])):
+        made.leave(encode_record(Dequeue(UUID, epoch, Reason.ACKED, ranges)))
+    copies.run(0.1)
+    assert history.ranges == [(2, 2), (3, 3)]
+    assert in_order(copies) == "a"
 
 
 def test_a_piece_that_does_not_follow_is_refused() -> None:
