@@ -157,6 +157,12 @@ MUTANTS = (
         (_handles("tx.rollback", _keeping_publishes),),
     ),
     Mutant(
+        "requeue what is rolled back",
+        "After a rollback what was acked is ready again, and not outstanding: its client gets it twice.",
+        (7,),
+        (Patch(Acknowledging, "outstanding_again", lambda original: Acknowledging._requeue),),
+    ),
+    Mutant(
         "acknowledge at once in a transaction",
         "Acks do not wait for the commit, and no rollback undoes them.",
         (7,),
