@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -157,6 +157,11 @@ class Fate:
     and killed too. What that holds is in order and without a double at every step, and in the end all of it.
     """
 
+    WEIGHTS: ClassVar = {
+        "publish": 9, "transient": 3, "take": 6, "ack": 5, "requeue": 3, "purge": 1, "cut": 3, "freeze": 1,
+        "disk": 1, "restart": 1, "fail": 1, "switch": 1, "run": 6,
+    }  # fmt: skip
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         rules = self.random.choice([{}, {"x-max-length": 40}, {"x-message-ttl": 300}, {"x-max-priority": 5}])
@@ -166,22 +171,7 @@ class Fate:
 
     def step(self) -> None:
         copies, chance, primary = self.copies, self.random, self.primary
-        what = chance.choices(
-            [
-                "publish",
-                "transient",
-                "take",
-                "ack",
-                "requeue",
-                "purge",
-                "cut",
-                "freeze",
-                "restart",
-                "fail",
-                "run",
-            ],
-            [9, 3, 6, 5, 3, 1, 3, 1, 1, 1, 6],
-        )[0]
+        what = chance.choices(list(self.WEIGHTS), list(self.WEIGHTS.values()))[0]
         queue = primary.running.vhost.queues["q"]
         match what:
             case "publish" | "transient":
@@ -202,11 +192,13 @@ class Fate:
                 copies.link_ends[primary.name, "c"] = chance.randint(1, 600)
             case "freeze":
                 copies.b.frozen = not copies.b.frozen
+            case "disk":
+                copies.b.syncing = not copies.b.syncing
             case "restart":
                 copies.kill(copies.b, keep=chance.random() < 0.5)
                 copies.start(copies.b)
-            case "fail":
-                self.fail()
+            case "fail" | "switch":
+                self.change(planned=what == "switch")
         copies.run(chance.choice([0.0, 0.005, 0.01, 0.05, 0.3]))
         if copies.cut and chance.random() < 0.4:
             copies.heal()
@@ -220,21 +212,25 @@ class Fate:
             largest_frame=30, priority=self.random.choice([0, 0, 3, 5]),
         )  # fmt: skip
 
-    def fail(self) -> None:
+    def change(self, *, planned: bool) -> None:
+        """The other of the pair serves from now on, if it is ready."""
         copies, old = self.copies, self.primary
         other = copies[1] if old is copies[0] else copies[0]
         if other.node is None or other.status != "ready" or old.status not in ("active", "recovering"):
             return
-        copies.kill(old)
-        assert copies.ask(other, "promote", 10.0, force_lossy=True)["ok"]
-        copies.start(old)
+        if planned and not copies.ask(old, "switchover", 10.0)["ok"]:
+            return
+        if not planned:
+            copies.kill(old)
+            assert copies.ask(other, "promote", 10.0, force_lossy=True)["ok"]
+            copies.start(old)
         self.primary, self.held = other, []
 
     def end(self) -> None:
         copies = self.copies
         copies.heal()
         copies.link_ends.clear()
-        copies.b.frozen = False
+        copies.b.frozen, copies.b.syncing = False, True
         self.publish("!", persistent=True)
         copies.follows(self.primary)
         in_order(copies)
