@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
-from broker.security.tls_faults import TellingContext, words
+from broker.security.tls_faults import words
 
 _BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _BEGIN_KEY = "PRIVATE KEY-----"
@@ -173,7 +173,7 @@ def _text(setting: str, path: str) -> str:
 
 def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
     """TLS 1.2 or above, with the node's certificate."""
-    context = TellingContext(protocol)
+    context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:

@@ -1,54 +1,14 @@
-"""A failed TLS handshake: what it means, in a few words for the log, and how the other end is told. Called by
-the shell.
-"""
+"""What a failed TLS handshake means, in a few words for the log. Called by the shell."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
-from contextvars import ContextVar
-from typing import Any
 
 _NOT_TLS = frozenset(
     ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL", "BAD_RECORD_TYPE",
      "PACKET_LENGTH_TOO_LONG", "RECORD_TOO_SMALL")
 )  # fmt: skip
 _TOO_OLD = frozenset(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW"))
-
-
-SAY: ContextVar[Callable[[bytes], None] | None] = ContextVar("SAY", default=None)
-"""How the handshake that is begun next writes to its peer: set by whoever begins it."""
-
-
-class TellingObject(ssl.SSLObject):
-    """When the handshake fails, OpenSSL has an alert for the peer that says why, and asyncio drops it."""
-
-    say: Callable[[bytes], None] | None = None
-    outgoing: ssl.MemoryBIO
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError:
-            if self.say is not None and self.outgoing.pending:
-                self.say(self.outgoing.read())
-            raise
-
-
-class TellingContext(ssl.SSLContext):
-    """For listeners: a peer that is refused is told why."""
-
-    sslobject_class = TellingObject
-
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *rest: Any, **more: Any
-    ) -> ssl.SSLObject:
-        made = super().wrap_bio(incoming, outgoing, *rest, **more)
-        if isinstance(made, TellingObject):
-            made.outgoing, made.say = outgoing, SAY.get()
-        return made
 
 
 def fault_of(error: BaseException) -> str:

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.security.access import Door
-from broker.security.tls_faults import fault_of
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
-from broker.server.sockets import LINGER, READ_SIZE, Inbound, Outbound
+from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLContext
 
     from broker.server.driven import DialWanted
 
-DIAL_TIMEOUT = 2.0
-"""Seconds that a dial may take to connect."""
 BACKLOG = 1024
 
 _LOGGER = logging.getLogger("understudy.shell")
@@ -50,7 +46,7 @@ class Shell:
         self.inbound: dict[DrivenConnection, Inbound] = {}
         self.outbound: dict[int, Outbound] = {}
         self._sockets: set[Inbound] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._dials: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
         self._tick_due = False
@@ -143,7 +139,9 @@ class Shell:
         if self._stopping:
             return
         for wanted in node.wants_dials():
-            self.spawn(self._dial(node, wanted))
+            task = self.loop.create_task(self._dial(node, wanted))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
         if node.stopped is not None:
             self._reason = node.stopped
             self._stop.set()
@@ -167,34 +165,20 @@ class Shell:
         self._timer = None
         self.tick_soon()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Until `close`: a dial, or a handshake."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     # -- dials
 
     async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
         try:
             async with asyncio.timeout(DIAL_TIMEOUT):
-                await self._connect(node, wanted)
+                context = None if self.dial_tls is None else self.dial_tls()
+                await self.loop.create_connection(
+                    lambda: Outbound(self, node, wanted, context), wanted.host, wanted.port
+                )
         except (OSError, TimeoutError) as error:
             if not self._stopping and wanted.dial_id not in self.outbound:
                 refused = isinstance(error, ConnectionRefusedError)
-                distrusted = isinstance(error, ssl.SSLError)
-                text = fault_of(error) if distrusted else str(error) or "timed out"
-                node.dial_failed(wanted.dial_id, text, now(), refused=refused, distrusted=distrusted)
+                node.dial_failed(wanted.dial_id, str(error) or "timed out", now(), refused=refused)
                 self.tick_soon()
-
-    async def _connect(self, node: Dialing, wanted: DialWanted) -> None:
-        """Whoever is there is what the name in `ha.brokers` says, or not spoken to."""
-        options: dict[str, Any] = {}
-        if self.dial_tls is not None:
-            options = {"ssl": self.dial_tls(), "server_hostname": wanted.host, "ssl_shutdown_timeout": LINGER}
-        await self.loop.create_connection(
-            lambda: Outbound(self, node, wanted), wanted.host, wanted.port, **options
-        )
 
     # -- life
 
@@ -226,7 +210,7 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         self._tick()
-        for task in list(self._tasks):
+        for task in self._dials:
             task.cancel()
         for outbound in list(self.outbound.values()):
             outbound.close()

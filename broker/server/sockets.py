@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
 from broker.security.access import Door
-from broker.security.tls_faults import SAY, fault_of
+from broker.security.tls_faults import fault_of
 from broker.server.clock import now
+from broker.server.tls_stream import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 READ_SIZE = 65536
 WRITE_HIGH = 1 << 20
 WRITE_LOW = 1 << 18
-TLS_MOST = 60.0
-"""Seconds that TLS may take in any case; the broker's own limit on handshakes is less, unless configured."""
+DIAL_TIMEOUT = 2.0
+"""Seconds that a dial may take to connect, and as long again for TLS."""
 LINGER = 3.0
 """Seconds that a socket being closed may take to send its last bytes to a peer that does not read."""
 
@@ -48,12 +49,13 @@ def peer_of(address: Any, door: Door = Door.ANY, *, tls: bool = False) -> Peer:
 
 
 class _Socket(asyncio.BufferedProtocol):
-    """What both kinds share: the buffer, writing, closing with a limit."""
+    """What both kinds share: the buffer, TLS where it is wanted, writing, closing with a limit."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.transport: asyncio.Transport | None = None
         self.closing = False
+        self.tls: TlsStream | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -62,13 +64,37 @@ class _Socket(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.shell.buffer
 
+    def taken(self, nbytes: int) -> bytes:
+        """What of the application's has arrived. After a fault of TLS, of which `untrusted` is told, and once
+        this end is closing it, nothing more does."""
+        if self.tls is None:
+            return bytes(self.shell.buffer[:nbytes])
+        if self.closing or self.transport is None:
+            return b""
+        data, fault = b"", None
+        try:
+            data = self.tls.receive(self.shell.buffer[:nbytes])
+        except ssl.SSLError as error:
+            fault = error
+        if reply := self.tls.output():
+            self.transport.write(reply)
+        if fault is None:
+            return data
+        self.untrusted(fault_of(fault))
+        self.close()
+        return b""
+
+    def untrusted(self, fault: str) -> None:
+        """There is no TLS with the other end, or no more."""
+        raise NotImplementedError
+
     def write(self, parts: list[bytes]) -> int:
-        """One write; octets that the kernel has not taken yet. (A transport of TLS that the peer has closed
-        takes nothing, not even questions.)"""
-        if self.transport is None or self.transport.is_closing():
+        """One write; octets that the kernel has not taken yet."""
+        if self.transport is None:
             return 0
-        if parts:
-            self.transport.write(b"".join(parts))
+        if parts and not self.closing:
+            data = b"".join(parts)
+            self.transport.write(data if self.tls is None else self.tls.send(data))
         return self.transport.get_write_buffer_size()
 
     def close(self) -> None:
@@ -76,29 +102,29 @@ class _Socket(asyncio.BufferedProtocol):
         if self.closing or self.transport is None:
             return
         self.closing = True
-        by_peer = self.transport.is_closing()
-        if not by_peer:
-            self.transport.close()
-        if by_peer or self.transport.get_write_buffer_size():
+        if self.tls is not None and (goodbye := self.tls.goodbye()):
+            self.transport.write(goodbye)
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
             self.shell.loop.call_later(LINGER, self.abort)
 
     def abort(self) -> None:
+        self.closing = True
         if self.transport is not None:
             self.transport.abort()
 
 
 class Inbound(_Socket):
-    """A client's, peer's or operator's socket."""
+    """A client's, peer's or operator's socket. The limit on handshakes runs from the first moment, TLS
+    included."""
 
     def __init__(self, shell: Shell, door: Door, tls: Callable[[], SSLContext] | None) -> None:
         super().__init__(shell)
         self.door = door
-        self.tls = tls
+        self.context = tls
         self.connection: DrivenConnection | None = None
+        self.peer = ""
         self.paused = False
-        self.handshaking: asyncio.Transport | None = None
-        """The bare transport while TLS is being agreed on. Nothing is read or written meanwhile; the limit on
-        the whole handshake runs, and ends it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -106,49 +132,43 @@ class Inbound(_Socket):
         if address is None or not self.shell.admit(self):
             transport.abort()  # type: ignore[attr-defined]
             return
-        peer = peer_of(address, self.door, tls=self.tls is not None)
+        peer = peer_of(address, self.door, tls=self.context is not None)
+        self.peer = peer.address
+        if self.context is not None:
+            self.tls = TlsStream(self.context())
         self.connection = self.shell.driven.accept(peer, now())
         self.shell.inbound[self.connection] = self
         self.shell.tick_soon()
-        if self.tls is not None:
-            bare = cast(asyncio.Transport, transport)
-            bare.pause_reading()
-            self.handshaking, self.transport = bare, None
-            self.shell.spawn(self._secure(bare, peer.address, self.tls()))
-
-    async def _secure(self, bare: asyncio.Transport, peer: str, context: SSLContext) -> None:
-        """Agree on TLS, then go on as any connection; a failure is one line in the log, and the end of it."""
-        error: BaseException | None = None
-        try:
-            if not bare.is_closing():
-                SAY.set(bare.write)  # of this task alone
-                self.transport = await self.shell.loop.start_tls(
-                    bare, self, context, server_side=True, ssl_handshake_timeout=TLS_MOST,
-                    ssl_shutdown_timeout=LINGER,
-                )  # fmt: skip
-        except OSError as fault:
-            error = fault
-        finally:
-            self.handshaking = None
-            if self.transport is None:
-                bare.abort()
-                if error is not None and self.connection is not None:
-                    _LOGGER.warning("connection %s: %s", peer, fault_of(error))
-                self.connection_lost(error if isinstance(error, Exception) else None)
-        if self.transport is not None:
-            self.transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
-            self.serve()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.connection is not None:
-            self.connection.receive(bytes(self.shell.buffer[:nbytes]), now())
+        if self.connection is None:
+            return
+        if data := self.taken(nbytes):
+            self.connection.receive(data, now())
             self.shell.tick_soon()
+        if self.tls is not None and self.tls.ended:
+            self._over()
 
     def eof_received(self) -> bool:
+        self._over()
+        return True
+
+    def _over(self) -> None:
+        """The peer will send no more."""
         if self.connection is not None:
+            self._left_early()
             self.connection.eof(now())
             self.shell.tick_soon()
-        return self.tls is None
+
+    def _left_early(self) -> None:
+        """In the middle of TLS's handshake, and not because this end has closed it."""
+        tls = self.tls
+        if tls is not None and tls.begun and not (tls.open or tls.broken or self.closing):
+            tls.broken = True
+            self.untrusted("it left in the middle of the TLS handshake")
+
+    def untrusted(self, fault: str) -> None:
+        _LOGGER.warning("connection %s: %s", self.peer, fault)
 
     def pause_writing(self) -> None:
         if self.connection is not None:
@@ -163,6 +183,7 @@ class Inbound(_Socket):
         self.transport = None
         connection, self.connection = self.connection, None
         if connection is not None:
+            self._left_early()
             self.shell.inbound.pop(connection, None)
             connection.lost(now())
             self.shell.left(self)
@@ -170,14 +191,12 @@ class Inbound(_Socket):
     def serve(self) -> None:
         """After a tick: write what there is, then follow the connection's wishes."""
         connection, transport = self.connection, self.transport
-        if connection is not None and connection.wants_close and self.handshaking is not None:
-            self.handshaking.abort()
         if connection is None or transport is None:
             return
         connection.written(self.write(connection.take_output()))
         if connection.wants_close:
             self.close()
-        elif connection.paused_reading is not self.paused and not transport.is_closing():
+        elif connection.paused_reading is not self.paused and not self.closing:
             self.paused = connection.paused_reading
             if self.paused:
                 transport.pause_reading()
@@ -186,45 +205,80 @@ class Inbound(_Socket):
 
 
 class Outbound(_Socket):
-    """A socket that the node dialled."""
+    """A socket that the node dialled. It hears of it once that is `ready`, after TLS where that is wanted,
+    and of its end, however early that is."""
 
-    def __init__(self, shell: Shell, node: Dialing, wanted: DialWanted) -> None:
+    def __init__(self, shell: Shell, node: Dialing, wanted: DialWanted, context: SSLContext | None) -> None:
         super().__init__(shell)
         self.node = node
         self.dial_id = wanted.dial_id
-        self.heard = self.over_tls = False
+        self.host = wanted.host
+        self.context = context
+        self.ready = self.heard = False
+        self.distrust = ""
+        self.limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.over_tls = transport.get_extra_info("ssl_object") is not None
         self.shell.outbound[self.dial_id] = self
+        if self.context is None:
+            self._ready()
+            return
+        try:
+            self.tls = TlsStream(self.context, self.host)
+        except ValueError as error:  # a name that no certificate can have
+            self.distrust = str(error)
+            self.abort()
+            return
+        self.limit = self.shell.loop.call_later(DIAL_TIMEOUT, self.abort)
+        self.taken(0)
+
+    def _ready(self) -> None:
+        self.ready = True
+        if self.limit is not None:
+            self.limit.cancel()
         self.node.dialed(self.dial_id, now())
         self.shell.tick_soon()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.heard = True
-        self.node.dial_received(self.dial_id, bytes(self.shell.buffer[:nbytes]), now())
-        self.shell.tick_soon()
+        data = self.taken(nbytes)
+        if not self.ready and self.tls is not None and self.tls.open:
+            self._ready()
+        if data:
+            self.heard = True
+            self.node.dial_received(self.dial_id, data, now())
+            self.shell.tick_soon()
+        if self.tls is not None and self.tls.ended:
+            self.close()
+
+    def untrusted(self, fault: str) -> None:
+        self.distrust = fault
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        if self.shell.outbound.pop(self.dial_id, None) is not None:
+        if self.limit is not None:
+            self.limit.cancel()
+        if self.shell.outbound.pop(self.dial_id, None) is None:
+            return
+        if self.ready:
             # FIN or RST: the peer's kernel answered. Anything else, a timeout above all, is silence.
-            # An EOF without TLS's own goodbye is a FIN all the same: that of a process that was killed.
-            clean = exc is None or isinstance(exc, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError)
-            distrust = ""
-            if isinstance(exc, ssl.SSLError) and not clean:
-                distrust = fault_of(exc)
-            elif self.over_tls and not self.heard:
-                distrust = "it closes the connection at once, its log says why"
-            self.node.dial_closed(self.dial_id, clean, now(), distrust)
-            self.shell.tick_soon()
+            clean = not self.distrust and (
+                exc is None or isinstance(exc, ConnectionResetError | BrokenPipeError)
+            )
+            if self.context is not None and not self.heard and not self.closing:
+                self.distrust = self.distrust or "it closes the connection at once, its log says why"
+            self.node.dial_closed(self.dial_id, clean, now(), self.distrust)
+        else:
+            text = self.distrust or "no TLS handshake"
+            self.node.dial_failed(self.dial_id, text, now(), distrusted=bool(self.distrust))
+        self.shell.tick_soon()
 
     def serve(self) -> None:
         """After a tick: write what the node has for this dial."""
-        self.write(self.node.take_dial_output(self.dial_id))
-        if self.node.dial_wants_close(self.dial_id):
-            self.close()
+        if self.ready:
+            self.write(self.node.take_dial_output(self.dial_id))
+            if self.node.dial_wants_close(self.dial_id):
+                self.close()

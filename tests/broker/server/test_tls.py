@@ -130,11 +130,15 @@ def test_stopping_says_goodbye_over_tls(tls: Tls, authority: Authority) -> None:
     assert b"CONNECTION_FORCED - broker is stopping" in data
 
 
-def test_stopping_waits_for_no_handshake(tls: Tls, lines: Lines) -> None:
+@pytest.mark.usefixtures("lines")
+def test_stopping_waits_for_no_handshake(tls: Tls, authority: Authority) -> None:
     with live_broker(lambda: tls.clients) as live:
         halves = [socket.create_connection((live.host, live.tls_port), timeout=10) for _ in range(3)]
         for half in halves:
             half.sendall(b"\x16\x03\x01")
+        with dial(live, authority.client()) as later:
+            later.sendall(LOGIN)
+            serves(later)
     for half in halves:
         with half:
             assert half.recv(1) == b""
@@ -177,6 +181,7 @@ def test_one_who_leaves_in_the_middle(live: Live, lines: Lines) -> None:
         sock.sendall(b"\x16\x03\x01")
         sock.shutdown(socket.SHUT_WR)
         assert lines.of(name_of(sock)).endswith("it left in the middle of the TLS handshake")
+        assert sock.recv(1) == b"", "closed on both sides"
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
