@@ -413,7 +413,7 @@ def _rule_user(rng: Random, name: str, cut_every: float) -> RulePlan:
         dead_letters=dead_letters,
         max_priority=rng.choice((0, 0, 0, 2)),
         persistent=rng.choice((0.5, 1.0, 1.0)),
-        interval=rng.choice((0.005, 0.02, 0.1)),
+        interval=rng.choice((0.02, 0.1, 0.3)),
         burst=rng.choice((1, 4, 10)),
         gets=rng.choice((0.0, 0.3)),
         rejects=rng.choice((0.0, 0.5, 1.0)),

@@ -63,8 +63,8 @@ class RuleUser(Actor):
         self.queue, self.dead = queue_of(plan), dead_of(plan)
         self.messages: dict[int, Ruled] = {}
         self.sends = 0
-        self.on_got: Callable[[Ruled, float], None] = lambda message, left: None
-        """Told of each that it gets, and before when no node can have sent it."""
+        self.on_got: Callable[[Ruled, float], None] = lambda message, asked: None
+        """Told of each that it gets, and when it asked."""
         self._tag = 0
         self._outstanding: dict[int, Ruled] = {}
         self._in_doubt: list[Ruled] = []
@@ -122,7 +122,7 @@ class RuleUser(Actor):
             session.send(out)
         if not self.finishing and self.rng.random() < self.plan.gets:
             self.journal.operations += 1
-            session.call("basic.get", partial(self._got, session), queue=self.queue)
+            session.call("basic.get", partial(self._got, session, self.clock.now), queue=self.queue)
         if not self.finished:
             self._later(session)
 
@@ -165,12 +165,12 @@ class RuleUser(Actor):
             elif message.confirmed_at is None:
                 message.confirmed_at = self.clock.now
 
-    def _got(self, session: Session, name: str, arguments: Arguments, body: bytes) -> None:
+    def _got(self, session: Session, asked: float, name: str, arguments: Arguments, body: bytes) -> None:
         if name == "basic.get-empty" or session is not self.session:
             return
         number = int(body[1 : body.index(b">")].split(b":")[1])
         message = self.messages[number]
-        self.on_got(message, session.left_at)
+        self.on_got(message, asked)
         self.journal.operations += 1
         self.clock.detail(f"{self.name} gets {self.name}:{number} of {self.queue}")
         rejected = self.rng.random() < self.plan.rejects

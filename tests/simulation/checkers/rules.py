@@ -35,13 +35,13 @@ class Rules18:
         """Seconds by which the wall clocks of two nodes differ: a time counts from the clock of one, and is
         over by that of another."""
 
-    def got(self, user: RuleUser, message: Ruled, left: float) -> None:
-        """The node sent it no sooner than at `left`."""
+    def got(self, user: RuleUser, message: Ruled, asked: float) -> None:
+        """The node took it no sooner than it was asked; its answer may have waited in the channel's order."""
         limits = [t for t in (user.plan.message_ttl, message.expiration) if t is not None]
         if not limits or message.confirmed_at is None:
             return
         over = message.sent[-1] + self._late(message) + min(limits) / 1000 + self._skew + SLACK
-        if left > over:
+        if asked > over:
             raise Violation(18, f"{user.name}:{message.number} is delivered, and its time is over")
 
     def quiet(self, primary: Machine, now: float) -> None:
