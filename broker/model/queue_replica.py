@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from broker.model.epoch_ends import EpochEnd, EpochEnds, had
-from broker.model.message_run import MessageRun, Overflow, set_aside
+from broker.model.message_run import MessageRun, Overflow, set_aside, stretches
 from broker.model.records import EnqueueRun, Entry, Envelope, MessageId, RawRun
 from broker.model.replication_id_set import Range, ReplicationIdSet
 
@@ -218,6 +218,22 @@ class ReplicaContents:
                 epoch = self._epochs[run.epoch] = _EpochRuns()
             epoch.add(run)
             epoch.highest = max(epoch.highest, run.last)
+
+    def take_over(self, newer: ReplicaContents) -> None:
+        """`newer` was begun in place of this copy and comes no further: hold what it holds too, and nothing
+        that left meanwhile. What history had is what it says; lacking is what neither holds of that.
+        """
+        for number, gone in (newer._tombstones or {}).items():
+            self.dequeue(number, gone.ranges())
+        self.set_ends(newer.ends())
+        held = self.ids()
+        for number, epoch in self._epochs.items():
+            if epoch.lacking and number in held:
+                epoch.lacking -= held[number]
+        for number, ids in newer.ids().items():
+            missing = ids - held[number] if number in held else ids
+            for first, envelope, raws in stretches(newer.entries_for({number: missing})):
+                self.add_run(first, envelope, raws)
 
     def entombed(self, run: EnqueueRun) -> dict[int, list[Range]]:
         """What of a run for this queue alone was dequeued before it came, by epoch: swallowed, not held."""

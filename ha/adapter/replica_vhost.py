@@ -145,7 +145,11 @@ class ReplicaVhost:
         for queue, old in self._aside.items():
             found = self._vhost.queues_by_uuid.get(queue)
             if found is not None:
+                # The store has both; and whoever joins anew says what is held, so that the rest of it may go.
+                old.take_over(found.replica)
                 found.replica = old
+                if queue in self._lacking:
+                    self._note_ends(found)
         self._aside.clear()
 
     def mark(self) -> int:

@@ -92,7 +92,7 @@ class ReplicaModel(Protocol):
         """The copy is not to be trusted, and comes anew. It is kept until the new one is whole."""
 
     def abandon(self) -> None:
-        """No more comes: better the old copies than a part of new ones."""
+        """No more comes: the old copies stay, with what came of the new ones, and without what left."""
 
     def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
         """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""

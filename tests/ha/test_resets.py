@@ -136,3 +136,55 @@ def test_what_was_not_taken_is_not_brought_back_by_the_disk() -> None:
     pair.kill(b, keep=True)
     pair.start(b)
     assert pair.contents(b, "q") == ""
+
+
+def half_fetched() -> tuple[Pair, Host, Host]:
+    """b has fetched a part again, the message that it could not take among it, when the link is lost.
+    Meanwhile some have come and some have gone, of the part that it has and of the one to come.
+    """
+    pair, a, b = spoilt(held=True)
+    pair.publish(a, "q", "jklmnopqrstuvw")
+    pair.run(0.02)
+    pair.heal()
+    pair.until(lambda: "i" in pair.contents(b, "q"))
+    pair.publish(a, "q", "xy")
+    queue = a.running.vhost.queues["q"]
+    out = [entry for _ in range(23) if (entry := queue.pop(no_ack=False)) is not None]
+    queue.acknowledge([out[at] for at in (0, 6, 22)])
+    pair.run(0.03)
+    half = pair.contents(b, "q")
+    assert half.startswith("bcdefhi") and half.endswith("xy") and "v" not in half
+    pair.separate(a, b, reset=True)
+    pair.run(0.02)
+    queue.requeue([entry for at, entry in enumerate(out) if at not in (0, 6, 22)])
+    return pair, a, b
+
+
+LEFT = "bcdefhijklmnopqrstuvxy"
+
+
+def test_a_copy_that_was_half_fetched_is_the_old_one_with_all_that_came() -> None:
+    pair, a, b = half_fetched()
+    assert pair.contents(b, "q") == pair.contents(a, "q") == LEFT
+    pair.kill(a)
+    pair.run(0.1)
+    pair.kill(b, keep=True)
+    pair.start(b)
+    assert pair.contents(b, "q") == LEFT
+    pair.run(0.1)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    assert pair.contents(b, "q") == LEFT
+
+
+def test_what_was_half_fetched_is_not_brought_back_by_the_disk() -> None:
+    """It is consumed while the link is down: neither memory nor disk may keep what the other does not."""
+    pair, a, b = half_fetched()
+    assert pair.consume(a, "q", 22) == LEFT
+    pair.run(2.5)
+    pair.heal()
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "q") == "" and equal(pair)
+    pair.run(0.1)
+    pair.kill(b, keep=True)
+    pair.start(b)
+    assert pair.contents(b, "q") == ""

@@ -92,6 +92,32 @@ class AgainstDict(RuleBasedStateMachine):
             self.ours.settle(self.at, (epoch, seq))
             self.at = (epoch, seq)
 
+    @precondition(lambda self: not self.ours.incomplete)
+    @rule(steps=st.lists(st.tuples(st.booleans(), EPOCH, SEQ, COUNT), max_size=6), upto=ID)
+    def renew(self, steps: list[tuple[bool, int, int, int]], upto: tuple[int, int]) -> None:
+        """Begun again, and given up after some of it has come, and some has left."""
+        older, gone = self.ours, set[tuple[int, int]]()
+        self.ours = ReplicaContents()
+        self.ours.set_ends(older.ends())
+        self.ours.begin_incomplete(upto)
+        for comes, epoch, first, count in steps:
+            ids = {(epoch, seq) for seq in range(first, first + count)}
+            if comes:
+                self.ours.add_run(first, envelope(epoch), raw_run(epoch, first, count))
+                self.theirs |= {(epoch, seq): raw(epoch, seq) for epoch, seq in ids - gone}
+            else:
+                self.ours.dequeue(epoch, [(first, first + count - 1)])
+                gone |= ids
+        self.theirs = {key: text for key, text in self.theirs.items() if key not in gone}
+        waits = {number: end.had() for number, end in self.ours.ends().items()}
+        older.take_over(self.ours)
+        self.ours = older
+        for number, end in older.ends().items():
+            here = ReplicationIdSet.of({seq for epoch, seq in self.theirs if epoch == number})
+            assert end.had().ranges() == (waits[number] | here).ranges()
+        told = {number: EpochEnd(end.last) for number, end in older.ends().items()}
+        older.set_ends(told)  # as to everybody who joins
+
     @rule(after=ID, upto=ID)
     def ids_within(self, after: tuple[int, int], upto: tuple[int, int]) -> None:
         found = self.ours.ids_within(after, upto)
