@@ -50,7 +50,7 @@ class CopyVhost:
     def declare(self, uuid: bytes, payload: bytes) -> None:
         records = _decode(payload)
         declared = records[0] if len(records) == 1 else None
-        if not isinstance(declared, QueueDeclare) or declared.uuid != uuid:
+        if not isinstance(declared, QueueDeclare) or declared.uuid != uuid or declared.exclusive:
             raise LinkError("a queue that is not the one that was asked for")
         if self._queue is not None:
             return

@@ -10,7 +10,7 @@ import pytest
 from broker.model.record_codec import encode_record
 from broker.model.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDeclare
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.values import Reason
+from broker.model.values import Reason, Scope
 from ha.adapter.copy_vhost import CopyVhost
 from ha.core.copy_link import Answer, CopyFrame, CopyMethod, Question
 from ha.core.errors import LinkError
@@ -197,6 +197,50 @@ def test_pieces_that_cannot_be_right_change_nothing(payload: bytes, ids: Any) ->
         made.leave(payload)
     with pytest.raises(LinkError):
         made.declare(b"y" * 16, payload)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        b"",
+        b"\xff",
+        encode_record(QueueDeclare(b"y" * 16, "q", True, False, False)),
+        encode_record(QueueDeclare(UUID, "q", True, True, False)),
+        encode_record(QueueDeclare(UUID, "q", True, False, False)) * 2,
+        encode_record(Dequeue(UUID, 90, Reason.ACKED, [(1, 1)])),
+    ],
+)
+def test_a_queue_that_is_not_the_one_asked_for_does_not_come_to_be(declared: bytes) -> None:
+    copies = Copies()
+    copies.start()
+    copies.run(0.1)
+    made = CopyVhost(copies.b.running.vhost, "q", ("far:1",), "q")
+    with pytest.raises(LinkError):
+        made.declare(UUID, declared)
+    assert made.uuid is None
+    assert not copies.b.running.vhost.queues
+
+
+def test_arguments_that_mean_nothing_here_come_along_and_do_nothing() -> None:
+    copies = Copies()
+    copies.start()
+    copies.run(0.1)
+    vhost = copies.b.running.vhost
+    odd: list[dict[str, object]] = [
+        {"x-max-length": "abc"}, {"x-expires": -1, "x-message-ttl": "1"}, {"x-max-priority": 10**9},
+        {"x-dead-letter-exchange": 5, "x-overflow": 7}, {"x-queue-type": "stream"}, {"x-replicate": "all"},
+    ]  # fmt: skip
+    for number, arguments in enumerate(odd):
+        made = CopyVhost(vhost, f"q{number}", ("far:1",), "q")
+        made.declare(UUID, encode_record(QueueDeclare(UUID, "q", True, False, False, arguments)))
+        made.take_piece((0, -1), (90, 2), {90: ReplicationIdSet([(1, 2)])}, piece(90, 1, "ab"))
+    copies.run(0.1)
+    for number, arguments in enumerate(odd):
+        queue = vhost.queues[f"q{number}"]
+        assert (queue.scope, queue.arguments) == (Scope.STORE, arguments)
+        assert copies.ask(copies.b, "replicate-stop", name=queue.name)["ok"]
+        copies.run(0.1)
+        assert copies.consume(copies.b, queue.name, 9) == "ab"
 
 
 def test_messages_of_an_epoch_that_was_passed_make_it_begin_anew() -> None:
