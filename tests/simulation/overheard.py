@@ -169,6 +169,8 @@ class ClientTalk:
         """Queues by consumer tag."""
         self._got = ""
         self._command = ""
+        self._part: list[str] = []
+        """Keys of what was published and settled since the last end of a transaction."""
         self._content: tuple[str, wire.Arguments] | None = None
 
     def frame(self, source: str, target: str, kind: int, payload: bytes) -> Iterator[Event]:
@@ -213,12 +215,15 @@ class ClientTalk:
                 named = [str(arguments[n]) for n in ("queue", "exchange") if arguments.get(n)]
                 yield said(" ".join([name, *named]), *map(_queue, named), group="definitions")
             case _ if name.split(".")[0] == "tx":
-                yield said(name, group="transactions")
+                yield said(name, *(Item(key, frozenset({key})) for key in self._part), group="transactions")
+                if name in ("tx.commit-ok", "tx.rollback-ok"):
+                    self._part = []
 
     def _message(self, name: str, arguments: wire.Arguments, key: str) -> Event:
         if name == "basic.publish":
             self._published += 1
             self._waiting[self._published] = key
+            self._part.append(key)
             to = arguments["exchange"] or arguments["key"]
             return said(f"publish to {to}", Item(key, frozenset({key})), group="publishes")
         again = ", redelivered" if arguments.get("redelivered") else ""
@@ -239,6 +244,7 @@ class ClientTalk:
         tag, multiple = arguments["tag"], arguments.get("multiple")
         tags = [t for t in self._delivered if t == tag or (multiple and t < tag)]
         items = [Item(key, frozenset({key})) for key in (self._delivered.pop(t) for t in tags)]
+        self._part += [key for item in items for key in item.keys]
         word = name.removeprefix("basic.") + (", requeue" if arguments.get("requeue") else "")
         return said(word, *items, group="acks of consumers")
 

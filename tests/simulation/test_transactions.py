@@ -17,6 +17,7 @@ from tests.simulation.inspection import key_of, vhost_of
 from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover, Sent, State, Transaction
 from tests.simulation.mover_plan import MoverPlan, draw_mover, draw_movers
+from tests.simulation.overheard import Ear, Event
 from tests.simulation.plan import draw_plan
 from tests.simulation.world import World
 
@@ -323,3 +324,16 @@ def test_7_dead_letters_of_a_transaction_are_part_of_it() -> None:
     _commit(pair, published=False, gone=True).thrown.append(key)
     with violates(7):
         _answer(pair)
+
+
+def test_a_story_says_what_a_commit_is_about() -> None:
+    told: list[Event] = []
+    ear = Ear(lambda: 0.0, told.append)
+    publish = wire.publish(1, "", "q", b"<m1-1:0>", persistent=True, frame_max=4096)
+    asked = wire.PREAMBLE + wire.method(1, "tx.select") + publish + wire.method(1, "tx.commit")
+    ear.hear("m1#1", "m1", "A", asked)
+    ear.hear("m1#1", "A", "m1", wire.method(1, "tx.select-ok") + wire.method(1, "tx.commit-ok"))
+    ear.hear("m1#1", "m1", "A", wire.method(1, "tx.rollback"))
+    about = {event.text: event.keys for event in told if event.group == "transactions"}
+    assert about["tx.commit"] == about["tx.commit-ok"] == {"m1-1:0"}
+    assert not about["tx.select"] and not about["tx.rollback"]
