@@ -223,15 +223,15 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
         once."""
-        if self.resuming or (self.vhost.pending and not self.withheld and not self.input_held):
+        waits, vhost = self.withheld or self.input_held, self.vhost
+        if self.resuming or ((vhost.pending or vhost.removals.waiting) and not waits):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
         deadline = heap[0][0] if heap else None
-        waits = self.withheld or self.input_held
-        expiry = None if waits else self.vhost.expiries.next()
-        removal = None if waits else self._on_clock(self.vhost.removals.next())
+        expiry = None if waits else vhost.expiries.next()
+        removal = None if waits else self._on_clock(vhost.removals.next())
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         for other in (self.history.next_deadline(), *watches, expiry, removal):
             if other is not None and (deadline is None or other < deadline):

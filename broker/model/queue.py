@@ -240,7 +240,8 @@ class Queue(QueueContents):
         self._left(over, Reason.EXPIRED)
 
     def remove_excess(self) -> None:
-        """Over a limit, the oldest ready messages leave (`drop-head`)."""
+        """Over a limit, the oldest ready messages leave (`drop-head`); dead letters some at once, the others
+        soon."""
         rules = self.rules
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
             return
@@ -248,6 +249,9 @@ class Queue(QueueContents):
         excess = 0 if rules.max_length is None else self.message_count - rules.max_length
         octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
         while self.ready and (excess > 0 or octets > 0):
+            if rules.dead_letters and len(over) == AT_ONCE:
+                self.removals.touch(self)
+                break
             entry = self.ready.popleft()
             over.append(entry)
             excess -= 1

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from broker.model.values import Reason
 
 AT_ONCE = 4096
-"""Messages of one queue that expire in one tick, at most: others are served meanwhile."""
+"""Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
+ROUNDS = 4
+"""Looks at what was touched in one tick, at most: others are served meanwhile."""
 
 
 class Death(NamedTuple):
@@ -134,10 +136,13 @@ class Removals:
             self._due[queue] = at
             heapq.heappush(self._heap, (at, next(self._order), queue))
 
+    @property
+    def waiting(self) -> bool:
+        """Queues are to be looked at, at once."""
+        return bool(self._touched)
+
     def next(self) -> int | None:
-        """The wall clock, in milliseconds, by which a tick is wanted; past: at once. None: nothing waits."""
-        if self._touched:
-            return self.wall_ms
+        """The wall clock, in milliseconds, by which a message is over. None: nothing waits."""
         heap = self._heap
         while heap and self._due.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)

@@ -24,6 +24,7 @@ from broker.model.publish_route import PublishRoute
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
 from broker.model.records import ConsumerSeen, Milestone, QueueEnds, Record
+from broker.model.removals import ROUNDS
 from broker.model.values import Reason, Scope
 
 __all__ = ["PublishRoute", "Published", "QueueInfo", "Removed", "VirtualHost"]
@@ -132,18 +133,20 @@ class VirtualHost(Enqueueing):
 
     def dispatch(self) -> int:
         """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
-        delivered. What nobody took leaves if its time is over or its queue too long."""
+        delivered. What nobody took leaves if its time is over or its queue too long; dead letters of dead
+        letters, however many they become, do so in the ticks that follow."""
         sent = 0
         pending, removals = self.pending, self.removals
         removals.expire_due()
-        while True:
+        for _ in range(ROUNDS):
             while pending:
                 queues = pending[:]
                 pending.clear()
                 for queue in queues:
                     sent += queue.dispatch()
             if not removals.settle():
-                return sent
+                break
+        return sent
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
         """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""

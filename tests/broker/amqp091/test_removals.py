@@ -9,6 +9,7 @@ import pytest
 from broker.amqp091.properties import headers_of
 from broker.model.cut import held_after
 from broker.model.records import Batch, Dequeue, EnqueueRun
+from broker.model.removals import AT_ONCE, ROUNDS
 from broker.model.values import Reason
 from tests.broker.amqp091.wire import Raw, World, message
 
@@ -359,6 +360,26 @@ def test_a_dead_letter_exchange_may_go_by_headers() -> None:
     shop.publish("m")
     shop.world.pass_time(1)
     assert (shop.drain("expired"), shop.drain("rejected")) == (["m"], [])
+
+
+def test_dead_letters_of_dead_letters_leave_time_for_others() -> None:
+    """However many they become: a look at each queue takes some, a tick a few looks, the next tick goes on."""
+    shop = Shop(max_length=0, dead_letter_exchange="amq.fanout")
+    for name in ("left", "right"):
+        shop.declare(name, max_length=0, dead_letter_exchange="", dead_letter_routing_key="end")
+        shop.client.call(1, "queue.bind", queue=name, exchange="amq.fanout")
+    shop.declare("end")
+    count = ROUNDS * AT_ONCE + 1
+    properties = b"\0\0"
+    burst = message(1, b"m", routing_key="q", properties=properties) * count
+    before = len(shop.book.batches)
+    shop.client.raw(burst)
+    end = shop.world.vhost.queues["end"]
+    assert end.message_count == 2 * count
+    batches = shop.book.batches[before:]
+    assert len(batches) > 2
+    largest = max(sum(r.count for r in batch.records if isinstance(r, EnqueueRun)) for batch in batches[1:])
+    assert largest <= 3 * 2 * ROUNDS * AT_ONCE
 
 
 # -- priorities
