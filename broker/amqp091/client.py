@@ -26,6 +26,8 @@ from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
 from broker.amqp091.heartbeat import Heartbeat, Verdict
 from broker.errors import AmqpError, FrameError, short
 
+SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
+"""So its answer says, an alert of TLS."""
 _EXTENSION = b"\x00\xfa"
 _CLOSE_WAIT = 3.0
 """Seconds that a connection.close of ours waits for its close-ok."""
@@ -118,6 +120,8 @@ class ClientConnection:
             if size < 8:
                 return 0
             raise FrameError("the server speaks another version of the protocol")
+        if buf[:2] == b"\x15\x03":
+            raise FrameError(SPEAKS_TLS)
         while size - pos >= 7 and not self._closed:
             kind, channel, length = head(buf, pos)
             if kind not in (METHOD, HEARTBEAT) or length + OVERHEAD > self.frame_max:

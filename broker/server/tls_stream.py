@@ -12,6 +12,10 @@ import ssl
 _PIECE = 16384
 """What a record of TLS holds at most."""
 
+_NO_TLS = b"\x15\x03\x03\0\x02\x02\x46"
+"""The alert protocol_version, which OpenSSL does not send to who speaks no TLS at all: nodes and operators of
+this broker understand it."""
+
 
 class TlsStream:
     """`begun`: something has come. `open`: the handshake is done. `ended`: the peer has said goodbye, and
@@ -37,6 +41,8 @@ class TlsStream:
             return self._receive(data)
         except ssl.SSLError:
             self.broken = True
+            if not self.open and not self._outgoing.pending:
+                self._outgoing.write(_NO_TLS)
             raise
 
     def _receive(self, data: bytes | memoryview) -> bytes:

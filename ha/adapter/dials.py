@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 
@@ -174,7 +174,9 @@ class Dials:
                 case Closed(code=code, text=text, by_peer=by_peer):
                     # A connection.close, or a heartbeat that failed: only the first is an answer of the peer.
                     item.turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
-                    self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "")
+                    item.turned_away = item.turned_away or SPEAKS_TLS in text
+                    distrust = SPEAKS_TLS if SPEAKS_TLS in text else ""
+                    self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "", distrust=distrust)
 
     def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "", *, distrust: str = "") -> None:
         if item.told_lost:

@@ -35,3 +35,20 @@ def test_a_refusal_is_said_again_after_nobody_was_there() -> None:
     pair.start(a)
     pair.run(3)
     assert sum(f"link to 127.0.0.1:{a.port} refused: 403" in line for line in b.log) == 2
+
+
+def test_a_node_without_tls_says_that_the_other_one_speaks_it() -> None:
+    """Its answer is an alert of TLS; without a word of that, its operator would look for a broken network."""
+    pair = Pair()
+    a, b = pair.hosts
+    pair.start(a)
+    a.running.dials.due(pair.now, at_once=True)
+    for dial in a.running.wants_dials():
+        a.running.dialed(dial.dial_id, pair.now)
+        if dial.port == b.port:
+            a.running.dial_received(dial.dial_id, b"\x15\x03\x03\0\x02\x02\x46", pair.now)
+            assert a.running.dial_wants_close(dial.dial_id)
+    a.running.end_tick(pair.now, pair.wall)
+    said = "the server speaks TLS, and was not spoken to in it"
+    assert f"127.0.0.1:{b.port} has no link with this node (TLS: {said})" in a.running.status()["reason"]
+    assert [line for line in a.log if "TLS" in line] == [f"link to 127.0.0.1:{b.port} refused: {said}"]
