@@ -377,7 +377,7 @@ def test_dead_letters_of_dead_letters_leave_time_for_others() -> None:
     end = shop.world.vhost.queues["end"]
     assert end.message_count == 2 * count
     batches = shop.book.batches[before:]
-    assert len(batches) > 2
+    assert len(batches) > 1
     largest = max(sum(r.count for r in batch.records if isinstance(r, EnqueueRun)) for batch in batches[1:])
     assert largest <= 3 * 2 * ROUNDS * AT_ONCE
 
