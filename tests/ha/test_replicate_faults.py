@@ -213,18 +213,23 @@ class Fate:
         )  # fmt: skip
 
     def change(self, *, planned: bool) -> None:
-        """The other of the pair serves from now on, if it is ready."""
+        """The other of the pair serves from now on, if it is ready; or, after a switchover that comes to
+        nothing, the same one again, in another epoch perhaps."""
         copies, old = self.copies, self.primary
         other = copies[1] if old is copies[0] else copies[0]
         if other.node is None or other.status != "ready" or old.status not in ("active", "recovering"):
             return
-        if planned and not copies.ask(old, "switchover", 10.0)["ok"]:
-            return
-        if not planned:
+        epoch = old.running.core.epoch
+        if planned:
+            copies.ask(old, "switchover", 10.0)
+        else:
             copies.kill(old)
             assert copies.ask(other, "promote", 10.0, force_lossy=True)["ok"]
             copies.start(old)
-        self.primary, self.held = other, []
+        serving = (host for host in (other, old) if host.status in ("active", "recovering"))
+        self.primary = next(serving)
+        if self.primary.running.core.epoch != epoch:
+            self.held = []
 
     def end(self) -> None:
         copies = self.copies
