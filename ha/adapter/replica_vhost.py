@@ -84,6 +84,8 @@ class ReplicaVhost:
             try:
                 if type(record) is EnqueueRun:
                     bad += self._out_of_line(record)
+                elif type(record) is QueueDelete:
+                    self._export_beyond(record.uuid)
                 apply(record)
             except Exception as error:
                 if not isinstance(record, EnqueueRun | Dequeue):
@@ -94,6 +96,13 @@ class ReplicaVhost:
         self._append(position, records, framed=payload, own=lost)
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
         return bad
+
+    def _export_beyond(self, queue: bytes) -> None:
+        """It is about to be deleted, perhaps before its snapshot has come: what history never had in it is
+        kept."""
+        found = self._vhost.queues_by_uuid.get(queue)
+        if found is not None:
+            self._export(found, minus(found.snapshot(), had(found.replica.ends())))
 
     def _not_taken(self, run: EnqueueRun) -> list[Dequeue]:
         """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is

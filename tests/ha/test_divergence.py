@@ -117,6 +117,32 @@ def test_what_a_queue_had_that_is_no_longer_on_the_primary_is_exported_if_histor
     assert quarantined(a) == 2
 
 
+def test_what_history_never_had_is_exported_also_if_its_queue_is_deleted_before_its_snapshot_is_whole() -> (
+    None
+):
+    """As above, but a is already catching up when the queue goes."""
+    pair, a, b = with_abc()
+    pair.publish(a, "q", "0123456789" * 5)
+    pair.run(0.2)
+    pair.separate(a, b)
+    pair.publish(a, "q", "de")  # confirmed by nobody
+    pair.run(0.2)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    pair.publish(b, "q", "0123456789" * 5)
+    pair.run(0.2)
+    pair.snapshots(b, 1)
+    pair.heal()
+    pair.start(a)
+    pair.until(lambda: a.status == "catch-up")
+    assert "de" in pair.contents(a, "q")
+    b.running.vhost.delete_queue("q", owner=pair)
+    pair.until(lambda: a.status == "ready")
+    assert "q" not in a.running.vhost.queues
+    assert quarantined(a) == 2
+
+
 def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     pair = Pair(3)
     pair.up()

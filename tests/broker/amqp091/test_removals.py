@@ -363,7 +363,7 @@ def test_a_dead_letter_exchange_may_go_by_headers() -> None:
 
 
 def test_dead_letters_of_dead_letters_leave_time_for_others() -> None:
-    """However many they become: a look at each queue takes some, a tick a few looks, the next tick goes on."""
+    """However many they become: a look at a queue takes some, a tick a few looks, the next one goes on."""
     shop = Shop(max_length=0, dead_letter_exchange="amq.fanout")
     for name in ("left", "right"):
         shop.declare(name, max_length=0, dead_letter_exchange="", dead_letter_routing_key="end")

@@ -37,7 +37,6 @@ class Promoted:
         self.epoch = epoch
         self.parent = parent
         self.held = held_ids(machine)
-        self.queues = {queue.uuid for queue in vhost_of(machine).queues.values()}
         vhost = vhost_of(machine)
         ends = [(queue.uuid, queue.ends()) for queue in vhost.queues.values()] + list(vhost.graves)
         self.ends = {(uuid, of): end.had() for uuid, its in ends for of, end in its.items()}
@@ -154,10 +153,8 @@ class Divergent15:
         if promoted is None or promoted.life != primary.life or primary.node is None:
             return
         exported = _quarantine(machine)
-        queues_now = vhost_of(primary).queues_by_uuid
         for queue, epoch, sequence in before - held_ids(machine):
-            known = queue in promoted.queues
-            if epoch >= promoted.epoch or (known and queue not in queues_now):
+            if epoch >= promoted.epoch:
                 continue
             if promoted.had((queue, epoch, sequence)):
                 continue

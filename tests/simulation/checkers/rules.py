@@ -63,8 +63,9 @@ class Rules18:
                 self.checked += 1
 
     def _limits(self, user: RuleUser, there: Counter[str]) -> None:
+        """One that refuses is not shortened: what comes back to it, comes back."""
         limit = user.plan.max_length
-        if limit is not None and there.total() > limit:
+        if limit is not None and not user.plan.refuses and there.total() > limit:
             raise Violation(18, f"{user.queue} holds {there.total()}, and may hold {limit}")
 
     def _once(self, user: RuleUser, message: Ruled, there: int, dead: int) -> None:
@@ -103,6 +104,7 @@ class Rules18:
         if times and now >= message.sent[0] + min(times) / 1000 - self._skew - SLACK:
             return
         limit = user.plan.max_length
-        if limit is not None and not user.plan.refuses and user.sends - min(message.orders) >= limit:
-            return
+        behind = user.sends - (1 if user.plan.max_priority else min(message.orders))
+        if limit is not None and not user.plan.refuses and behind >= limit:
+            return  # with priorities the head, which leaves, may be the newest
         raise Violation(1, f"{user.name}:{message.number} was confirmed, and left {user.queue} for no rule")
