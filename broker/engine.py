@@ -27,6 +27,7 @@ from broker.paging import Paging
 from broker.security.access import Door
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
+from broker.wall_clock import WallClock
 
 MIB = 1 << 20
 
@@ -123,7 +124,7 @@ class Broker:
         self.heed: Callable[[float], None] = lambda now: None
         """Told of each new instant before its input is handled: its owner may want to withhold."""
         self.now = 0.0
-        self._wall_offset = 0.0
+        self._wall = WallClock()
         self._timers: list[tuple[float, int, ServerConnection]] = []
         self._order = count()
 
@@ -160,7 +161,7 @@ class Broker:
         """Input of `octets` arrived at `now`: the virtual hosts' wall clock follows."""
         if now != self.now:
             self.now = now
-            self.vhost.wall_ms = int(now * 1000 + self._wall_offset)
+            self.vhost.wall_ms = self._wall.at(now)
             if self.vhost.removals.since is None:
                 self.vhost.removals.since = self.vhost.wall_ms
             self.heed(now)
@@ -171,8 +172,7 @@ class Broker:
         """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
         did."""
         self.now = now
-        self._wall_offset = wall_ms - now * 1000
-        self.vhost.wall_ms = wall_ms
+        self.vhost.wall_ms = self._wall.follow(now, wall_ms)
         if self.resuming:
             resuming, self.resuming = self.resuming, {}
             for connection in resuming:
@@ -231,16 +231,13 @@ class Broker:
             heapq.heappop(heap)
         deadline = heap[0][0] if heap else None
         expiry = None if waits else vhost.expiries.next()
-        removal = None if waits else self._on_clock(vhost.removals.next())
+        over = None if waits else vhost.removals.next()
+        removal = None if over is None else self._wall.when(over)
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         for other in (self.history.next_deadline(), *watches, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
-
-    def _on_clock(self, wall_ms: int | None) -> float | None:
-        """A wall clock on that of `now`; half a millisecond late, so that it has come when read again."""
-        return None if wall_ms is None else (wall_ms - self._wall_offset + 0.5) / 1000
 
     def take_dirty(self) -> list[ServerConnection]:
         """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""

@@ -1,5 +1,5 @@
-"""Rules that remove messages, on real processes whose primary is killed under load: every confirmed message is
-where its rule sends it, once, and the books agree (invariants 1, 18, 29)."""
+"""Rules that remove messages, on real processes whose primary is killed under load: every confirmed message
+is where its rule sends it, once, and the books agree (invariants 1, 18, 29)."""
 
 from __future__ import annotations
 

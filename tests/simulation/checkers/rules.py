@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+from tests.simulation.fault_plan import Fault
 from tests.simulation.inspection import held, key_of
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Plan
 from tests.simulation.rule_user import Fate, Ruled, RuleUser
 
+ANY = 1e9
 SLACK = 0.05
 """Seconds for which a wall clock and a client's may disagree: a tick, a way, a sync."""
 
@@ -33,7 +35,9 @@ class Rules18:
         errors = [machine.wall_error for machine in plan.machines]
         self._skew = (max(errors) - min(errors)) / 1000
         """Seconds by which the wall clocks of two nodes differ: a time counts from the clock of one, and is
-        over by that of another."""
+        over by that of another. One that was set is, for the next life and the next primary, the only one."""
+        if any(fault.kind is Fault.STEP_CLOCK for fault in plan.faults):
+            self._skew = ANY
 
     def got(self, user: RuleUser, message: Ruled, asked: float) -> None:
         """The node took it no sooner than it was asked; its answer may have waited in the channel's order."""
