@@ -64,7 +64,8 @@ class Divergent15:
     in the history of that primary, or is in its quarantine, on disk. What that history had, dequeued since or
     not, is not exported, unless all memory of it was lost meanwhile; what was exported as divergent is not
     served by anyone promoted later who goes on with the history that it diverged from. (A member of the
-    record who never joined that primary goes on with an older one.)"""
+    record who never joined that primary goes on with an older one; one whose link was lost while they
+    compared, with what was left to compare of an older one too.)"""
 
     def __init__(self, records: Records, journal: Journal) -> None:
         self.records = records
@@ -79,6 +80,8 @@ class Divergent15:
         """The epoch of the primary that a node was last linked to."""
         self._exported: dict[str, set[Id]] = {}
         """What a node had in quarantine when it was linked."""
+        self._halfway: dict[str, set[Id]] = {}
+        """What a node held before it caught up with a primary whose copy it has not become."""
         self._states: dict[str, tuple[int, str]] = {}
 
     def promoted(self, promotion: Promotion) -> None:
@@ -89,6 +92,8 @@ class Divergent15:
         )
         self._by_epoch[epoch] = found
         line = set(found.line())
+        for one in found.held & self._halfway.get(promotion.machine.name, set()):
+            self._divergent.pop(one, None)  # from now on it is in history
         back = {one for one in found.held & self._divergent.keys() if self._divergent[one] in line}
         if back:
             queue, epoch, sequence = min(back)
@@ -105,6 +110,8 @@ class Divergent15:
         return life == machine.life and machine.node is not None and not before <= held_ids(machine)
 
     def started(self, machine: Machine) -> None:
+        if self._states.get(machine.name, (0, ""))[1] == "catching":
+            self._cut_off(machine)
         self._before[machine.name] = (machine.life, held_ids(machine))
         self._states[machine.name] = (machine.life, "away")
 
@@ -133,15 +140,22 @@ class Divergent15:
                 followed = self._followed[machine.name]
                 history = self._by_epoch.get(followed)
                 before = self._before.get(machine.name, (0, held))[1]
+                self._cut_off(machine)
                 held |= {
                     one for one in before
                     if one[1] != followed and (history is None or not history.had(one))
                 }  # fmt: skip
             self._before[machine.name] = (machine.life, held)
         elif state == "ready":
+            self._halfway.pop(machine.name, None)
             self._rejoined(machine)
         elif state == "serving":
+            self._halfway.pop(machine.name, None)
             self._before.pop(machine.name, None)
+
+    def _cut_off(self, machine: Machine) -> None:
+        _, before = self._before.get(machine.name, (0, set[Id]()))
+        self._halfway.setdefault(machine.name, set()).update(before)
 
     def _rejoined(self, machine: Machine) -> None:
         life, before = self._before.pop(machine.name, (0, set[Id]()))
