@@ -55,6 +55,8 @@ class Acknowledging(ChannelOutput):
             run.queue.drop(run.entries, Reason.ACKED if how is Settlement.ACK else Reason.REJECTED)
             self._settled(run)
             need = max(need, _need_of_dequeue(run.queue))
+            if how is Settlement.REJECT and run.queue.rules.dead_letters:
+                need = Need.DURABLE  # of wherever it goes
         return need
 
     def outstanding_again(self, runs: list[Run]) -> None:

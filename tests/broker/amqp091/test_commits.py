@@ -165,6 +165,25 @@ def test_commit_ok_waits_for_what_its_strictest_part_needs(acks: bool, durable: 
     assert client.names() == ["tx.commit-ok"]
 
 
+def test_commit_ok_waits_for_where_a_dead_letter_goes() -> None:
+    """From a queue that nobody else has to one that is on disks."""
+    world, gate, _ = gated()
+    client = transacting(world, "dead", durable=True)
+    dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.call(1, "queue.declare", queue="local", arguments=dying)
+    fill(world, "local", b"1", properties=PERSISTENT)
+    got(client, "local", 1)
+    gate.applied = gate.durable = world.vhost.history.position
+    client.send(1, "basic.reject", delivery_tag=1)
+    client.send(1, "tx.commit")
+    gate.applied = world.vhost.history.position
+    world.tick()
+    assert client.read() == []
+    gate.durable = gate.applied
+    world.tick()
+    assert client.names() == ["tx.commit-ok"]
+
+
 def test_what_is_not_replicated_waits_for_nothing() -> None:
     world, gate, _ = gated()
     client = transacting(world, "local")
