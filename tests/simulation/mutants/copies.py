@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from broker.model import applying, history
-from broker.model import vhost as vhost_module
+from broker.model import applying, enqueueing, history
 from broker.model.definitions import Definitions
 from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
@@ -237,7 +236,7 @@ MUTANTS = (
         "number messages without an epoch",
         "A new primary gives ids again that a rejoining broker holds for other messages (Qpid).",
         (15,),
-        (Patch(HaHooks, "set_ids", _one_epoch_for_all_ids), Patch(vhost_module, "Envelope", _of_that_epoch)),
+        (Patch(HaHooks, "set_ids", _one_epoch_for_all_ids), Patch(enqueueing, "Envelope", _of_that_epoch)),
     ),
     Mutant(
         "know a queue by its name",
