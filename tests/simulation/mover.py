@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.simulation import wire
-from tests.simulation.actors import Actor, Surroundings
+from tests.simulation.actors import Actor, ClientFault, Surroundings
 from tests.simulation.mover_plan import MoverPlan
 from tests.simulation.session import Arguments, Session
 
+REFUSED = "transaction not committed"
+"""What a broker says when a queue has no room for a commit."""
 AFTER_COMMIT = (0.001, 0.01)
 """Within so many seconds from tx.commit its connection breaks, if it is to."""
 
@@ -22,7 +24,7 @@ class State(enum.Enum):
     OPEN = "not committed"
     COMMITTING = "asked for"
     COMMITTED = "committed"
-    UNDONE = "rolled back, or cut off before its commit"
+    UNDONE = "rolled back, refused, or cut off before its commit"
     DOUBT = "cut off after its commit was sent"
 
 
@@ -95,9 +97,8 @@ class Mover(Actor):
     def begin(self, session: Session) -> None:
         plan = self.plan
         for queue in (self.source, self.target):
-            on = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.target}
-            args = on if plan.dead_letters and queue == self.source else {}
-            session.call("queue.declare", _heard, queue=queue, durable=plan.durable, args=args)
+            rules = self._rules() if queue == self.source else {}
+            session.call("queue.declare", _heard, queue=queue, durable=plan.durable, args=rules)
         if plan.fanout:
             session.call(
                 "exchange.declare", _heard, exchange=self._exchange, type="fanout", durable=plan.durable
@@ -108,6 +109,22 @@ class Mover(Actor):
         if plan.prefetch:
             session.call("basic.qos", _heard, count=plan.prefetch)
             session.call("basic.consume", _heard, queue=self.source, tag=self.name)
+
+    def _rules(self) -> dict[str, object]:
+        rules: dict[str, object] = {}
+        if self.plan.dead_letters:
+            rules |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.target}
+        if self.plan.limit:
+            rules |= {"x-max-length": self.plan.limit, "x-overflow": "reject-publish"}
+        return rules
+
+    def lost(self, session: Session, code: int, why: str) -> None:
+        """A commit that is refused costs the channel; it begins again."""
+        if self.plan.limit and code == 406 and REFUSED in why and session is self.session:
+            if self.current is None or self.current.state is not State.COMMITTING:
+                raise ClientFault(f"{self.name} asked for no commit: {why}")
+            self.current.state, code = State.OPEN, 0
+        super().lost(session, code, why)
 
     def disconnected(self) -> None:
         self._idle = False

@@ -33,6 +33,8 @@ class MoverPlan:
     """How many transactions it may begin at a fault: one of these."""
     dead_letters: bool = False
     """What it throws away goes on to the second queue. Not with `fanout`, which has it there already."""
+    limit: int = 0
+    """Of messages in the first queue: a commit that is too much for it is refused. 0 for none."""
     cut_every: float = 0.0
     """Seconds between two other breaks of its connection, about; 0 for never."""
 
@@ -59,5 +61,6 @@ def draw_mover(rng: Random, name: str, *, cut_every: float) -> MoverPlan:
         grants=rng.choice(((1, 4, 10), (3, 8, 30))),
         cut_every=cut_every,
     )
+    plan = replace(plan, limit=rng.choice((0, 0, 3, 10)))
     dead_letters = rng.random() < 0.5 and not plan.fanout
     return replace(plan, dead_letters=dead_letters, rejects=0.2) if dead_letters else plan

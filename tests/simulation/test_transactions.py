@@ -97,6 +97,14 @@ def test_a_quiet_pair_does_what_the_mover_asks_for(prefetch: int) -> None:
     assert any(len(sent.queues) == 2 for sent, _ in mover.sent.values())
 
 
+def test_a_commit_that_is_refused_is_undone_and_the_mover_goes_on() -> None:
+    pair = Moved(limit=3, batch=8)
+    ends = Counter((t.state, bool(t.sent_at)) for t in pair.mover.transactions)
+    assert ends[State.UNDONE, True] and ends[State.COMMITTED, True]
+    assert pair.mover.connections > 1
+    pair.checker.look(pair.a, quiet=True)
+
+
 # -- what a node holds
 
 

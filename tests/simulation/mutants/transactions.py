@@ -12,7 +12,7 @@ from broker.amqp091 import transaction as transaction_module
 from broker.amqp091.acknowledging import Acknowledging
 from broker.amqp091.channel import Channel
 from broker.amqp091.channel_output import ChannelOutput
-from broker.amqp091.transaction import Settlement
+from broker.amqp091.transaction import HeldRun, Settlement
 from broker.model.history import History
 from broker.model.values import Need
 from tests.simulation.mutants.mutant import Mutant, Patch
@@ -59,6 +59,20 @@ def _acks_last(commit: Handler) -> Handler:
             channel.answer("tx.commit-ok", need=max([need, *done]))
 
         channel.reply(b"", need=need, after=then)
+
+    return broken
+
+
+def _refused_in_part(publish: Any) -> Any:
+    def broken(channel: Channel, run: HeldRun) -> Need:
+        vhost = channel.connection.vhost
+        if run.route.generation != vhost.generation:
+            found: Need = publish(channel, run)
+            return found
+        return vhost.publish(
+            run.route, run.raws, persistent=run.kind.persistent, channel=channel.number,
+            largest_frame=run.largest,
+        ).need  # fmt: skip
 
     return broken
 
@@ -149,6 +163,15 @@ MUTANTS = (
         "First the publishes, and when the backups have them the acks (Qpid had a stream for each queue).",
         (7,),
         (_handles("tx.commit", _acks_last),),
+    ),
+    Mutant(
+        "commit what there is room for",
+        "Of a commit that is too much for a queue with a limit, the rest is refused, and nobody told.",
+        (7,),
+        (
+            Patch(transaction_module, "_check_room", lambda original: lambda transaction: None),
+            Patch(transaction_module, "_publish", _refused_in_part),
+        ),
     ),
     Mutant(
         "keep what is rolled back",
