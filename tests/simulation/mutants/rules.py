@@ -71,39 +71,39 @@ def _silently(activate: Any) -> Any:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a dead letter is dequeued in a later batch",
-        "a failover between the two has the message in both queues (RabbitMQ: at-least-once dead lettering)",
+        "A failover between the two has the message in both queues (RabbitMQ: at-least-once dead lettering).",
         (18,),
         (Patch(Queue, "_leave", _dequeued_later),),
     ),
     Mutant(
         "a promoted backup has forgotten the rules",
-        "arguments that only the node of the declaration keeps: queues without limits after a failover",
+        "Arguments that only the node of the declaration keeps: queues without limits after a failover.",
         (18, 1),
         (Patch(QueueContents, "activate", _without_rules),),
-        because="what would have been dead-lettered is dropped, or stays",
+        because="What would have been dead-lettered is dropped, or stays.",
     ),
     Mutant(
         "a publish that a full queue refuses is confirmed",
-        "a confirm for a message that is nowhere",
+        "A confirm for a message that is nowhere.",
         (1,),
         (Patch(Enqueueing, "_publish_bounded", _all_accepted),),
     ),
     Mutant(
         "a queue that is too long loses its newest messages",
-        "drop-head at the wrong end",
+        "Drop-head at the wrong end.",
         (1,),
         (Patch(Queue, "remove_excess", _newest_first),),
     ),
     Mutant(
         "what is over is still delivered",
-        "a time to live that only counts while nobody asks",
+        "A time to live that only counts while nobody asks.",
         (18,),
         (Patch(Queue, "_until", _everything_is_fresh),),
     ),
     Mutant(
         "what expired during a failover is no dead letter",
-        "a promoted node that cleans up instead of deciding",
+        "A promoted node that cleans up instead of deciding.",
         (1,),
-        (Patch(Queue, "activate", _silently),),
+        (Patch(QueueContents, "activate", _silently),),
     ),
 )
