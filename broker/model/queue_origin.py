@@ -27,6 +27,8 @@ MOST_EPOCHS = 1 << 16
 """Epochs that one queue can ever be followed through."""
 KEPT = 1000
 """Epochs that are remembered although no message of them is held: one may come back after a failover."""
+MOST_TEXT = 60_000
+"""Characters of the stamp, all of them ASCII: a record holds 65,535 octets of it."""
 LAST = 2**64 - 1
 
 
@@ -79,7 +81,7 @@ class Origin:
     def extended(self, epochs: Iterable[int], held: Collection[int]) -> Origin:
         """With these epochs of the source as well, and without the oldest, if they are many, of which no
         message is held (`held`: local ones). ValueError if one is not known, but older than one that is: its
-        messages would have no place.
+        messages would have no place; or if all of them are too many to be remembered.
         """
         new = sorted({epoch for epoch in epochs if self.local(epoch) is None})
         if not new:
@@ -92,7 +94,10 @@ class Origin:
             first += 1
         if first + len(kept) + len(new) >= MOST_EPOCHS:
             raise ValueError("the source has been through too many epochs")
-        return replace(self, first=first, epochs=(*kept, *new))
+        longer = replace(self, first=first, epochs=(*kept, *new))
+        if len(longer.text()) > MOST_TEXT:
+            raise ValueError("messages of too many epochs of the source")
+        return longer
 
 
 def follows(queue: QueueContents) -> bool:

@@ -174,7 +174,8 @@ class Shell:
                 await self.loop.create_connection(
                     lambda: Outbound(self, node, wanted, context), wanted.host, wanted.port
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
+            # ValueError: what can be no name of a host
             if not self._stopping and wanted.dial_id not in self.outbound:
                 refused = isinstance(error, ConnectionRefusedError)
                 node.dial_failed(wanted.dial_id, str(error) or "timed out", now(), refused=refused)

@@ -141,9 +141,12 @@ class CopyVhost:
 
     @staticmethod
     def _held_of(queue: Queue, epoch: int, ranges: list[Range]) -> list[Range]:
-        within = queue.replica.ids_within((epoch, ranges[0][0] - 1), (epoch, ranges[-1][1]))
-        held = within.get(epoch)
-        return (held & ReplicationIdSet(ranges)).ranges() if held else []
+        try:
+            gone = ReplicationIdSet.from_ranges(ranges)
+        except ValueError as error:
+            raise LinkError(f"dequeues that cannot be read: {error}") from error
+        held = queue.replica.ids_within((epoch, gone.lowest - 1), (epoch, gone.highest)).get(epoch)
+        return (held & gone).ranges() if held else []
 
 
 def _decode(payload: bytes) -> list[Record]:

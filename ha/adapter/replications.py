@@ -35,6 +35,7 @@ COPY_METHODS = frozenset(CopyMethod)
 PATIENCE = 10.0
 """Seconds that an operator waits for the source's first word."""
 MOST_ADDRESSES = 16
+LONGEST_HOST = 255
 CHANNEL = 1
 Reply = Callable[[dict[str, Any]], None]
 
@@ -225,8 +226,8 @@ class Replications:
         if not addresses:
             return f"the source is one to {MOST_ADDRESSES} different addresses HOST:PORT"
         for text in (queue, name):
-            if not isinstance(text, str) or not 0 < len(text.encode("utf-8", "replace")) < 256:
-                return "a queue's name has 1 to 255 octets"
+            if not _is_name(text):
+                return "a queue's name has 1 to 255 octets of UTF-8, and no NUL"
         if not self._alone:
             return f"{node.me.name} belongs to a pair; only a broker of its own follows another's queue"
         if str(name).startswith("amq."):
@@ -312,7 +313,17 @@ def _addresses(source: object) -> tuple[str, ...]:
         host, colon, port = str(address).rpartition(":")
         if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
             return ()
+        if len(host) > LONGEST_HOST or not host.isprintable():
+            return ()
     return tuple(map(str, source))
+
+
+def _is_name(text: object) -> bool:
+    """Whether a queue may be called that. JSON can say what UTF-8 cannot."""
+    try:
+        return isinstance(text, str) and 0 < len(text.encode()) < 256 and "\0" not in text
+    except UnicodeEncodeError:
+        return False
 
 
 def _host_port(address: str) -> tuple[str, int]:

@@ -45,7 +45,7 @@ def encode_ids(ids: IdsByEpoch) -> bytes:
 
 
 def decode_ids(body: bytes, at: int = 0) -> tuple[IdsByEpoch, int]:
-    """Ids and the offset behind them. LinkError if cut short or not ascending."""
+    """Ids and the offset behind them. LinkError if cut short, not ascending, or none of an epoch."""
     ids: IdsByEpoch = {}
     try:
         (epochs,) = _COUNT.unpack_from(body, at)
@@ -56,6 +56,8 @@ def decode_ids(body: bytes, at: int = 0) -> tuple[IdsByEpoch, int]:
             end = at + count * _RANGE.size
             if end > len(body):
                 raise LinkError("ids are cut short")
+            if not count:
+                raise LinkError(f"epoch {epoch} without an id")
             ids[epoch] = ReplicationIdSet.from_ranges(list(_RANGE.iter_unpack(body[at:end])))
             at = end
     except (struct.error, ValueError) as error:

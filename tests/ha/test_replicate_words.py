@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -357,3 +358,41 @@ def test_a_source_that_sends_what_cannot_be_read_loses_its_connection_and_is_ask
     assert "unknown link frame type 238" in copies.line["error"]
     copies.publish(a, "q", "d")
     copies.follows(a)
+
+
+def test_words_that_no_source_says_cost_it_the_connection_and_not_the_follower_its_life() -> None:
+    nothing_of_90 = struct.pack(">QQIQI", 90, 9, 1, 90, 0)
+    backwards = encode_record(Dequeue(UUID, 90, Reason.ACKED, [(3, 1)]))
+    again = encode_record(Dequeue(UUID, 90, Reason.ACKED, [(1, 3), (2, 1)]))
+    for kind, body in (
+        (CopyFrame.PIECE, nothing_of_90), (CopyFrame.LEFT, backwards), (CopyFrame.LEFT, again),
+    ):  # fmt: skip
+        copies, made = model()
+        assert stream(copies, made, frame(kind, [body])).closed
+        assert in_order(copies) == "abc"
+
+
+def test_more_epochs_than_can_be_remembered_make_it_begin_anew() -> None:
+    copies, made = model()
+    big = 1 << 62
+    ids = {big + epoch: ReplicationIdSet([(1, 1)]) for epoch in range(4000)}
+    runs = b"".join(piece(epoch, 1, "x") for epoch in ids)
+    with pytest.raises(LinkError, match="too many epochs"):
+        made.take_piece((90, 3), (big << 1, 1), ids, runs)
+    copies.run(0.1)
+    assert made.held() == {}
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "e" * 256, "ü" * 128])
+def test_what_can_be_no_name_of_a_queue_here_is_refused(name: str) -> None:
+    copies = Copies()
+    copies.begin()
+    assert "a queue's name has" in refused(copies, name=name)
+    assert "a queue's name has" in refused(copies, queue=name, name="z")
+
+
+@pytest.mark.parametrize("host", ["h" * 70_000, "a\nb", "\ud800"])
+def test_what_can_be_no_host_is_refused(host: str) -> None:
+    copies = Copies()
+    copies.begin()
+    assert "addresses HOST:PORT" in refused(copies, source=[f"{host}:1"])

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
 from broker.model.vhost import VirtualHost
+from broker.server.driven import Dialing
 from broker.server.shell import Shell
 from broker.server.sockets import peer_of
 from tests.broker.amqp091.wire import message
@@ -158,3 +160,29 @@ def test_wake_from_another_thread_makes_a_tick() -> None:
 )  # fmt: skip
 def test_loopback_is_told_by_the_address(host: str, loopback: bool) -> None:
     assert peer_of((host, 1)).loopback is loopback
+
+
+class _Dialler:
+    """A node that has one dial on its way."""
+
+    dial_id, port = 7, 5672
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.failed: list[int] = []
+
+    def dial_failed(self, dial_id: int, error: str, at: float, *, refused: bool = False) -> None:
+        self.failed.append(dial_id)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "a\0b"])
+def test_a_dial_to_what_can_be_no_host_has_failed(host: str) -> None:
+    dialler = _Dialler(host)
+
+    async def scene() -> None:
+        shell = Shell(_broker())
+        await shell._dial(cast(Dialing, dialler), dialler)
+        await shell.close()
+
+    asyncio.run(scene())
+    assert dialler.failed == [7]
