@@ -229,26 +229,26 @@ class Backup:
             self._save(record, self._c.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
 
-    def handed_over(self, payload: bytes, now: float) -> bool:
-        """The primary is about to hand over to this node; has, if True; or cannot. LinkError if it has to a
-        node that does not have all.
+    def handed_over(self, payload: bytes, now: float) -> LinkEnd | None:
+        """The primary is about to hand over to this node; has, with the end of its link; or cannot. LinkError
+        if it has to a node that does not have all.
         """
         notice, record, replicator = parse_json(payload), self._c.record, self._replicator
         self.heir = notice.get("off") is None
         if notice.get("position") is None:
-            return False
+            return None
         said, here = (notice.get("epoch"), notice["position"]), None
         if replicator is not None and record is not None and self._c.me.who in record.in_sync:
             here = (record.epoch, list(replicator.applied))
         if said != here or replicator is None or self._c.membership.status is not Status.READY:
             self.heir = False
             raise LinkError(f"{self.primary_name} hands over at {said}, and this node is at {here}")
-        self.link_end = LinkEnd(
+        end = self.link_end = LinkEnd(
             self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True
         )
         self._c.log(f"{self.primary_name} hands over at ({said[0]}, {replicator.applied.n})")
         self._unlink()
-        return True
+        return end
 
     def forsaken(self, now: float) -> None:
         """The very process that was the primary, and stepped down, wants to be one again: no handover of

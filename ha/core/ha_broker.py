@@ -341,9 +341,8 @@ class HaBroker:
         self.switchover.begin(token, to, now)
 
     def inherit(self, now: float) -> None:
-        """The primary has handed over to this node: it asks and commits like any other that is promoted."""
-        if not self.promotion.active:
-            self.promotion.begin(None, "", now, force_lossy=False, fenced=False)
+        """The primary has handed over to this node."""
+        self.promotion.inherit(now)
 
     def demote(self, token: int, now: float) -> None:
         """An operator wants this node to stop serving."""

@@ -41,13 +41,16 @@ class Introductions:
         self, peer: int, document: dict[str, Any], address: str | None, now: float
     ) -> PeerAnswer | None:
         """What a peer says of itself, written down; None if nothing is to be concluded from it, since it is
-        this node itself or of another cluster. `address`: it is the answer of one that this node dialed.
+        this node itself, of another cluster, or outdated. `address`: it is the answer of one that this node
+        dialed.
         """
         answer = peer_answer(document)
         if answer.node_id == self._c.me.node_id:
             if address is not None:
                 self._neighbours.met_self(peer, address)
                 self._c.do(ClosePeer(peer, 200, "this is myself"))
+            return None
+        if self._neighbours.outdated(answer, document.get("asked")):
             return None
         member = self._c.membership.member(answer.node_id)
         member.name, member.incarnation = answer.name, answer.incarnation

@@ -24,6 +24,8 @@ class Neighbours:
         self.question = 0
         """Goes out with each hello and comes back: an answer to a hello of before is none to the question of
         now."""
+        self._over: dict[str, tuple[int, int]] = {}
+        """By node id: the epoch that it has handed over, and the last question to it by then."""
         self._dialed: dict[int, str] = {}
 
     # -- dials
@@ -76,6 +78,24 @@ class Neighbours:
     def heard(self, answer: PeerAnswer) -> None:
         """What a node said of itself, asked or not."""
         self.answers[answer.node_id] = answer
+
+    def ask_anew(self) -> None:
+        """The next hellos are another question; nobody has answered it, were it in this very instant."""
+        self.question += 1
+        for entry in self.book.values():
+            entry.answered_at = float("-inf")
+
+    def over(self, node_id: str, epoch: int) -> None:
+        """That node has handed over: it serves no more in that epoch, and never will again."""
+        self._over[node_id] = (epoch, self.question)
+
+    def outdated(self, answer: PeerAnswer, question: object) -> bool:
+        """It says that it serves, and said so before it handed over: the handover has come first, by another
+        connection. What it answers to a `question` of since counts, whatever it is.
+        """
+        epoch, last = self._over.get(answer.node_id, (0, 0))
+        since = isinstance(question, int) and question > last
+        return answer.serving and answer.epoch <= epoch and not since
 
     def answered(self, address: str, node_id: str, question: object, now: float) -> None:
         """The node at `address` has answered a hello that went out with `question` (None: an older peer)."""

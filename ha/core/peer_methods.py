@@ -129,7 +129,8 @@ class PeerMethods:
             self._lineage.learn(self._c.record)
         elif method == Method.EXCLUDED:
             backup.excluded(payload)
-        elif method == Method.HANDOVER and backup.handed_over(payload, now):
+        elif method == Method.HANDOVER and (end := backup.handed_over(payload, now)) is not None:
+            self._neighbours.over(end.primary_id, end.epoch)
             self._node.inherit(now)
 
     def _ack(self, peer: int, ack: Ack, now: float) -> None:

@@ -158,15 +158,30 @@ class Promotion:
     ) -> None:
         """An operator asks; without a token, this node itself, whose switchover that is."""
         tuning = self._c.tuning
-        self._neighbours.question += 1
         check = StatusCheck(
             force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
         )
         self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience)
         self._c.do(Redial())
-        self._stage.ask_all()
+        self._ask()
         self.attempt.reading = self._keeper.read(self._read, now)
         self.settle(now)
+
+    def _ask(self) -> None:
+        self._neighbours.ask_anew()
+        self._stage.ask_all()
+
+    def inherit(self, now: float) -> None:
+        """The primary has handed over to this node, which asks and commits like any other; what others have
+        said to a question of before would not count.
+        """
+        attempt = self.attempt
+        if attempt is None:
+            self.begin(None, "", now, force_lossy=False, fenced=False)
+        elif attempt.step is Step.ASKING:
+            check = attempt.check
+            check.asked_at, check.deadline = now, now + self._c.tuning.peer_patience
+            self._ask()
 
     def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
         """The authority's answer; one that is older than what this node has heard since is asked for

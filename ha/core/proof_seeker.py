@@ -55,7 +55,7 @@ class ProofSeeker:
         self.seek_at = now + third
         if self._keeper.read(self._read, now):
             return False
-        self._neighbours.question += 1
+        self._neighbours.ask_anew()
         self._round = HelloRound(now, now + min(self._tuning.peer_patience, third))
         self._claimant.ask_all()
         return True

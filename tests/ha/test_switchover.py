@@ -192,6 +192,59 @@ def test_who_was_asked_by_the_old_primary_takes_no_handover_of_before() -> None:
     assert not any("hands over" in sentence for sentence in b.log)
 
 
+@pytest.mark.parametrize(("asked", "serves"), [(None, True), (0, True), (1, False)])
+def test_what_the_old_primary_said_before_its_handover_does_not_count_against_it(
+    asked: int | None, serves: bool
+) -> None:
+    """By the question that it answers, whatever the order of arrival: the heir's first is of after it."""
+    pair = pair_of()
+    a, b = pair[0], pair[1]
+    stood = a.running.core.stand()
+    answers = switch(pair, a)
+    pair.until(lambda: b.running.core.promotion.active)
+    [peer] = b.running.core.neighbours.dialed
+    b.running._inbox.put(Arrived(peer, Method.HELLO_OK, to_json({**stood, "asked": asked})))
+    pair.until(lambda: not b.running.core.promotion.active)
+    assert (b.running.core.primary is not None) is serves
+    if serves:
+        pair.until(lambda: bool(answers), limit=0.5)
+        assert answers[0]["ok"], answers
+    else:
+        assert "a is serving" in b.running.core.promotion.last_refusal
+
+
+def test_a_hello_on_another_connection_that_the_handover_has_overtaken_does_not_count() -> None:
+    pair = pair_of(3)
+    a, b, c = pair.hosts
+    wire = next(w for w in pair.wires if w.dialer is a and w.acceptor is b)
+    pair.wires.remove(wire)
+    pair.run(1.1)
+    late = b"".join(a.running.take_dial_output(wire.dial_id))
+    assert b'"serving":true' in late
+    pair.hold(c, b)  # so that the heir has not decided when it comes
+    answers = switch(pair, a, "b")
+    pair.until(lambda: b.running.core.promotion.active)
+    pair.run(0.1)
+    wire.conn.receive(late, pair.now)
+    pair.until(lambda: bool(answers), limit=0.9)
+    assert answers[0]["ok"], answers
+
+
+def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -> None:
+    pair = pair_of(3)
+    a, b, c = pair.hosts
+    pair.wires.remove(next(w for w in pair.wires if w.dialer is a and w.acceptor is b))
+    pair.hold(c, b)
+    asked: list[dict[str, Any]] = []
+    b.running.manage("promote", {}, asked.append, pair.now)
+    pair.run(0.1)  # a has said that it serves, and c is waited for
+    answers = switch(pair, a, "b")
+    pair.until(lambda: any("hands over" in sentence for sentence in b.log))
+    pair.heal()
+    pair.until(lambda: bool(answers), limit=0.9)
+    assert answers[0]["ok"] and asked[0]["ok"], (answers, asked)
+
+
 def test_the_named_one_by_its_id_and_the_best_of_several() -> None:
     pair = pair_of(3)
     a, c = pair[0], pair[2]
