@@ -6,11 +6,12 @@ from typing import Any
 
 from broker.model.values import FOREVER
 from ha.adapter.node import Node
-from ha.core.authority import Evidence, Verdict
+from ha.core.authority import Evidence, PeerAnswer, Verdict
 from ha.core.effects import SendMethod, TakeInput
 from ha.core.ha_broker import HaBroker
 from ha.core.link import Method
 from ha.core.manual import ManualAuthority
+from ha.core.neighbours import Neighbours
 from ha.core.switchover import Step, Switchover
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -58,6 +59,13 @@ def _believe_it(judge: Any) -> Any:
     return broken
 
 
+def _for_good(outdated: Any) -> Any:
+    def broken(self: Neighbours, answer: PeerAnswer, question: object) -> bool:
+        return answer.serving and answer.node_id in self._over
+
+    return broken
+
+
 _ANYHOW = Patch(Switchover, "_drained", lambda original: lambda self, *where: True)
 
 MUTANTS = (
@@ -87,5 +95,11 @@ MUTANTS = (
         "The heir is told to serve, and waits for no lease; the old primary keeps its clients as well.",
         (8,),
         (Patch(HaBroker, "step_down", _go_on), Patch(ManualAuthority, "_judge", _believe_it)),
+    ),
+    Mutant(
+        "never follow again whoever has switched over",
+        "That an old primary serves is taken for a word of before its handover, of whatever epoch it is.",
+        (27,),
+        (Patch(Neighbours, "outdated", _for_good),),
     ),
 )
