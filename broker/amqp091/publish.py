@@ -183,12 +183,15 @@ class Publisher:
         startswith, append, size = buf.startswith, self._raws.append, len(buf)
         wanted = self._kind
         end = pos + total
-        while end <= size and startswith(opening, pos) and startswith(joint, pos + joint_at):
-            if buf[end - 1] != FRAME_END or checked(buf[pos + start : pos + joint_at]) is not wanted:
-                break
-            append(buf[pos + skip : end])
-            pos = end
-            end += total
+        try:
+            while end <= size and startswith(opening, pos) and startswith(joint, pos + joint_at):
+                if buf[end - 1] != FRAME_END or checked(buf[pos + start : pos + joint_at]) is not wanted:
+                    break
+                append(buf[pos + skip : end])
+                pos = end
+                end += total
+        except ChannelError:
+            return pos  # odd, and the channel's fault alone
         return pos
 
     def _whole(self, buf: bytes, pos: int, at: int) -> int:

@@ -85,3 +85,18 @@ def test_an_expiration_that_is_no_number_closes_the_channel_only(text: str) -> N
     assert "invalid expiration" in closed["reply_text"]
     assert world.vhost.queues["q"].message_count == 0
     assert client.call(2, "channel.open").name == "channel.open-ok"
+
+
+def test_an_expiration_that_is_no_number_behind_one_that_is_closes_the_channel_only() -> None:
+    world = World()
+    client = world.open()
+    client.call(1, "queue.declare", queue="q")
+    client.raw(
+        b"".join(
+            message(1, b"m", routing_key="q", properties=properties(expiration=text))
+            for text in ("1000", "1000", "soon", "1000")
+        )
+    )
+    assert client.names() == ["channel.close"]
+    assert world.vhost.queues["q"].message_count == 2
+    assert client.call(2, "channel.open").name == "channel.open-ok"
