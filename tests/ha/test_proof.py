@@ -7,6 +7,7 @@ import pytest
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation
 from ha.core.lease import HelloRound, Lease
+from ha.core.neighbours import Neighbours
 from ha.core.remote_backup import RemoteBackup
 from ha.core.status_check import PeerAddress
 from tests.ha.test_lease import up
@@ -30,6 +31,22 @@ def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
     gone.failed_at, here.answered_at = 10.2, 10.2
     assert hellos.done([gone, here], 10.2) and not hellos.done([silent, gone, here], 10.2)
     assert hellos.done([silent, gone, here], 10.5)
+
+
+def test_an_answer_to_a_question_of_before_is_none_in_the_same_instant_either() -> None:
+    neighbours = Neighbours(["h"])
+    entry = neighbours.book["h"]
+    neighbours.opened(1, "h")
+    neighbours.ask_anew()
+    before = neighbours.question
+    neighbours.answered("h", "b", before, 10.0)
+    assert entry.heard_since(10.0)
+    neighbours.ask_anew()
+    assert not entry.heard_since(10.0), "it came in the tick in which the next was asked"
+    neighbours.answered("h", "b", before, 10.0)
+    assert not entry.heard_since(10.0)
+    neighbours.answered("h", "b", neighbours.question, 10.0)
+    assert entry.heard_since(10.0)
 
 
 def test_a_commit_that_is_ones_own_copy_proves_nothing() -> None:
