@@ -6,7 +6,7 @@ which are not runs yet. All ids are beyond those of `Queue.ready`, which is fill
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -91,6 +91,18 @@ class Backlog:
     def clear(self) -> None:
         self.tail.clear()
         self._runs, self._at, self.count, self.aside = [], 0, 0, 0
+
+    def put_back(self, entries: list[Entry]) -> list[Entry]:
+        """Take those of these, sorted, whose place is here: what was given back before them may have been set
+        aside since. The others."""
+        oldest = self._runs[self._at] if self._at < len(self._runs) else None
+        if oldest is None or id_of(entries[-1]) < (oldest.epoch, oldest.first):
+            return entries
+        at = bisect_left(entries, (oldest.epoch, oldest.first), key=id_of)
+        self._runs = sorted([*self._runs[self._at :], *as_runs(entries[at:])], key=_last_of)
+        self._at = 0
+        self.count += len(entries) - at
+        return entries[:at]
 
     # -- looking
 

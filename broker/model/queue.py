@@ -172,7 +172,9 @@ class Queue(QueueContents):
         if isinstance(ready, PriorityReady):
             ready.put_back(back)
         else:
-            if ready and id_of(ready[0]) < id_of(back[-1]):
+            if self.backlog.count:
+                back = self.backlog.put_back(back)
+            if ready and back and id_of(ready[0]) < id_of(back[-1]):
                 newest = id_of(back[-1])
                 while ready and id_of(ready[0]) < newest:
                     back.append(ready.popleft())

@@ -229,6 +229,23 @@ def test_a_deep_queue_is_served_from_what_was_set_aside() -> None:
     assert not overflow.blocks and overflow.reads == 50
 
 
+def test_what_comes_back_behind_what_was_set_aside_returns_to_its_place() -> None:
+    side = Side(VirtualOverflow())
+    envelope = Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
+    side.queue.enqueue_run(envelope, [b"%d" % n for n in range(1, 31)])
+    taken = [side.queue.pop(no_ack=False) for _ in range(20)]
+    held = [entry for entry in taken if entry is not None]
+    side.queue.requeue(held[:8])
+    side.page(10**9)
+    side.queue.requeue(held[14:])
+    side.queue.requeue(held[8:14])
+    assert [seq for seq, _, _ in side.queue.held_entries()] == list(range(1, 31))
+    piece = held_after(side.queue, (0, 0), 15)
+    assert [seq for seq, _, _ in piece.entries] == list(range(1, 16))
+    got = [side.queue.pop(no_ack=True) for _ in range(30)]
+    assert [int(entry[2]) for entry in got if entry is not None] == list(range(1, 31))
+
+
 def test_what_is_purged_is_never_read_back() -> None:
     overflow = VirtualOverflow()
     side = Side(overflow)
