@@ -6,11 +6,12 @@ is history of this broker, so that its store and its ledger see it; nothing is w
 
 from __future__ import annotations
 
+from broker.amqp091.content_check import unreadable
 from broker.model.ad_hoc_replica import declare_replica, leave, stamp, take
 from broker.model.queue import Queue
 from broker.model.queue_origin import Origin, follows, origin_of
 from broker.model.record_codec import CorruptRecord, decode_records
-from broker.model.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, Record
+from broker.model.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, RawRun, Record
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
@@ -109,6 +110,9 @@ class CopyVhost:
             there = ids.get(record.envelope.epoch)
             if there is None or there.ranges_within(first, last) != [(first, last)]:
                 raise LinkError("messages that the source does not hold")
+            raws = record.raws.split() if isinstance(record.raws, RawRun) else record.raws
+            if fault := unreadable(raws):
+                raise LinkError(f"a message that cannot be read: {fault}")
             runs.append(record)
         return runs
 

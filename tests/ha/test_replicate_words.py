@@ -396,3 +396,42 @@ def test_what_can_be_no_host_is_refused(host: str) -> None:
     copies = Copies()
     copies.begin()
     assert "addresses HOST:PORT" in refused(copies, source=[f"{host}:1"])
+
+
+def content(properties: bytes, size: int, *bodies: bytes, class_: int = 60) -> bytes:
+    header = struct.pack(">HHQ", class_, 0, size) + properties
+    frames = [(2, header), *((3, body) for body in bodies)]
+    return b"".join(struct.pack(">BHI", kind, 1, len(of)) + of + b"\xce" for kind, of in frames)
+
+
+GOOD = content(b"\0\0", 3, b"d", b"ef")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"garbage",
+        GOOD[:-1],
+        GOOD[:-1] + b"x",
+        GOOD + b"\0",
+        b"\x03" + GOOD[1:],
+        content(b"", 0),
+        content(b"\0\0", 4, b"def"),
+        content(b"\0\0", 2, b"def"),
+        content(b"\0\0", 0, class_=10),
+        content(b"\0\1", 0),
+        content(b"\x20\0\0\0\0\x09\1xS", 0),
+        content(b"\x80\0\x05ab", 0),
+    ],
+)
+def test_a_message_that_cannot_be_read_does_not_come(message: bytes) -> None:
+    copies, made = model()
+    envelope = Envelope(90, "", "q", persistent=True, wall_ms=1, channel=1, largest_frame=30)
+    run = encode_record(EnqueueRun([UUID], [4], envelope, [raw("d"), GOOD, message]))
+    with pytest.raises(LinkError, match="a message that cannot be read"):
+        made.take_piece((90, 3), (90, 6), {90: ReplicationIdSet([(4, 6)])}, run)
+    assert in_order(copies) == "abc"
+    run = encode_record(EnqueueRun([UUID], [4], envelope, [raw("d"), GOOD]))
+    made.take_piece((90, 3), (90, 5), {90: ReplicationIdSet([(4, 5)])}, run)
+    assert in_order(copies) == "abcdf"
