@@ -37,7 +37,7 @@ class WallClock:
         self._followed = now
         return self.at(now)
 
-    def when(self, wall_ms: int) -> float:
+    def when(self, wall_ms: float) -> float:
         """When it will be `wall_ms`, on the clock of `now`; half a millisecond late, so that it has come when
         it is read again."""
         return (wall_ms - self._offset + 0.5) / 1000

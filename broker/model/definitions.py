@@ -304,6 +304,8 @@ class Definitions(Topology):
             owned.remove(queue)
             if not owned:
                 del self._owned[queue.owner]
+        self.expiries.forget(queue)
+        self.removals.forget(queue)
         consumers, queue.consumers = queue.consumers, []
         for consumer in consumers:
             consumer.sink.cancelled(consumer)

@@ -6,34 +6,22 @@ use counts from the end of its tick.
 
 from __future__ import annotations
 
-import heapq
-from itertools import count
 from typing import TYPE_CHECKING
 
-from broker.model.queue_arguments import rules_of
+from broker.model.deadlines import Deadlines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from broker.model.queue import Queue
-
-
-def expires_of(arguments: Mapping[str, object]) -> float | None:
-    """Seconds, or None; whatever is not a positive number of milliseconds counts as not given."""
-    milliseconds = rules_of(arguments).expires
-    return None if milliseconds is None else milliseconds / 1000
 
 
 class Expiries:
     """When which queue is to end, if it is not used before."""
 
-    __slots__ = ("_due", "_heap", "_order", "_used")
+    __slots__ = ("_ends", "_used")
 
     def __init__(self) -> None:
         self._used: dict[Queue, None] = {}
-        self._due: dict[Queue, float] = {}
-        self._heap: list[tuple[float, int, Queue]] = []
-        self._order = count()
+        self._ends = Deadlines()
 
     def used(self, queue: Queue) -> None:
         """Declared, consumed from, got from, or left by a consumer, in this tick."""
@@ -43,29 +31,21 @@ class Expiries:
     def due(self, now: float) -> list[Queue]:
         """Those that are to end. Times run from here for what was used since the last call."""
         for queue in self._used:
-            self._due.pop(queue, None)
-            if queue.expires is not None and not queue.consumers and not queue.deleted:
-                at = self._due[queue] = now + queue.expires
-                heapq.heappush(self._heap, (at, next(self._order), queue))
+            at = None if queue.expires is None or queue.consumers or queue.deleted else now + queue.expires
+            self._ends.set(queue, at)
         self._used.clear()
-        over = []
-        while self._heap and self._heap[0][0] <= now:
-            at, _, queue = heapq.heappop(self._heap)
-            if self._due.get(queue) == at:
-                del self._due[queue]
-                if not queue.deleted:
-                    over.append(queue)
-        return over
+        return self._ends.take(now)
 
     def next(self) -> float | None:
         """When `due` wants to be asked again."""
-        heap = self._heap
-        while heap and self._due.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return self._ends.next()
+
+    def forget(self, queue: Queue) -> None:
+        """It is gone."""
+        self._used.pop(queue, None)
+        self._ends.set(queue, None)
 
     def clear(self) -> None:
         """It serves no more."""
         self._used.clear()
-        self._due.clear()
-        self._heap.clear()
+        self._ends.clear()

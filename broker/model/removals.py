@@ -8,10 +8,10 @@ in milliseconds, since they count from the enqueue time that goes to disks and o
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from broker.model.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from broker.model.queue import Queue
@@ -82,7 +82,7 @@ class Removals:
     and those that went nowhere.
     """
 
-    __slots__ = ("_due", "_heap", "_order", "_touched", "format", "move", "since", "wall_ms")
+    __slots__ = ("_over", "_touched", "format", "move", "since", "wall_ms")
 
     def __init__(self) -> None:
         self.wall_ms = 0
@@ -92,9 +92,7 @@ class Removals:
             lambda queue, entries, reason: ([], entries)
         )
         self._touched: dict[Queue, None] = {}
-        self._due: dict[Queue, int] = {}
-        self._heap: list[tuple[int, int, Queue]] = []
-        self._order = count()
+        self._over = Deadlines()
 
     @property
     def fresh(self) -> int:
@@ -107,13 +105,9 @@ class Removals:
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
-        heap = self._heap
-        while heap and heap[0][0] <= self.wall_ms:
-            at, _, queue = heapq.heappop(heap)
-            if self._due.get(queue) == at:
-                del self._due[queue]
-                self._touched[queue] = None
-                queue.remove_expired(self.fresh - 1, AT_ONCE)
+        for queue in self._over.take(self.wall_ms):
+            self._touched[queue] = None
+            queue.remove_expired(self.fresh - 1, AT_ONCE)
 
     def settle(self) -> bool:
         """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to
@@ -125,31 +119,24 @@ class Removals:
             if queue.serves:
                 queue.remove_expired(self.wall_ms, AT_ONCE)
                 queue.remove_excess()
-                self._arm(queue)
+                self._over.set(queue, queue.head_expiry())
         return True
-
-    def _arm(self, queue: Queue) -> None:
-        at = queue.head_expiry()
-        if at is None:
-            self._due.pop(queue, None)
-        elif self._due.get(queue) != at:
-            self._due[queue] = at
-            heapq.heappush(self._heap, (at, next(self._order), queue))
 
     @property
     def waiting(self) -> bool:
         """Queues are to be looked at, at once."""
         return bool(self._touched)
 
-    def next(self) -> int | None:
+    def next(self) -> float | None:
         """The wall clock, in milliseconds, by which a message is over. None: nothing waits."""
-        heap = self._heap
-        while heap and self._due.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return self._over.next()
+
+    def forget(self, queue: Queue) -> None:
+        """It is gone."""
+        self._touched.pop(queue, None)
+        self._over.set(queue, None)
 
     def clear(self) -> None:
         """It serves no more."""
         self._touched.clear()
-        self._due.clear()
-        self._heap.clear()
+        self._over.clear()
