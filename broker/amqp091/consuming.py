@@ -180,7 +180,9 @@ class Consuming(Acknowledging):
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue went away: basic.cancel to clients that understand it (called by the queue)."""
-        self._staged.take_of(consumer)
+        staged = self._staged.take_of(consumer)
+        if not consumer.no_ack:
+            self._in_flight -= len(staged)
         if self.consumers.pop(consumer.tag, None) is None or not self.is_open:
             return
         if self.connection.capability("consumer_cancel_notify"):

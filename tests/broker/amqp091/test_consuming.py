@@ -198,6 +198,25 @@ def test_one_tick_delivers_no_more_than_the_budget() -> None:
     assert client.read() == []
 
 
+def test_what_was_staged_of_a_deleted_queue_is_not_in_flight() -> None:
+    world = World(unsent_max=10_000)
+    client = _queue(world, *[b"z" * 9000] * 3)
+    slow = world.open()
+    slow.call(1, "basic.qos", prefetch_count=3, **{"global_": True})
+    slow.reading = False
+    slow.send(1, "basic.consume", queue="q")
+    world.tick()
+    client.call(1, "queue.delete", queue="q")
+    client.call(1, "queue.declare", queue="other")
+    slow.reading = True
+    slow.inbox += b"".join(slow.connection.take_output())
+    slow.send(1, "basic.consume", queue="other")
+    slow.send(1, "basic.ack", delivery_tag=0, multiple=True)
+    for _ in range(3):
+        client.publish(1, b"m", routing_key="other")
+    assert _bodies(slow)[-3:] == [b"m"] * 3
+
+
 def test_a_client_that_gets_and_does_not_read_is_not_served_further() -> None:
     world = World(unsent_max=10_000)
     _queue(world, *[b"z" * 1000] * 100)
