@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.core.copy_link import one_line
 
 REDIAL = 0.2
 """Seconds between two attempts at one address."""
@@ -176,7 +177,8 @@ class Dials:
                     item.turned_away = by_peer and code in (LoginRefused.code, NotAllowed.code)
                     item.turned_away = item.turned_away or SPEAKS_TLS in text
                     distrust = SPEAKS_TLS if SPEAKS_TLS in text else ""
-                    self._lost(dial_id, item, by_peer, f"{code} {text}" if by_peer else "", distrust=distrust)
+                    said = f"{code} {one_line(text)}" if by_peer else ""
+                    self._lost(dial_id, item, by_peer, said, distrust=distrust)
 
     def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "", *, distrust: str = "") -> None:
         if item.told_lost:

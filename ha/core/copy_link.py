@@ -76,7 +76,7 @@ def parse_question(payload: bytes) -> Question:
     try:
         return Question(
             _text(document["queue"]), label(document["uuid"]), label(document["node_id"]),
-            label(document["name"]), label(document["cluster_id"]), count(document["version"]),
+            one_line(label(document["name"])), label(document["cluster_id"]), count(document["version"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError("a question for a queue that cannot be read") from error
@@ -102,7 +102,7 @@ def parse_answer(payload: bytes) -> Answer:
     document = parse_json(payload)
     try:
         answer = Answer(
-            bool(document["ok"]), _text(document["reason"]), label(document["name"]),
+            bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
             count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
         )  # fmt: skip
         if answer.ok and len(bytes.fromhex(answer.uuid)) != UUID:
@@ -118,7 +118,7 @@ def encode_end(reason: str) -> bytes:
 
 def parse_end(payload: bytes) -> str:
     """Why."""
-    return label(parse_json(payload).get("reason", ""))
+    return one_line(str(parse_json(payload).get("reason", "")))
 
 
 def encode_number(number: int) -> bytes:
@@ -135,3 +135,8 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a text")
     return value
+
+
+def one_line(text: str) -> str:
+    """As it may stand in a log: one line, of bounded length, of what can be printed."""
+    return "".join(sign if sign.isprintable() else " " for sign in text[:LONGEST_REASON])

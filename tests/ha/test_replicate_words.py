@@ -13,7 +13,15 @@ from broker.model.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDecl
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
 from ha.adapter.copy_vhost import CopyVhost
-from ha.core.copy_link import Answer, CopyFrame, CopyMethod, Question
+from ha.core.copy_link import (
+    Answer,
+    CopyFrame,
+    CopyMethod,
+    Question,
+    encode_end,
+    parse_answer,
+    parse_end,
+)
 from ha.core.errors import LinkError
 from ha.core.link import VERSION, frame
 from ha.core.queue_copy import QueueCopy
@@ -435,3 +443,17 @@ def test_a_message_that_cannot_be_read_does_not_come(message: bytes) -> None:
     run = encode_record(EnqueueRun([UUID], [4], envelope, [raw("d"), GOOD]))
     made.take_piece((90, 3), (90, 5), {90: ReplicationIdSet([(4, 5)])}, run)
     assert in_order(copies) == "abcdf"
+
+
+def test_words_of_the_other_end_are_one_line_of_a_log() -> None:
+    copies = following()
+    liar = Liar(copies, copies[0])
+    liar.say(CopyMethod.ASK, Question("q", "", "n" * 32, "x\ny\x1b[2J\ud800", "").encode())
+    liar.say(CopyMethod.HAVE, bytes(4))
+    liar.say(CopyMethod.GO, copies[0].running.vhost.queues["q"].uuid)
+    names = [line["follower"] for line in copies[0].running.status()["followers"]]
+    assert names == ["b", "x y [2J?"]
+    evil = "no\nP reason\x1b[2J\ud800" + "!" * 400
+    said = "no P reason [2J " + "!" * (300 - 16)
+    assert parse_answer(Answer(False, evil, "a\nb").encode()) == Answer(False, said, "a b")
+    assert parse_end(encode_end(evil)) == said
