@@ -34,7 +34,7 @@ def _in_rounds(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
         rounds = min(credit[c] for c in active)
         count = min(rounds * len(active), len(queue.ready))
         batch = queue.take_ready(count)
-        count = len(batch)  # fewer, if the time of some is over
+        short, count = len(batch) < count, len(batch)  # the time of some is over
         for at, consumer in enumerate(active):
             dealt = batch[at :: len(active)]
             hands[consumer] += dealt
@@ -43,7 +43,7 @@ def _in_rounds(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
         rest = count % len(active)
         active = active[rest:] + active[:rest]
         following = active[0]
-        active = [c for c in active if credit[c] > 0]
+        active = [] if short else [c for c in active if credit[c] > 0]
     for consumer, hand in hands.items():
         if hand:
             queue.hand_over(consumer, hand)
@@ -58,9 +58,11 @@ def _one_by_one(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
         consumer = waiting.pop(0)
         if consumer.sink.credit(consumer) > 0:
             batch = queue.take_ready(1)
-            if batch:
-                queue.hand_over(consumer, batch)
-                sent += 1
+            if not batch:
+                waiting.insert(0, consumer)
+                break
+            queue.hand_over(consumer, batch)
+            sent += 1
             waiting.append(consumer)
     return sent, _place(queue, waiting[0] if waiting else order[0] if order else None)
 

@@ -89,8 +89,10 @@ class Queue(QueueContents):
         if self.backlog.count:
             emptied = not ready
             self._refill()
-            if emptied:
+            if emptied and sent:
                 self.schedule()
+            elif emptied:
+                self.removals.resume(self)
         return sent
 
     def _refill(self) -> None:
@@ -102,17 +104,20 @@ class Queue(QueueContents):
 
     def take_ready(self, count: int) -> list[Entry]:
         """The `count` oldest ready messages, removed from `ready`. There must be as many; those whose time is
-        over leave instead, and then there may be fewer."""
+        over leave instead, and then there may be fewer: also if they are many, and the others' turn is later.
+        """
         popleft = self.ready.popleft
         if not self.timed:
             return [popleft() for _ in range(count)]
         fresh: list[Entry] = []
         over: list[Entry] = []
         now = self.removals.fresh
-        while self.ready and len(fresh) < count:
+        while self.ready and len(fresh) < count and len(over) < AT_ONCE:
             entry = popleft()
             until = self._until(entry[1])
             (fresh if until is None or until >= now else over).append(entry)
+        if len(over) == AT_ONCE:
+            self.removals.resume(self)
         self._left(over, Reason.EXPIRED)
         return fresh
 
@@ -285,9 +290,9 @@ class Queue(QueueContents):
     def room(self, raws: list[bytes]) -> int:
         """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
         rules, most = self.rules, len(raws)
-        waiting = 0 if self.message_count else self._wanted()
+        waiting = self._wanted() - self.message_count
         if rules.max_length is not None:
-            most = min(most, max(0, rules.max_length - self.message_count + waiting))
+            most = min(most, max(0, rules.max_length + waiting))
         if rules.max_length_bytes is not None:
             octets = self.ready_octets
             for count, raw in enumerate(raws[:most]):

@@ -82,7 +82,7 @@ class Removals:
     and those that went nowhere.
     """
 
-    __slots__ = ("_over", "_touched", "format", "move", "since", "wall_ms")
+    __slots__ = ("_over", "_resumed", "_touched", "format", "move", "since", "wall_ms")
 
     def __init__(self) -> None:
         self.wall_ms = 0
@@ -92,6 +92,7 @@ class Removals:
             lambda queue, entries, reason: ([], entries)
         )
         self._touched: dict[Queue, None] = {}
+        self._resumed: list[Queue] = []
         self._over = Deadlines()
 
     @property
@@ -102,6 +103,12 @@ class Removals:
     def touch(self, queue: QueueContents) -> None:
         """Its head or its length has changed, and it has rules, or messages with an expiration."""
         self._touched[queue] = None  # type: ignore[index]
+
+    def resume(self, queue: QueueContents) -> None:
+        """So many of its messages were over that consumers may be waiting for those behind: dispatch it
+        again, after others."""
+        self._resumed.append(queue)  # type: ignore[arg-type]
+        self.touch(queue)
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
@@ -114,6 +121,9 @@ class Removals:
         look at; else what was dead-lettered may be waiting to be dispatched, and looked at."""
         if not self._touched:
             return False
+        resumed, self._resumed = self._resumed, []
+        for queue in resumed:
+            queue.schedule()
         touched, self._touched = self._touched, {}
         for queue in touched:
             if queue.serves:
@@ -139,4 +149,5 @@ class Removals:
     def clear(self) -> None:
         """It serves no more."""
         self._touched.clear()
+        self._resumed.clear()
         self._over.clear()

@@ -202,7 +202,7 @@ def test_what_was_staged_of_a_deleted_queue_is_not_in_flight() -> None:
     world = World(unsent_max=10_000)
     client = _queue(world, *[b"z" * 9000] * 3)
     slow = world.open()
-    slow.call(1, "basic.qos", prefetch_count=3, **{"global_": True})
+    slow.call(1, "basic.qos", prefetch_count=3, global_=True)
     slow.reading = False
     slow.send(1, "basic.consume", queue="q")
     world.tick()

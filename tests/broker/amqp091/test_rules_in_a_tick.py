@@ -8,7 +8,9 @@ import pytest
 
 from broker.amqp091.fields import write_table
 from broker.amqp091.properties import HEADERS, headers_of
+from broker.model.removals import AT_ONCE, ROUNDS
 from tests.broker.amqp091.wire import Raw, World, encode_frame, message
+from tests.simulation.virtual_overflow import VirtualOverflow
 
 
 def opened(**arguments: Any) -> tuple[World, Raw]:
@@ -105,3 +107,38 @@ def test_a_queue_that_is_its_own_dead_letter_queue_gets_nothing_back() -> None:
     client.send(1, "basic.reject", delivery_tag=1, requeue=False)
     (entry,) = world.vhost.queues["self"].ready
     assert headers_of(entry[2])["x-death"][0]["reason"] == "rejected"
+
+
+@pytest.mark.parametrize("consumers", ["one", "two", "two on a channel", "one, of a paged queue"])
+def test_however_many_are_over_others_have_their_turn_and_who_waits_gets_what_is_behind(
+    consumers: str,
+) -> None:
+    world, client = opened(message_ttl=1000)
+    rounds = 2 * ROUNDS + 3
+    for _ in range(rounds):
+        client.raw(message(1, b"old", "", "q") * AT_ONCE)
+    queue = world.vhost.queues["q"]
+    if "paged" in consumers:
+        queue.set_aside(VirtualOverflow(), 10**9)
+    waiting = [world.open() for _ in range(2 if consumers == "two" else 1)]
+    world.now += 2
+    for one in waiting * (2 if "channel" in consumers else 1):
+        one.connection.receive(encode_frame(1, "basic.consume", queue="q", no_ack=True), world.now)
+    client.connection.receive(message(1, b"new", "", "q"), world.now)
+    world.broker.end_tick(world.now, int(world.now * 1000))
+    assert 1 < queue.message_count < rounds * AT_ONCE
+    world.tick()
+    seen = [frame.body for one in waiting for frame in one.read() if frame.name == "basic.deliver"]
+    assert seen == [b"new"] and queue.message_count == 0
+    assert world.vhost.queues["dead"].message_count == rounds * AT_ONCE
+
+
+def test_a_queue_whose_consumer_takes_all_is_never_full() -> None:
+    """Two runs of one tick, for a publisher that changes between persistent and transient messages."""
+    _, client = opened(max_length=1, overflow="reject-publish")
+    client.send(1, "confirm.select")
+    client.send(1, "basic.consume", queue="q", no_ack=True)
+    client.read()
+    kinds = (b"\0\0", b"\x10\0\2") * 3
+    client.raw(b"".join(message(1, b"m", "", "q", properties=kind) for kind in kinds))
+    assert set(client.names()) == {"basic.deliver", "basic.ack"}
