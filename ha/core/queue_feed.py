@@ -12,9 +12,7 @@ are gathered, as ranges, up to a limit.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
-from broker.model.records import Dequeue, MessageId, Piece, id_of
+from broker.model.records import Dequeue, MessageId, Piece
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason
 from ha.core.copy_link import CopyFrame, encode_number
@@ -22,8 +20,8 @@ from ha.core.copy_ports import SourceModel
 from ha.core.errors import LinkError
 from ha.core.link import frame
 from ha.core.ports import IdsByEpoch
-from ha.core.queue_snapshot import encode_piece, ids_of, minus
-from ha.core.replicating_subscription import BEFORE_ALL, LOOK_MOST, MEAN_FIRST, fitting, pick
+from ha.core.queue_snapshot import encode_piece
+from ha.core.replicating_subscription import BEFORE_ALL, LOOK_MOST, MEAN_FIRST, cut
 
 WINDOW = 4 << 20
 """Octets sent and not yet acknowledged, above which nothing more is sent."""
@@ -125,14 +123,7 @@ class QueueFeed:
         entries, upto = piece
         if upto is None or upto > last:
             upto = last
-        ids = ids_of(entries)
-        missing = pick(entries, minus(ids, self._has))
-        count = fitting(missing, limit)
-        if count < len(missing):
-            del missing[count:]
-            upto = id_of(missing[-1])
-            del entries[bisect_right(entries, upto, key=id_of) :]
-            ids = ids_of(entries)
+        upto, ids, missing = cut(entries, upto, self._has, limit)
         self._at = upto
         if not entries and self.whole:
             return []  # the follower holds nothing of what came and went

@@ -72,14 +72,7 @@ class ReplicatingSubscription:
         if upto is None or upto >= self._last:
             upto = self._last
             del entries[bisect_right(entries, upto, key=id_of) :]
-        ids = ids_of(entries)
-        missing = pick(entries, minus(ids, self._has))
-        count = fitting(missing, limit)
-        if count < len(missing):
-            del missing[count:]
-            upto = id_of(missing[-1])
-            del entries[bisect_right(entries, upto, key=id_of) :]
-            ids = ids_of(entries)
+        upto, ids, missing = cut(entries, upto, self._has, limit)
         self._at = upto
         if not entries:
             return [], upto == self._last
@@ -87,6 +80,22 @@ class ReplicatingSubscription:
         part = frame(Frame.QUEUE_RUNS, [self.queue, encode_piece(upto, ids), *records])
         self._mean = sum(map(len, part)) // len(entries) + 1
         return part, upto == self._last
+
+
+def cut(
+    entries: list[Entry], upto: MessageId, has: IdsByEpoch, limit: int
+) -> tuple[MessageId, IdsByEpoch, list[Entry]]:
+    """Shorten a piece of sorted `entries` up to `upto` to what sends about `limit` bytes: how far it goes
+    then, its ids, and those of its messages that are not in `has`."""
+    ids = ids_of(entries)
+    missing = pick(entries, minus(ids, has))
+    count = fitting(missing, limit)
+    if count < len(missing):
+        del missing[count:]
+        upto = id_of(missing[-1])
+        del entries[bisect_right(entries, upto, key=id_of) :]
+        ids = ids_of(entries)
+    return upto, ids, missing
 
 
 def fitting(entries: list[Entry], limit: int) -> int:

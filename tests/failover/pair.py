@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import pika
+import pika.exceptions
 
 from tests.failover.cluster import PATIENCE, Cluster, kinds, local_places, read_ledgers, understudy
 
-__all__ = ["PATIENCE", "Pair", "kinds", "read_ledgers", "understudy"]
+__all__ = ["FAULTS", "PATIENCE", "Pair", "channel_of", "kinds", "read_ledgers", "understudy"]
+
+FAULTS = (pika.exceptions.AMQPError, OSError)
+"""What a plain client is told when its broker goes."""
 
 
 class Pair(Cluster):
@@ -24,3 +32,17 @@ class Pair(Cluster):
         assert code == 0, err
         self.wait_for("right", "ready")
         return self
+
+
+@contextmanager
+def channel_of(pair: Pair, name: str) -> Iterator[Any]:
+    """One channel of a plain client of that node."""
+    address = pair.addresses[name]
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters(address.host, address.port, socket_timeout=2, stack_timeout=5)
+    )
+    try:
+        yield connection.channel()
+    finally:
+        with suppress(*FAULTS):
+            connection.close()

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import kombu.entity
-import pika
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, understudy
+from tests.failover.pair import PATIENCE, Pair, channel_of, understudy
 from understudy.client import Publisher
 
 _Queue: Any = kombu.entity.Queue
@@ -33,16 +31,6 @@ SHORT = _Queue("short", durable=True, queue_arguments={"x-max-length": LIMIT})
 def pair(tmp_path: Path) -> Iterator[Pair]:
     with Pair(tmp_path) as made:
         yield made
-
-
-@contextmanager
-def channel_of(pair: Pair, name: str) -> Iterator[Any]:
-    address = pair.addresses[name]
-    connection = pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port))
-    try:
-        yield connection.channel()
-    finally:
-        connection.close()
 
 
 def _ready(channel: Any, queue: str) -> int:

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pika
-import pika.exceptions
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair
+from tests.failover.pair import FAULTS, PATIENCE, Pair, channel_of
 
 MESSAGES = 30_000
 BUNDLE = 5
@@ -25,28 +23,12 @@ ROLLED_BACK = 4
 """One in so many transactions is rolled back first."""
 BACK_OFF = 0.05
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-FAULTS = (pika.exceptions.AMQPError, OSError)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     with Pair(tmp_path) as made:
         yield made
-
-
-@contextmanager
-def channel_of(pair: Pair, name: str) -> Iterator[Any]:
-    address = pair.addresses[name]
-    connection = pika.BlockingConnection(
-        pika.ConnectionParameters(address.host, address.port, socket_timeout=2, stack_timeout=5)
-    )
-    try:
-        yield connection.channel()
-    finally:
-        try:
-            connection.close()
-        except FAULTS:
-            pass
 
 
 class Mover:
