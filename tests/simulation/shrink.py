@@ -73,6 +73,8 @@ class Shrinker:
 
     def _thin(self, path: Path) -> None:
         """Leave parts out of one tuple: all at first, then ever smaller runs of them."""
+        if self._gone(path):
+            return
         count = len(value_at(self.plan, path))
         size = count
         while size >= 1 and not self._over():
