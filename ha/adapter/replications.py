@@ -144,9 +144,10 @@ class Replications:
     def end_tick(self, now: float) -> None:
         """History is flushed: followers get their share, sources hear what was taken."""
         self.feeds.end_tick()
-        paused = self._node.broker.pausing
+        broker = self._node.broker
+        full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
         for name, copying in self._copies.items():
-            copying.copy.end_tick(paused=paused)
+            copying.copy.end_tick(full=full)
             if copying.reply is not None and copying.model.uuid is not None:
                 source = copying.copy.source or ",".join(copying.model.addresses)
                 reason = f"'{name}' follows '{copying.copy.queue}' of {source}"

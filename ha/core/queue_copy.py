@@ -71,6 +71,7 @@ class QueueCopy:
         self._uuid = b""
         self._newest = 0
         """The latest epoch in which a source was followed."""
+        self._full = ""
 
     # -- what an operator is told
 
@@ -108,6 +109,9 @@ class QueueCopy:
         return self._next_ask if self._peer is None and self._open else None
 
     def _ask(self, peer: int) -> None:
+        if self._full:
+            self.error = f"this broker takes no more for now: {self._full}"
+            return
         uuid = self._model.uuid
         question = Question(self.queue, uuid.hex() if uuid is not None else "", *self._me)
         self._wire.send(peer, CopyMethod.ASK, question.encode())
@@ -174,10 +178,12 @@ class QueueCopy:
         else:
             self._total = parse_number(body)
 
-    def end_tick(self, *, paused: bool) -> None:
-        """Tell how much was taken. `paused`: this broker can take no more for now, so that the source sends
-        no more."""
-        if self._peer is not None and not paused and self._decoder.received != self._acked:
+    def end_tick(self, *, full: str = "") -> None:
+        """Tell how much was taken. `full`: why this broker can take no more for now. Then the source sends no
+        more than a window, and is not asked anew: each connection has a window of its own.
+        """
+        self._full = full
+        if self._peer is not None and not full and self._decoder.received != self._acked:
             self._acked = self._decoder.received
             self._wire.send(self._peer, CopyMethod.ACK, encode_number(self._acked))
 

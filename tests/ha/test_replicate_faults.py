@@ -152,6 +152,27 @@ def test_a_follower_that_can_take_no_more_stops_the_stream_and_not_the_source(
     copies.follows(a)
 
 
+def test_a_follower_that_can_take_no_more_takes_no_more_of_new_connections_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its disk would be full after enough of them."""
+    monkeypatch.setattr(queue_feed, "WINDOW", 500)
+    copies = following()
+    a, b = copies.hosts
+    b.running.broker.disk.raised = True
+    copies.publish(a, "q", "abcdefghij" * 30)
+    copies.run(0.1)
+    for _ in range(20):
+        copies.kill(a)
+        copies.until(lambda: copies.line["state"] == "connecting")
+        copies.start(a)
+        copies.run(1.5)
+    assert b.running.vhost.queues["q"].total_count < 60
+    assert copies.line["error"] == "this broker takes no more for now: low on disk"
+    b.running.broker.disk.raised = False
+    copies.follows(a)
+
+
 class Fate:
     """One seed: a pair that is written to, read from, cut, killed and promoted, and a follower that is cut
     and killed too. What that holds is in order and without a double at every step, and in the end all of it.
