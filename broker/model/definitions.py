@@ -283,6 +283,7 @@ class Definitions(Topology):
         self._check_owner(found, owner)
         if if_unused and found.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        found.settle()
         if if_empty and found.message_count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
         return Removed(self._end_queue(found), found.scope)
@@ -290,6 +291,7 @@ class Definitions(Topology):
     def _end_queue(self, queue: Queue, reason: Reason = Reason.DELETED) -> int:
         """Delete for good: messages leave for `reason`, the record is made, consumers are told. How many were
         ready."""
+        queue.settle()
         count = queue.end(reason)
         self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
         self._drop_queue(queue)
@@ -316,6 +318,7 @@ class Definitions(Topology):
     def purge_queue(self, name: str, *, owner: object) -> Removed:
         """queue.purge: ready messages leave. Raises NotFound, ResourceLocked."""
         found = self.queue(name, owner=owner)
+        found.settle()
         count = found.purge()
         self.history.gather()
         return Removed(count, found.scope)

@@ -277,8 +277,8 @@ class Queue(QueueContents):
         self._leave(entries, reason)
 
     def settle(self) -> None:
-        """Before its head or its length is told: what is over or too much, and no consumer is about to take,
-        leaves now and not at the end of the tick."""
+        """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
+        is about to take, leaves now and not at the end of the tick."""
         if self.watched and self.serves and not self._wanted():
             self.remove_expired(self.removals.wall_ms, AT_ONCE)
             self.remove_excess()

@@ -43,6 +43,34 @@ def test_a_declaration_tells_no_more_than_the_limit(passive: bool) -> None:
     assert client.read()[0]["message_count"] == 3
 
 
+@pytest.mark.parametrize("how", ["queue.purge", "queue.delete"])
+def test_what_is_too_much_is_a_dead_letter_and_neither_purged_nor_deleted(how: str) -> None:
+    world, client = opened(max_length=3)
+    client.raw(five() + encode_frame(1, how, queue="q"))
+    assert client.read()[0]["message_count"] == 3
+    assert world.vhost.queues["dead"].message_count == 2
+
+
+def test_an_exclusive_queue_ends_after_its_rules_are_applied() -> None:
+    world, other = opened()
+    client = world.open()
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 2}
+    client.call(1, "queue.declare", queue="own", exclusive=True, arguments=letters)
+    many = b"".join(message(1, b"%d" % n, "", "own") for n in range(5))
+    client.connection.receive(many, world.now)
+    client.connection.lost(world.now)
+    world.tick()
+    assert "own" not in world.vhost.queues and other.names() == []
+    assert [raw[-2:-1] for _, _, raw in world.vhost.queues["dead"].ready] == [b"0", b"1", b"2"]
+
+
+def test_a_queue_whose_messages_are_over_is_empty() -> None:
+    world, client = opened(message_ttl=0)
+    client.raw(five() + encode_frame(1, "queue.delete", queue="q", if_empty=True))
+    assert client.names() == ["queue.delete-ok"]
+    assert world.vhost.queues["dead"].message_count == 5
+
+
 def test_get_takes_no_message_whose_time_is_nothing() -> None:
     world, client = opened(message_ttl=0)
     client.raw(five() + encode_frame(1, "basic.get", queue="q"))
