@@ -312,7 +312,9 @@ def _addresses(source: object) -> tuple[str, ...]:
         return ()
     for address in source:
         host, colon, port = str(address).rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+        if not (host and colon and port.isascii() and port.isdigit() and len(port) <= 5):
+            return ()
+        if not 0 < int(port) <= 65535:
             return ()
         if len(host) > LONGEST_HOST or not host.isprintable():
             return ()
