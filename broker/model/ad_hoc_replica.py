@@ -60,12 +60,19 @@ def leave(vhost: VirtualHost, queue: Queue, epoch: int, ranges: list[Range], rea
         vhost.history.append(Dequeue(queue.uuid, epoch, reason, ranges, scope))
 
 
-def end_replica(vhost: VirtualHost, queue: Queue) -> None:
-    """From now on it is an ordinary queue of this broker: what it holds is ready, and redelivered."""
+def end_replica(vhost: VirtualHost, queue: Queue, *, alone: bool) -> None:
+    """From now on it is an ordinary queue of this broker: what it holds is ready, and redelivered. `alone`: no
+    backup has joined, so that it may have the level that a declaration gets; one would lack what it holds.
+    """
     if not follows(queue):
         raise InternalError(f"queue '{queue.name}' follows nobody")
     queue.check_may_serve(vhost.history.epoch)
-    stamp(vhost, queue, "none")
+    declared = replace(queue.declaration(), replicate="none")
+    if alone:
+        declared.scope = vhost.hooks.queue_scope(declared)
+    vhost._record(declared)
+    queue.set_scope(declared.scope, declared.replicate)
+    vhost._changed()
     queue.activate(vhost.history.epoch)
     vhost.hooks.queue_created(queue)
     vhost.expiries.used(queue)

@@ -273,7 +273,7 @@ class Replications:
         if queue is None or not follows(queue):
             return False, f"there is no queue '{name}' that follows another broker's"
         self._forget(name)
-        end_replica(vhost, queue)
+        end_replica(vhost, queue, alone=self._alone)
         return True, f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
 
     def status(self) -> dict[str, Any]:

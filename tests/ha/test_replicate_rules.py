@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from broker.model.records import Dequeue
-from broker.model.values import Reason
-from tests.ha.copies import Copies, in_order
+from broker.model.values import Reason, Scope
+from tests.ha.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw
+from tests.simulation.virtual_disk import VirtualDisk
 
 
 def with_rules(arguments: dict[str, Any], texts: str = "") -> Copies:
@@ -130,3 +133,59 @@ def test_an_unused_queue_that_expires_at_the_source_stays_here() -> None:
     copies.until(lambda: copies.line["state"] == "source gone")
     copies.run(3.0)
     assert copies.contents(copies.b, "q") == "ab"
+
+
+@pytest.mark.parametrize(
+    ("asked", "level"), [("all", "all"), ("configuration", "configuration"), (None, "none")]
+)
+def test_from_stop_on_its_level_of_replication_is_the_one_that_a_declaration_here_gets(
+    asked: str | None, level: str
+) -> None:
+    """So that it has a backup too, once this broker gets one."""
+    copies = following(arguments={} if asked is None else {"x-replicate": asked})
+    b = copies.b
+    copies.declare(b, "own", arguments=b.running.vhost.queues["q"].arguments)
+    assert copies.ask(b, "replicate-stop", name="q")["ok"]
+    for _ in range(2):
+        copies.run(0.2)
+        queues = b.running.vhost.queues
+        q, own = queues["q"], queues["own"]
+        assert (q.scope, q.content_scope, q.replicate) == (own.scope, own.content_scope, level)
+        assert copies.contents(b, "q") == "abc"
+        copies.kill(b)
+        copies.start(b)
+
+
+def test_stopped_in_a_pair_it_stays_without_a_backup() -> None:
+    """Its messages never were history that a backup has seen."""
+    copies = following(arguments={"x-replicate": "all"})
+    copies.kill(copies.b)
+    copies.paired = True
+    copies.start(copies.b)
+    assert copies.ask(copies.b, "promote", force_lossy=True)["ok"]
+    assert copies.ask(copies.b, "replicate-stop", name="q")["ok"]
+    queue = copies.b.running.vhost.queues["q"]
+    assert (queue.scope, queue.replicate) == (Scope.STORE, "none")
+
+
+def test_a_stopped_copy_gets_a_backup_with_the_broker_and_survives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = following(arguments={"x-replicate": "all"})
+    other, b = copies.hosts
+    assert copies.ask(b, "replicate-stop", name="q")["ok"]
+    copies.publish(b, "q", "xy")
+    copies.run(0.2)
+    copies.kill(other)
+    copies.kill(b)
+    other.disk = VirtualDisk()
+    pair = [("127.0.0.1", host.port) for host in copies.hosts]
+    monkeypatch.setattr(copies, "brokers", lambda host: pair)
+    copies.start()
+    copies.run(0.3)
+    assert copies.ask(b, "promote", force_lossy=True)["ok"]
+    copies.until(lambda: other.status == "ready")
+    copies.kill(b)
+    copies.run(0.3)
+    assert copies.ask(other, "promote")["ok"]
+    assert copies.consume(other, "q", 9) == "abcxy"

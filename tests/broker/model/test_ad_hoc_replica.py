@@ -88,7 +88,7 @@ def test_what_leaves_at_the_source_leaves_here_and_on_disk() -> None:
 
 def test_stopped_it_serves_what_it_holds_then_what_comes() -> None:
     vhost, queue, disk = replica()
-    end_replica(vhost, queue)
+    end_replica(vhost, queue, alone=True)
     publish(vhost, "copy", b"new", persistent=True)
     end_tick(vhost)
     again = disk.vhost.queues["copy"]
