@@ -61,8 +61,8 @@ def leave(vhost: VirtualHost, queue: Queue, epoch: int, ranges: list[Range], rea
 
 
 def end_replica(vhost: VirtualHost, queue: Queue, *, alone: bool) -> None:
-    """From now on it is an ordinary queue of this broker: what it holds is ready, and redelivered. `alone`: no
-    backup has joined, so that it may have the level that a declaration gets; one would lack what it holds.
+    """From now on it is an ordinary queue of this broker: what it holds is ready, and redelivered. `alone`:
+    no backup has joined, which would lack what it holds; so it may have the level that a declaration gets.
     """
     if not follows(queue):
         raise InternalError(f"queue '{queue.name}' follows nobody")
