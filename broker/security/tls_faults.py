@@ -11,13 +11,13 @@ _NOT_TLS = frozenset(
 _TOO_OLD = frozenset(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW"))
 
 
-def fault_of(error: BaseException) -> str:
-    """Why there is no TLS with the other end, "it", in a few words."""
+def fault_of(error: BaseException, *, open_: bool = False) -> str:
+    """Why there is no TLS with the other end, "it", in a few words. `open_`: no more."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not taken: {_lower(error.verify_message)}"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
-        if reason in _NOT_TLS:
+        if reason in _NOT_TLS and not open_:
             return "what it sent is not TLS"
         if reason in _TOO_OLD:
             return "it speaks no TLS of version 1.2 or above"
@@ -27,7 +27,8 @@ def fault_of(error: BaseException) -> str:
             return f"it refuses this node: {words(reason.partition('_ALERT_')[2])}"
         if isinstance(error, ssl.SSLEOFError) or "EOF" in reason:
             return "it left in the middle of the TLS handshake"
-        return f"the TLS handshake failed: {words(reason) or error}"
+        what = "what it sent is not the TLS that was agreed on" if open_ else "the TLS handshake failed"
+        return f"{what}: {words(reason) or error}"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "it left in the middle of the TLS handshake"
     if isinstance(error, TimeoutError | ConnectionAbortedError):

@@ -80,7 +80,7 @@ class _Socket(asyncio.BufferedProtocol):
             self.transport.write(reply)
         if fault is None:
             return data
-        self.untrusted(fault_of(fault))
+        self.untrusted(fault_of(fault, open_=self.tls.open))
         self.close()
         return b""
 

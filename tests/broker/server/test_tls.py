@@ -186,6 +186,24 @@ def test_one_who_leaves_in_the_middle(live: Live, lines: Lines) -> None:
         assert sock.recv(1) == b"", "closed on both sides"
 
 
+@pytest.mark.usefixtures("neighbour")
+@pytest.mark.parametrize("noise", [b"\x17\x03\x03\0\x20" + bytes(32), b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_client_that_falls_out_of_its_tls(
+    live: Live, authority: Authority, lines: Lines, noise: bytes
+) -> None:
+    """The log does not speak of a handshake that was done long ago."""
+    client = dial(live, authority.client())
+    client.sendall(LOGIN)
+    serves(client)
+    with socket.socket(fileno=client.detach()) as bare:
+        bare.settimeout(10)
+        bare.sendall(noise)
+        line = lines.of(name_of(bare))
+        assert "what it sent is not the TLS that was agreed on: " in line
+        while bare.recv(65536):
+            pass
+
+
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 @pytest.mark.usefixtures("neighbour")
 def test_a_client_that_speaks_old_tls_only(live: Live, authority: Authority, lines: Lines) -> None:
