@@ -331,12 +331,16 @@ class Publisher:
             self._prefix = self._joint = self._method = b""
 
     def flush(self) -> None:
-        """Hand the gathered run to the virtual host. A channel error closes the channel; nothing is
-        raised."""
+        """Hand the gathered run to the virtual host. A channel error closes the channel; nothing is raised.
+
+        What was gathered behind a run that has closed its channel is ignored, as all that comes on it.
+        """
         raws, channel = self._raws, self._channel
-        if not raws or channel is None:
+        if not raws:
             return
         self._raws = []
+        if channel is None or not channel.is_open:
+            return
         largest, self._largest = self._largest, 0
         self._connection.note_publish()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.model.records import Batch, EnqueueRun, Envelope
-from tests.broker.amqp091.wire import World, message
+from tests.broker.amqp091.wire import World, encode_frame, message
 
 Attributes = tuple[bool, int | None, int]
 
@@ -59,6 +59,22 @@ def test_a_run_ends_where_expiration_or_priority_change() -> None:
         ((True, 200, 4), 1),
         ((False, None, 0), 1),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 200_000])
+def test_what_comes_behind_a_run_that_closes_its_channel_is_ignored(size: int) -> None:
+    """In the same buffer, and gathered already: it is not published to another's queue, nor at all."""
+    world = World()
+    client = world.open()
+    client.call(2, "channel.open")
+    client.call(1, "queue.declare", queue="q")
+    client.call(1, "confirm.select")
+    nowhere = [message(1, b"lost", "none", "k", properties=properties(mode=mode)) for mode in (2, 1, 1)]
+    client.raw(b"".join(nowhere) + message(1, b"z" * size, "", "q"))
+    assert client.names() == ["channel.close"]
+    client.raw(message(2, b"good", "", "q") + encode_frame(2, "basic.get", queue="q", no_ack=True))
+    (got,) = client.read()
+    assert (got.body, got["message_count"]) == (b"good", 0)
 
 
 def test_priority_zero_is_no_priority() -> None:
