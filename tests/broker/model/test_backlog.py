@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -43,8 +43,9 @@ class Taker:
 class Side:
     """One queue, and what became of its history."""
 
-    def __init__(self, overflow: VirtualOverflow | None) -> None:
+    def __init__(self, overflow: VirtualOverflow | None, arguments: dict[str, object] | None = None) -> None:
         self.overflow = overflow
+        self.arguments = arguments
         self.epoch = 1
         self.gone: dict[int, ReplicationIdSet] = {}
         history = History(dequeue_lag=0.0)
@@ -53,7 +54,7 @@ class Side:
         if overflow is not None:
             self.vhost.window = 3
         self.vhost.activate(self.epoch)
-        self.vhost.declare_queue("q", owner=None, durable=True)
+        self.vhost.declare_queue("q", owner=None, durable=True, arguments=arguments)
         self.takers: list[Taker] = []
 
     @property
@@ -72,7 +73,7 @@ class Side:
         self.vhost.consume(Consumer(self.queue, f"c{len(self.takers)}", taker))
 
     def settle(self) -> None:
-        while self.vhost.pending:
+        while self.vhost.pending or self.vhost.removals.waiting:
             self.vhost.dispatch()
         self.vhost.history.flush(0.0, 0, force=True)
 
@@ -91,10 +92,12 @@ class Side:
 
 
 class PagedAndNot(RuleBasedStateMachine):
+    arguments: ClassVar[dict[str, object]] = {}
+
     def __init__(self) -> None:
         super().__init__()
         self.overflow = VirtualOverflow()
-        self.sides = (Side(None), Side(self.overflow))
+        self.sides = (Side(None, self.arguments), Side(self.overflow, self.arguments))
         self.published = 0
 
     def both(self, action: Callable[[Side], Any]) -> Any:
@@ -163,7 +166,7 @@ class PagedAndNot(RuleBasedStateMachine):
             removed = side.vhost.delete_queue("q", owner=None)
             side.settle()
             side.takers.clear()
-            side.vhost.declare_queue("q", owner=None, durable=True)
+            side.vhost.declare_queue("q", owner=None, durable=True, arguments=self.arguments)
             return removed.messages
 
         self.both(act)
@@ -177,6 +180,7 @@ class PagedAndNot(RuleBasedStateMachine):
         self.both(lambda side: [_shown(entry) for entry in side.queue.held_entries()])
         self.both(lambda side: side.queue.milestone_due())
         self.both(lambda side: side.queue._foreign)
+        self.both(lambda side: side.queue.ready_octets)
         self.both(lambda side: {e: ids.ranges() for e, ids in side.gone.items()})
         paged = self.sides[1].queue
         assert not paged.backlog.count or paged.ready
@@ -211,6 +215,14 @@ def _shown(entry: Entry | None) -> Any:
 
 TestPagedAndNot = PagedAndNot.TestCase
 TestPagedAndNot.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class PagedAndNotWithLimits(PagedAndNot):
+    arguments: ClassVar[dict[str, object]] = {"x-max-length": 14, "x-max-length-bytes": 30}
+
+
+TestPagedAndNotWithLimits = PagedAndNotWithLimits.TestCase
+TestPagedAndNotWithLimits.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 def test_a_deep_queue_is_served_from_what_was_set_aside() -> None:
