@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.model.records import Entry
     from broker.model.values import Reason
 
-AT_ONCE = 4096
+AT_ONCE = 1024
 """Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
