@@ -13,6 +13,7 @@ from random import Random
 
 from tests.simulation.fault_plan import FaultPlan, draw_faults
 from tests.simulation.mover_plan import MoverPlan, draw_movers
+from tests.simulation.rule_plan import RulePlan, draw_rule_users
 from tests.simulation.topology import Topology, draw_alternates, draw_topology
 
 MOST_CLIENTS = 8
@@ -162,32 +163,6 @@ class TemporaryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RulePlan:
-    """Uses a queue with rules of its own and, with `dead_letters`, another for what leaves it. `message_ttl`,
-    `expiration`: milliseconds, the queue's and the longest of its messages' own. `gets`: chance of a
-    basic.get after each burst; `rejects`: of rejecting what it got."""
-
-    name: str
-    durable: bool
-    message_ttl: int | None
-    expiration: int | None
-    max_length: int | None
-    overflow: str
-    dead_letters: bool
-    max_priority: int
-    persistent: float
-    interval: float
-    burst: int
-    gets: float
-    rejects: float
-    cut_every: float = 0.0
-
-    @property
-    def refuses(self) -> bool:
-        return self.overflow.startswith("reject-publish")
-
-
-@dataclass(frozen=True, slots=True)
 class ChurnerPlan:
     name: str
     interval: float
@@ -253,8 +228,6 @@ def draw_plan(seed: int) -> Plan:
     network = _network(rng)
     timing = _timing(rng, slow=network.slow > 0)
     authority = rng.choice(("manual", "register"))
-    of_rules = Random(f"{seed}/rules")
-    rules = tuple(_rule_user(of_rules, f"r{n + 1}", apart) for n in range(of_rules.choice((0, 0, 1, 2))))
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     return Plan(
@@ -264,11 +237,7 @@ def draw_plan(seed: int) -> Plan:
         on_backup_loss=rng.choice(("continue", "continue", "block")),
         min_backups=rng.choice((0, 0, 0, 1)),
         timing=timing,
-        link=LinkPlan(
-            snapshot_chunk=rng.choice((1, 200, 2000, 1 << 18)),
-            joiner_window=rng.choice((1000, 4 << 20)),
-            short_lag=rng.choice((1000, 1 << 20)),
-        ),
+        link=_link(rng),
         network=network,
         machines=tuple(
             replace(machine, segment=segment, window=window)
@@ -289,9 +258,17 @@ def draw_plan(seed: int) -> Plan:
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
-        rules=rules,
+        rules=draw_rule_users(Random(f"{seed}/rules"), cut_every=apart),
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
+    )
+
+
+def _link(rng: Random) -> LinkPlan:
+    return LinkPlan(
+        snapshot_chunk=rng.choice((1, 200, 2000, 1 << 18)),
+        joiner_window=rng.choice((1000, 4 << 20)),
+        short_lag=rng.choice((1000, 1 << 20)),
     )
 
 
@@ -397,25 +374,3 @@ def _expiring(rng: Random, plan: TemporaryPlan) -> TemporaryPlan:
     if plan.exclusive or rng.random() < 0.6:
         return plan
     return replace(plan, expires=rng.choice((0.05, 0.3, 1.0)))
-
-
-def _rule_user(rng: Random, name: str, cut_every: float) -> RulePlan:
-    limit = rng.choice((None, 0, 1, 5, 20))
-    overflow = rng.choice(("", "drop-head", "reject-publish", "reject-publish-dlx"))
-    dead_letters = rng.random() < 0.7
-    return RulePlan(
-        name,
-        durable=rng.random() < 0.8,
-        message_ttl=rng.choice((None, None, 0, 20, 100, 1000)),
-        expiration=rng.choice((None, None, 50, 500)),
-        max_length=limit,
-        overflow=overflow,
-        dead_letters=dead_letters,
-        max_priority=rng.choice((0, 0, 0, 2)),
-        persistent=rng.choice((0.5, 1.0, 1.0)),
-        interval=rng.choice((0.02, 0.1, 0.3)),
-        burst=rng.choice((1, 4, 10)),
-        gets=rng.choice((0.0, 0.3)),
-        rejects=rng.choice((0.0, 0.5, 1.0)),
-        cut_every=cut_every,
-    )

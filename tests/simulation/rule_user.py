@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
-from tests.simulation.plan import RulePlan
+from tests.simulation.rule_plan import RulePlan
 from tests.simulation.session import Arguments, Session
 
 MOST_OUTSTANDING = 30
