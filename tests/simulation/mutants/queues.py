@@ -146,11 +146,11 @@ def _without_history(purge: Any) -> Any:
 
 
 def _unbooked(end: Any) -> Any:
-    def broken(self: Queue) -> Any:
+    def broken(self: Queue, reason: Reason = Reason.DELETED) -> Any:
         count = len(self.ready)
         self.ready.clear()
         self._unacked.clear()
-        end(self)
+        end(self, reason)
         return count
 
     return broken
