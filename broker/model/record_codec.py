@@ -39,6 +39,7 @@ FORMAT_VERSION: Final = 1
 """Goes up when a kind's body changes; the store's files and the link's hello carry it."""
 
 _HEAD = struct.Struct("<IBB")
+_U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _RUN = struct.Struct("<QQBHIQI")  # epoch, wall_ms, flags, channel, largest_frame, producer_first, count
@@ -160,7 +161,7 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
         (expiration,) = _U64.unpack_from(data, at)
         at += 8
     if flags & _PRIORITY:
-        priority = data[at]
+        (priority,) = _U8.unpack_from(data, at)
         at += 1
     if messages == 1:
         lengths = [_U32.unpack_from(data, at)[0]]

@@ -140,6 +140,15 @@ def test_cut_anywhere_is_told(records: list[Record], data: st.DataObject) -> Non
         decode_records(b"".join(encoded)[:-cut])
 
 
+@pytest.mark.parametrize("flag", [8, 16], ids=["expiration", "priority"])
+def test_a_flag_that_announces_what_is_not_there_is_damage(flag: int) -> None:
+    envelope = Envelope(1, "", "", persistent=False, wall_ms=0, channel=1, largest_frame=9)
+    data = bytearray(encode_record(EnqueueRun([], [], envelope, [])))
+    data[6 + 2 + 16] |= flag
+    with pytest.raises(CorruptRecord):
+        decode_records(bytes(data))
+
+
 @given(RECORD | runs(), st.data())
 def test_damage_is_a_corrupt_record_or_another_record(record: Record, data: st.DataObject) -> None:
     damaged = bytearray(encode_record(record))
