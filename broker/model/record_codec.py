@@ -35,9 +35,6 @@ from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.value_codec import UnsupportedValue, decode_value, encode_value
 from broker.model.values import Reason, Scope
 
-FORMAT_VERSION: Final = 1
-"""Goes up when a kind's body changes; the store's files and the link's hello carry it."""
-
 _HEAD = struct.Struct("<IBB")
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
@@ -392,7 +389,6 @@ def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[
 
 
 __all__ = [
-    "FORMAT_VERSION",
     "KIND_ENQUEUE_RUN",
     "CorruptRecord",
     "UnsupportedValue",
