@@ -332,3 +332,17 @@ def test_a_byte_that_is_not_what_was_written_is_refused_or_does_not_matter() -> 
             else:
                 assert found == wanted
     assert refused > 40
+
+
+def test_room_that_only_the_copy_did_not_find_is_no_failure_of_the_disk() -> None:
+    """What the simulation holds against a node that serves on (25) is what its store had to have on disk."""
+    disk, store, driver, n = until_it_cleans()
+    driver.write()
+    driver.writing = False
+    store.sync_group()
+    disk.room = 10
+    assert not store.tidy()
+    assert store.failed is None and disk.failures == 0
+    append(store, n + 100, enqueue(n + 1))
+    driver.run()
+    assert store.failed is not None and disk.failures == 1
