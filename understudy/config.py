@@ -35,6 +35,7 @@ from understudy.config_types import (
     OptionalAddress,
     PublicAddresses,
     Size,
+    SocketPath,
 )
 
 ENVIRONMENT_PREFIX = "UNDERSTUDY_"
@@ -57,6 +58,8 @@ class BrokerSection(_Section):
     """The same for clients that speak TLS from the first octet on (amqps); needs the section `tls`."""
     data_dir: Path = Path("understudy-data")
     http: OptionalAddress = None
+    control: SocketPath = None
+    """A Unix socket with the same API, for what manages the node on its own machine; no password."""
     durable: bool = True
     """False: nothing is written to disk but the node's identity; messages live in memory only."""
     segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)

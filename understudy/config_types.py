@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
@@ -17,6 +18,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*\Z")
 _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
+_SOCKET_PATH_MAX = 107
 
 
 class HostPort(NamedTuple):
@@ -128,6 +130,18 @@ def parse_file(value: Any) -> str | None:
     raise ValueError(f"{value!r} is not the path of a file")
 
 
+def parse_socket_path(value: Any) -> Path | None:
+    """Where a Unix socket is to be, or `off` (also: nothing) for none; the kernel takes 107 bytes."""
+    found = parse_file(value)
+    if found is None:
+        return None
+    if not os.path.isabs(found):
+        raise ValueError(f"{found!r} is not an absolute path")
+    if len(os.fsencode(found)) > _SOCKET_PATH_MAX:
+        raise ValueError(f"{found!r} is longer than the {_SOCKET_PATH_MAX} bytes of a Unix socket's path")
+    return Path(found)
+
+
 def parse_names(value: Any) -> tuple[str, ...]:
     """`"a,b"` or a list of words."""
     if isinstance(value, str):
@@ -166,4 +180,5 @@ PublicAddresses = Annotated[
     PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
 ]
 FilePath = Annotated[str | None, BeforeValidator(parse_file)]
+SocketPath = Annotated[Path | None, BeforeValidator(parse_socket_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

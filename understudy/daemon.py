@@ -14,7 +14,8 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.engine import BrokerSettings
 from broker.model.values import ORIGIN, Position
@@ -38,6 +39,7 @@ from understudy.config import Settings
 from understudy.config_types import HostPort
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
+from understudy.notify import Notifier
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from understudy.certificates import CertificateWatch
     from understudy.http import HttpServer
 
+_D = TypeVar("_D", bound="HttpServer")
 LOG = logging.getLogger("understudy")
 _MEMORY_SHARE = 0.6
 _PAGING_SHARE = 0.4
@@ -62,6 +65,19 @@ class _WakingStore(SegmentStore):
     """
 
     wake: Callable[[], None] = staticmethod(lambda: None)
+    busy_since: float | None = None
+    """Since when a group has been on its way to the disk."""
+
+    def write_group(self) -> bool:
+        self.busy_since = now()
+        busy = super().write_group()
+        if not busy:
+            self.busy_since = None
+        return busy
+
+    def sync_group(self) -> None:
+        super().sync_group()
+        self.busy_since = None
 
     def start(
         self, base: Base, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN
@@ -84,13 +100,15 @@ class _Parts:
     ledger: LedgerPort
     spill: Spill
     tls: Tls | None
+    notifier: Notifier
 
 
 def serve_until_stopped(settings: Settings) -> str | None:
     """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart, and
     ConfigError for files of TLS that are no use."""
+    notifier = Notifier()
     try:
-        parts = _build(settings)
+        parts = _build(settings, notifier)
     except (StoreError, LedgerError) as error:
         raise CannotStart(" ".join(str(error).split())) from None
     logging.basicConfig(
@@ -118,7 +136,7 @@ def users_of(settings: Settings) -> tuple[User, ...]:
     return (*others, pair)
 
 
-def _build(settings: Settings) -> _Parts:
+def _build(settings: Settings, notifier: Notifier) -> _Parts:
     """Lock the data directory and put the node together; nothing is served and nothing is sent yet."""
     tls = None
     if settings.tls.certificate is not None:  # only then is its library worth the time of its imports
@@ -151,7 +169,7 @@ def _build(settings: Settings) -> _Parts:
             files=files,
             ledger=ledger,
             random_bytes=os.urandom,
-            log=LOG.info,
+            log=partial(_tell, notifier),
         )
         spill = Spill(
             real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
@@ -161,7 +179,13 @@ def _build(settings: Settings) -> _Parts:
     except BaseException:
         files.close()
         raise
-    return _Parts(node, store, files, ledger, spill, tls)
+    return _Parts(node, store, files, ledger, spill, tls, notifier)
+
+
+def _tell(notifier: Notifier, text: str) -> None:
+    """What the node says of itself."""
+    LOG.info(text)
+    notifier.starting(text)
 
 
 def resident_bytes() -> int:
@@ -231,28 +255,32 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     watch = _watch(parts.tls)
     if watch is not None:
         loop.add_signal_handler(signal.SIGHUP, watch.read)
+    parts.notifier.starting("holds its data directory, and reads the store")
     gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
     try:
         node.start(now(), wall_ms())
     except StoreError as error:
         parts.ledger.close()
         raise CannotStart(" ".join(str(error).split())) from None
-    http: HttpServer | None = None
+    doors: list[HttpServer] = []
     stopped: str | None = None
     try:
         await _listen(settings, shell, parts.tls)
-        http = await _start_http(settings, node, shell, parts.tls)
+        await _start_http(settings, parts, shell, doors)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
+        parts.notifier.ready(f"{settings.broker.name} takes connections")
         stopped = node.stopped or await shell.run()
     finally:
+        parts.notifier.stopping()
         # A node that must end of itself does and says nothing more; what it would write now may be wrong.
         if stopped is None and node.stopped is None:
             node.stop(now())
         await shell.close(settings.broker.stop_timeout)
         if watch is not None:
             watch.stop()
-        if http is not None:
-            await http.close()
+        for door in doors:
+            await door.close()
+        parts.notifier.close()
     LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
     return stopped
 
@@ -292,30 +320,47 @@ async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], S
     LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
 
 
-async def _start_http(settings: Settings, node: Node, shell: Shell, tls: Tls | None) -> HttpServer | None:
-    """The HTTP door, if one is wanted; only then is aiohttp worth its third of a second of imports."""
-    if settings.broker.http is None:
-        return None
-    from understudy.client_tls import ClientTls, SecureAddress
-    from understudy.http import HttpServer, reachable
+async def _start_http(settings: Settings, parts: _Parts, shell: Shell, doors: list[HttpServer]) -> None:
+    """The doors of HTTP, if any is wanted; only then is aiohttp worth its third of a second of imports. They
+    are in `doors` from before they are open."""
+    broker = settings.broker
+    if broker.http is None and broker.control is None:
+        return
+    from understudy.control import ControlServer
+    from understudy.disk_probe import DiskProbe
+    from understudy.http import HttpServer
 
+    where: object = broker.http
+    try:
+        if broker.http is not None:
+            doors.append(_door(HttpServer, settings, parts, shell))
+            LOG.info("HTTP on http://%s", await doors[-1].start(broker.http))
+        if broker.control is not None:
+            where = broker.control
+            control = _door(ControlServer, settings, parts, shell)
+            doors.append(control)
+            store = parts.store
+            control.disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
+            await control.start_at(broker.control)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {where}: {_reason(error)}") from None
+
+
+def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell) -> _D:
+    from understudy.client_tls import ClientTls, SecureAddress
+    from understudy.http import reachable
+
+    tls = parts.tls
     authenticator = Authenticator(
         users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
     )
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
     if not settings.broker.listen:
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
-    http = HttpServer(
-        node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
+    return kind(
+        parts.node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
         certificate_expires=lambda: None if tls is None else tls.expires_at,
     )  # fmt: skip
-    try:
-        at = await http.start(settings.broker.http)
-    except OSError as error:
-        await http.close()
-        raise CannotStart(f"cannot listen on {settings.broker.http}: {_reason(error)}") from None
-    LOG.info("HTTP on http://%s", at)
-    return http
 
 
 def _reason(error: OSError) -> str:

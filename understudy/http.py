@@ -63,6 +63,14 @@ class HttpServer:
 
     async def start(self, address: HostPort) -> HostPort:
         """Listen; the address as bound. Raises OSError."""
+        await self._prepare()
+        runner = self._runner_of()
+        site = web.TCPSite(runner, address.host, address.port)
+        await site.start()
+        bound = runner.addresses[0]
+        return HostPort(str(bound[0]), int(bound[1]))
+
+    async def _prepare(self) -> None:
         app = web.Application(client_max_size=64 * 1024)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health/live", self._live)
@@ -76,10 +84,11 @@ class HttpServer:
         app.router.add_post("/api/definitions", self._post_definitions)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, address.host, address.port)
-        await site.start()
-        bound = self._runner.addresses[0]
-        return HostPort(str(bound[0]), int(bound[1]))
+
+    def _runner_of(self) -> web.AppRunner:
+        """It was prepared."""
+        assert self._runner is not None
+        return self._runner
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -110,12 +119,16 @@ class HttpServer:
         if (refusal := self._refusal(request)) is not None:
             return refusal
         args = await self._arguments(request)
-        force = args.get("force_lossy", False)
-        if not isinstance(force, bool) or set(args) - {"force_lossy"}:
-            return web.json_response(
-                {"ok": False, "reason": 'the only argument is "force_lossy", true or false'}, status=400
-            )
-        return await self._command("promote", {"force_lossy": force})
+        fault = self._promote_fault(args)
+        if fault is not None:
+            return web.json_response({"ok": False, "reason": fault}, status=400)
+        return await self._command("promote", {"force_lossy": False} | args)
+
+    def _promote_fault(self, args: dict[str, Any]) -> str | None:
+        """What is wrong with the arguments."""
+        if not isinstance(args.get("force_lossy", False), bool) or set(args) - {"force_lossy"}:
+            return 'the only argument is "force_lossy", true or false'
+        return None
 
     async def _demote(self, request: web.Request) -> web.Response:
         if (refusal := self._refusal(request)) is not None:
@@ -141,7 +154,7 @@ class HttpServer:
         return await self._definitions.get(request)
 
     async def _post_definitions(self, request: web.Request) -> web.StreamResponse:
-        if (refusal := self._refusal(request)) is not None:
+        if (refusal := self._login_refusal(request)) is not None:
             return refusal
         return await self._definitions.post(request, *_credentials(request.headers["Authorization"]))
 
@@ -175,10 +188,14 @@ class HttpServer:
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         """None for an administrator."""
+        return self._login_refusal(request)
+
+    def _login_refusal(self, request: web.Request) -> web.Response | None:
+        """None for an administrator who has logged in."""
         challenge = {"WWW-Authenticate": 'Basic realm="understudy", charset="UTF-8"'}
         name, password = _credentials(request.headers.get("Authorization", ""))
         try:
-            identity = self._authenticator.authenticate(name, password, loopback=_is_loopback(request.remote))
+            identity = self._authenticator.authenticate(name, password, loopback=self._is_near(request))
         except LoginRefused:
             return web.json_response(
                 {"ok": False, "reason": "log in as an administrator"}, status=401, headers=challenge
@@ -188,6 +205,10 @@ class HttpServer:
                 {"ok": False, "reason": f"{identity.name} is not an administrator"}, status=403
             )
         return None
+
+    def _is_near(self, request: web.Request) -> bool:
+        """It comes from this machine."""
+        return _is_loopback(request.remote)
 
 
 def _credentials(header: str) -> tuple[str, str]:
