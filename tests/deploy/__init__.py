@@ -1,0 +1,1 @@
+"""What is below deploy/, held against the tools that it is for."""
