@@ -1,0 +1,177 @@
+"""The procedure of a read and of a swap: which commands, in which order, and what follows. Sans-I/O.
+
+Each procedure is a generator: it yields lists of commands, to be run in parallel, and is sent the list of
+their results, in the same order; it returns its Answer. The helper runs it with cibadmin, the simulation with
+virtual CIBs:
+
+    procedure = read(register)
+    commands = next(procedure)
+    ... commands = procedure.send([run(c) for c in commands]) ... StopIteration.value is the Answer
+
+An answer is `done` or `conflict` only if this node's copy of the CIB stood (see `standing`) when it was read;
+after a swap it is read once more. Whatever a command does wrong, or does not do in time, is `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ha.core.in_sync_record import RecordVersion
+from ha.pacemaker.cib import CibError, CibView, read_cib, set_xml
+from ha.pacemaker.standing import Standing, Votes, judge, members, wants_votes
+
+TRIES = 4
+"""How often copies are looked at, at most, while a change is on its way between them."""
+NO_SUCH, EXISTS = 105, 108
+"""Exit codes of cibadmin (crm_exit_t): nothing matches the XPath; the object is there already."""
+
+
+@dataclass(slots=True, frozen=True)
+class Register:
+    """Where the record is, and from where it is asked."""
+
+    node: str
+    """This node's name in the cluster."""
+    set_id: str = "understudy"
+
+
+@dataclass(slots=True, frozen=True)
+class QueryCib:
+    """A whole CIB as XML: of this node's own CIB daemon (None), or of another node's."""
+
+    node: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class CreateSet:
+    """Create the set in crm_config; exit code EXISTS if there is one of this id."""
+
+    set_id: str
+    xml: str
+
+
+@dataclass(slots=True, frozen=True)
+class ReplaceSet:
+    """Replace the set if its version is `expected`; exit code NO_SUCH if it is another, or there is none."""
+
+    set_id: str
+    expected: RecordVersion
+    xml: str
+
+
+@dataclass(slots=True, frozen=True)
+class AskQuorum:
+    """Votes, as corosync's votequorum has them here: the result has them in `votes`."""
+
+
+Command = QueryCib | CreateSet | ReplaceSet | AskQuorum
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What came of a command."""
+
+    code: int | None
+    """Exit code; None: it was not heard of in time, or could not be run."""
+    output: str = ""
+    error: str = ""
+    """One line for people, if `code` is not 0."""
+    votes: Votes | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Answer:
+    """As `Node.authority_answered` wants it, and a sentence."""
+
+    outcome: Literal["done", "conflict", "unknown"]
+    record: dict[str, Any] | None
+    reason: str
+
+
+Procedure = Generator[list[Command], list[Result], Answer]
+_Looking = Generator[list[Command], list[Result], tuple[CibView, Standing]]
+
+
+def read(register: Register) -> Procedure:
+    """What the register holds: `done` with the record, None for none."""
+    view, standing = yield from _look(register)
+    if not standing.ok:
+        return _unknown(standing.reason)
+    return Answer("done", view.document, standing.reason)
+
+
+def swap(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Procedure:
+    """Have `record` replace the one of version `expected` (None: there is none). A `conflict` has the record
+    that is held; it may be this very one, of a swap before whose answer was lost.
+    """
+    view, standing = yield from _look(register)
+    if not standing.ok:
+        return _unknown(f"{standing.reason}; nothing was written")
+    if view.version != expected:
+        return _conflict(view)
+    version = RecordVersion(record["epoch"], record["revision"])
+    xml = set_xml(register.set_id, version, record)
+    write: Command = CreateSet(register.set_id, xml)
+    if expected is not None:
+        write = ReplaceSet(register.set_id, expected, xml)
+    (written,) = yield [write]
+    if written.code not in (0, NO_SUCH, EXISTS):
+        return _unknown(f"the CIB may have the new record or not: {_said(written)}")
+    view, standing = yield from _look(register)
+    if not standing.ok:
+        return _unknown(f"the CIB may have the new record or not: {standing.reason}")
+    if written.code == 0 and view.document == record:
+        return Answer("done", view.document, standing.reason)
+    if view.version == expected:
+        return _unknown("the CIB holds the record of before the swap")
+    return _conflict(view)
+
+
+def _look(register: Register) -> _Looking:
+    """This node's copy, and how it stands: once more, while a change is on its way between the copies."""
+    for left in reversed(range(TRIES)):
+        view, standing = yield from _look_once(register)
+        if standing.ok or not standing.again or not left:
+            break
+    if standing.ok and view.damage:
+        standing = Standing(False, f"{view.damage}; it is left as it is")
+    return view, standing
+
+
+def _look_once(register: Register) -> _Looking:
+    (local,) = yield [QueryCib()]
+    view = _view(local, register)
+    if isinstance(view, str):
+        return CibView(), Standing(False, f"this node's CIB cannot be read: {view}")
+    others = members(view, register.node)
+    commands: list[Command] = [QueryCib(name) for name in others]
+    if asks := wants_votes(view, register.node):
+        commands.append(AskQuorum())
+    results = (yield commands) if commands else []
+    copies = {name: _view(result, register) for name, result in zip(others, results, strict=False)}
+    votes: Votes | str | None = (results[-1].votes or _said(results[-1])) if asks else None
+    return view, judge(view, register.node, copies, votes)
+
+
+def _view(result: Result, register: Register) -> CibView | str:
+    if result.code != 0:
+        return _said(result)
+    try:
+        return read_cib(result.output, register.set_id)
+    except CibError as error:
+        return str(error)
+
+
+def _said(result: Result) -> str:
+    return result.error or f"exit code {result.code}"
+
+
+def _conflict(view: CibView) -> Answer:
+    held = f"version {view.version.epoch}.{view.version.revision}" if view.version else "no record"
+    return Answer("conflict", view.document, f"the CIB holds {held}")
+
+
+def _unknown(reason: str) -> Answer:
+    return Answer("unknown", None, reason)

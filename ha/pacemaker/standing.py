@@ -1,0 +1,115 @@
+"""Standing: whether this node's copy of the CIB may be believed, and written to. Pure; called by the
+procedure.
+
+A CIB is replicated, not linearizable: in a partition each side has its own, and goes on changing it. This
+node's copy counts only if nobody else can have another that counts, too. That is so when every other cluster
+node
+
+- is a member, and its own copy, asked of its own CIB daemon, holds the same record; or
+- is down: it was shut down, or its fencing has *succeeded*, and it has not joined again (until it has, it has
+  no cluster's CIB, and does not stand itself); or
+- is lost, and this side has real quorum: of at least three votes, of members only. `two_node` makes quorum of
+  one vote, and proves nothing.
+
+A node that was never seen since this cluster started may know more than this copy: then no quorum helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ha.pacemaker.cib import CibView
+
+LEAST_VOTES = 3
+
+
+@dataclass(slots=True, frozen=True)
+class Votes:
+    """What corosync's votequorum says on this node; votes include those of a quorum device."""
+
+    quorate: bool
+    expected: int
+    two_node: bool
+    nodes: frozenset[str]
+    """Corosync's numbers of those who are in this node's partition, itself included."""
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    ok: bool
+    reason: str
+    """One sentence."""
+    again: bool = False
+    """Not now, but perhaps in a moment: a change is on its way from copy to copy."""
+
+
+def members(view: CibView, me: str) -> list[str]:
+    """The other nodes whose own copies are to be asked for."""
+    return sorted(n for n, s in view.nodes.items() if n != me and s is not None and s.up and not s.down)
+
+
+def wants_votes(view: CibView, me: str) -> bool:
+    """Whether somebody is lost, so that quorum decides."""
+    return any(s is not None and s.lost and not s.down for n, s in view.nodes.items() if n != me)
+
+
+def judge(
+    view: CibView, me: str, copies: Mapping[str, CibView | str], votes: Votes | str | None
+) -> Standing:  # fmt: skip
+    """`copies`: of each of `members`, or why there is none; `votes`: where `wants_votes`, or why there are
+    none.
+    """
+    if trouble := _myself(view, me):
+        return Standing(False, trouble)
+    lost: list[str] = []
+    for name in sorted(view.nodes.keys() - {me}):
+        state = view.nodes[name]
+        if state is None or not (state.up or state.down or state.lost):
+            return Standing(False, f"{name} was not seen since the cluster started, and not fenced")
+        if state.down:
+            continue
+        if state.lost:
+            lost.append(name)
+            continue
+        copy = copies.get(name, "not asked")
+        if isinstance(copy, str):
+            return Standing(False, f"{name} is a member, but its own CIB does not answer: {copy}")
+        if copy.content != view.content:
+            return Standing(False, f"{name} has another copy of the record than this node", again=True)
+    if lost:
+        return _by_quorum(view, me, lost, votes)
+    return Standing(True, "all other nodes have the same record, or are shut down or fenced")
+
+
+def _myself(view: CibView, me: str) -> str:
+    """Why this node's own part in the cluster is not one to judge from."""
+    state = view.nodes.get(me)
+    if me not in view.nodes:
+        return f"the CIB has no node {me}"
+    if len(view.nodes) == 1:
+        return f"the CIB has no node but {me}"
+    if state is None or not state.up or state.join != "member":
+        return f"this node, {me}, has not joined the cluster"
+    if state.expected != "member":
+        return f"this node, {me}, is leaving the cluster, or was fenced"
+    return ""
+
+
+def _by_quorum(view: CibView, me: str, lost: list[str], votes: Votes | str | None) -> Standing:
+    who = ", ".join(lost)
+    unproven = f"{who} is lost and not fenced" if len(lost) == 1 else f"{who} are lost and not fenced"
+    if not view.fencing:
+        unproven += " (stonith-enabled is false)"
+    if votes is None or isinstance(votes, str):
+        return Standing(False, f"{unproven}, and corosync does not tell of quorum: {votes or 'not asked'}")
+    if not votes.quorate:
+        return Standing(False, f"{unproven}, and there is no quorum here")
+    if votes.two_node or votes.expected < LEAST_VOTES:
+        return Standing(False, f"{unproven}, and quorum of two votes proves nothing")
+    here = {me, *members(view, me)}
+    if not votes.nodes <= {view.ids.get(name, "") for name in here}:
+        return Standing(
+            False, f"{unproven}, and corosync has others in this partition than the CIB", again=True
+        )
+    return Standing(True, f"{who} lost, but this side has quorum of {votes.expected} votes")

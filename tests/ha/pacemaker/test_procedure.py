@@ -1,0 +1,162 @@
+"""The procedure of reads and swaps, against virtual copies of the CIB."""
+
+from __future__ import annotations
+
+import pytest
+
+from ha.pacemaker.procedure import AskQuorum, CreateSet, QueryCib, Register, ReplaceSet, Result, read, swap
+from ha.pacemaker.standing import Votes
+from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, STARTING, record, set_of, version_of, whole
+
+A = Register("a")
+B = Register("b")
+WRITES = (CreateSet, ReplaceSet)
+
+
+def test_a_read_asks_this_nodes_copy_then_the_members() -> None:
+    cibs = whole("a", "b")
+    cibs.sets = dict.fromkeys("ab", set_of(record()))
+    answer = cibs.run("a", read(A))
+    assert (answer.outcome, answer.record) == ("done", record())
+    assert cibs.asked == [QueryCib(), QueryCib("b")]
+
+
+def test_nothing_recorded_is_an_answer_too() -> None:
+    answer = whole("a", "b").run("a", read(A))
+    assert (answer.outcome, answer.record) == ("done", None)
+
+
+def test_first_record_then_one_on_top_of_it() -> None:
+    cibs = whole("a", "b")
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    assert cibs.run("a", swap(A, version_of(record()), record(5, 2, "a", "b"))).outcome == "done"
+    assert cibs.run("b", read(B)).record == record(5, 2, "a", "b")
+
+
+@pytest.mark.parametrize("expected", [None, version_of(record(4, 9))])
+def test_another_version_than_expected_is_a_conflict_and_nothing_is_written(expected: object) -> None:
+    cibs = whole("a", "b")
+    cibs.sets = dict.fromkeys("ab", set_of(record()))
+    answer = cibs.run("a", swap(A, expected, record(6)))  # type: ignore[arg-type]
+    assert (answer.outcome, answer.record) == ("conflict", record())
+    assert not [c for c in cibs.asked if isinstance(c, WRITES)]
+
+
+def test_a_record_that_is_gone_is_a_conflict() -> None:
+    answer = whole("a", "b").run("a", swap(A, version_of(record()), record(5, 2)))
+    assert (answer.outcome, answer.record) == ("conflict", None)
+
+
+def test_overtaken_between_look_and_write_is_a_conflict_with_what_is_held() -> None:
+    cibs = whole("a", "b")
+    cibs.sets = dict.fromkeys("ab", set_of(record()))
+    procedure = swap(A, version_of(record()), record(5, 2))
+    commands = next(procedure)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            if isinstance(commands[0], ReplaceSet):
+                cibs.sets = dict.fromkeys("ab", set_of(record(6, 1, "b")))
+            commands = procedure.send([cibs.result("a", command) for command in commands])
+    assert (end.value.value.outcome, end.value.value.record) == ("conflict", record(6, 1, "b"))
+
+
+def test_asking_for_the_same_swap_again_is_a_conflict_with_itself() -> None:
+    cibs = whole("a", "b")
+    cibs.run("a", swap(A, None, record()))
+    answer = cibs.run("a", swap(A, None, record()))
+    assert (answer.outcome, answer.record) == ("conflict", record())
+
+
+def test_a_member_whose_daemon_does_not_answer_leaves_it_unknown() -> None:
+    cibs = whole("a", "b")
+    cibs.reaches = lambda here, there: here == there
+    answer = cibs.run("a", swap(A, None, record()))
+    assert answer.outcome == "unknown" and "b is a member" in answer.reason and not cibs.sets
+
+
+def test_nothing_is_written_while_a_node_is_lost_and_not_fenced() -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = LOST
+    cibs.votes["a"] = Votes(True, 2, True, frozenset({"1"}))
+    answer = cibs.run("a", swap(A, None, record()))
+    assert answer.outcome == "unknown" and "b is lost and not fenced" in answer.reason
+    assert cibs.asked == [QueryCib(), AskQuorum()]
+
+
+@pytest.mark.parametrize("state", [DOWN, STARTING])
+def test_alone_once_the_other_is_fenced_and_while_it_comes_back(state: dict[str, str]) -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = state
+    cibs.reaches = lambda here, there: here == there
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    assert "b" not in cibs.sets
+
+
+def test_with_a_quorum_device_quorum_counts_before_fencing_has_succeeded() -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = LOST
+    cibs.reaches = lambda here, there: here == there
+    cibs.votes["a"] = Votes(True, 3, False, frozenset({"1"}))
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+
+
+def test_a_partition_between_look_and_write_leaves_it_unknown() -> None:
+    cibs = whole("a", "b")
+
+    def cut(here: str) -> None:
+        cibs.reaches = lambda here, there: here == there
+
+    cibs.on_write = cut
+    answer = cibs.run("a", swap(A, None, record()))
+    assert answer.outcome == "unknown" and "may have the new record or not" in answer.reason
+
+
+def test_a_copy_that_lags_is_looked_at_again() -> None:
+    cibs = whole("a", "b")
+    procedure = swap(A, None, record())
+    commands, looks = next(procedure), 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            results = [cibs.result("a", command) for command in commands]
+            if isinstance(commands[0], CreateSet):
+                del cibs.sets["b"]
+            elif cibs.sets and commands == [QueryCib("b")]:
+                looks += 1
+                if looks == 2:
+                    cibs.sets["b"] = cibs.sets["a"]
+            commands = procedure.send(results)
+    assert end.value.value.outcome == "done" and looks == 3
+
+
+def test_copies_that_stay_apart_are_unknown_after_some_looks() -> None:
+    cibs = whole("a", "b")
+    cibs.sets = {"a": set_of(record()), "b": set_of(record(5, 2))}
+    answer = cibs.run("a", read(A))
+    assert answer.outcome == "unknown" and "another copy" in answer.reason
+    assert len(cibs.asked) == 8
+
+
+def test_an_answer_without_sense_is_unknown() -> None:
+    procedure = read(A)
+    next(procedure)
+    with pytest.raises(StopIteration) as end:
+        procedure.send([Result(0, "<html/>")])
+    assert end.value.value.outcome == "unknown" and "cannot be read" in end.value.value.reason
+
+
+def test_a_tampered_set_is_left_as_it_is_and_named() -> None:
+    cibs = whole("a", "b")
+    tampered = set_of(record()).replace("5.1", "five")
+    cibs.sets = dict.fromkeys("ab", tampered)
+    for answer in (cibs.run("a", read(A)), cibs.run("a", swap(A, version_of(record()), record(5, 2)))):
+        assert answer.outcome == "unknown"
+        assert "'understudy'" in answer.reason and "understudy-version is 'five'" in answer.reason
+    assert cibs.sets == dict.fromkeys("ab", tampered)
+
+
+def test_three_nodes_one_down_one_member() -> None:
+    cibs = whole("a", "b", "c")
+    cibs.states["a"] = {"a": MEMBER, "b": MEMBER, "c": DOWN}
+    cibs.reaches = lambda here, there: there != "c"
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    assert "c" not in cibs.sets
