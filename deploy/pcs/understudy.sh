@@ -20,8 +20,8 @@ pcs "$@" resource create understudy ocf:understudy:understudy \
     op promote interval=0s timeout=60s \
     op demote interval=0s timeout=30s \
     op notify interval=0s timeout=20s \
-    op monitor interval=1s role=Promoted timeout=10s on-fail=demote \
-    op monitor interval=2s role=Unpromoted timeout=10s \
+    op monitor interval=1s role=Promoted timeout=20s on-fail=demote \
+    op monitor interval=2s role=Unpromoted timeout=20s \
     meta priority=10 migration-threshold=3 failure-timeout=60s \
     promotable understudy-clone promoted-max=1 clone-max=2 notify=true \
     --no-default-ops
