@@ -43,6 +43,7 @@ _COMMANDS = {
     ),
     "backup": ("understudy.cli_backup", "backup", "Copy a node with its messages, while it runs."),
     "restore": ("understudy.cli_backup", "restore", "Make a new node of such a copy."),
+    "agent": ("understudy.cli_agent", "agent", "Install the resource agent for Pacemaker."),
     "reconcile": (
         "understudy.reconcile",
         "reconcile_command",

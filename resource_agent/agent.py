@@ -1,0 +1,229 @@
+"""The actions. Each looks what there is, asks the decision table, and does what is left to be done.
+
+Owner: `main`, one per invocation. Pacemaker runs at most one action of a resource at a time on a node.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from resource_agent.broker_status import member_names, read_status
+from resource_agent.cluster import Cluster
+from resource_agent.codes import Code, Score
+from resource_agent.control_client import NoAnswer, NobodyThere, ask
+from resource_agent.decision import Asked, Decision, Facts, Process, State, decide
+from resource_agent.launch import account, check_files, launch
+from resource_agent.parameters import Refused, Settings
+from resource_agent.process import end
+from resource_agent.state_dir import StateDir
+
+_POLL = 0.1
+"""Seconds between two looks at a broker that is to change."""
+_HEIR = 30.0
+"""Seconds for which a broker may serve before the manager has had it promoted, in a planned change."""
+_DEMOTE_PATIENCE = 5.0
+"""Seconds for a broker that answers to stop serving; one that cannot is ended."""
+_KILL_RESERVE = 0.25
+"""Share of a stop's time that is kept for SIGKILL."""
+
+
+class Agent:
+    """One invocation. Methods that answer a Code have set score and marks; Refused is for `main`."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, installed: bool) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._installed = installed
+        self._state = StateDir(settings.state_dir, cluster.instance)
+        self._process = self._state.process()
+        self._status: Any = None
+
+    # -- looking
+
+    def _look(self) -> tuple[Facts, str]:
+        """What there is, and a sentence on it: the broker's own where it has one."""
+        process = Process.ABSENT if self._process is None else self._process.look()
+        state, said = self._ask_state() if process is Process.ALIVE else (State.SILENT, "")
+        facts = Facts(self._installed, process, state, self._state.has("promoted"), self._state.heir)
+        return facts, said
+
+    def _ask_state(self) -> tuple[State, str]:
+        settings = self._settings
+        self._status = None
+        try:
+            code, answer = ask(
+                self._state.control, "GET", "/api/status", min(settings.status_timeout, self._cluster.left)
+            )
+        except NobodyThere as error:
+            age = self._process.age() if self._process is not None else 0.0
+            if not self._state.has("answered") and age < settings.recovery_timeout:
+                return State.STARTING, ""
+            return State.SILENT, str(error)
+        except NoAnswer as error:
+            return State.SILENT, str(error)
+        if code != 200:
+            return State.SILENT, f"its status is refused with code {code}"
+        self._status = answer
+        return read_status(answer, settings.disk_timeout)
+
+    def _judge(self, asked: Asked) -> tuple[Decision, Facts]:
+        """Look, decide, and keep what is to be remembered. The score is set if the decision is final."""
+        facts, said = self._look()
+        found = decide(asked, facts)
+        if said and not found.sentence.endswith(said):
+            found = found._replace(sentence=f"{found.sentence}: {said}" if found.sentence else said)
+        self._remember(facts)
+        if found.code is not None:
+            self._cluster.score(found.score)
+        return found, facts
+
+    def _remember(self, facts: Facts) -> None:
+        if facts.process is not Process.ALIVE:
+            return
+        failed = facts.state in (State.SILENT, State.STALLED)
+        try:
+            self._state.set("failed", failed)
+            if not failed and facts.state is not State.STARTING:
+                self._state.set("answered", True)
+                self._state.set("promoted", facts.state.serves and not facts.heir)
+        except OSError as error:
+            self._cluster.log("warning", f"cannot write {self._state.path}: {error.strerror}")
+
+    def _finish(self, found: Decision) -> Code:
+        """Say why, where there is a reason to."""
+        assert found.code is not None
+        if not found.code.fine:
+            self._cluster.exit_reason(found.sentence)
+        return found.code
+
+    # -- monitor, start, stop
+
+    def monitor(self) -> Code:
+        asked = Asked.PROBE if self._cluster.is_probe else Asked.MONITOR
+        found, _facts = self._judge(asked)
+        if found.code in (Code.GENERIC, Code.FAILED_PROMOTED):
+            self._cluster.log("err", found.sentence)
+        return self._finish(found)
+
+    def validate(self) -> Code:
+        check_files(self._settings, account(self._settings))
+        return Code.SUCCESS
+
+    def start(self) -> Code:
+        found, _facts = self._judge(Asked.START)
+        if found.code is not None:
+            return self._finish(found)
+        who = account(self._settings)
+        check_files(self._settings, who)
+        ready = launch(self._settings, who, self._state, self._cluster.deadline)
+        self._process = self._state.process()
+        self._cluster.log("info", "started" if ready else "started; it reads its store")
+        found, facts = self._judge(Asked.START)
+        if facts.state is State.STANDALONE and facts.process is Process.ALIVE:
+            self._end(patience=self._cluster.left / 2)
+        return self._finish(found._replace(code=found.code if found.code is not None else Code.GENERIC))
+
+    def stop(self) -> Code:
+        process = self._process
+        if process is not None and not process.gone:
+            doomed = process.look() is Process.FROZEN or self._state.has("failed")
+            fault = self._end(patience=1.0 if doomed else self._cluster.left * (1 - _KILL_RESERVE))
+            if fault is not None:
+                raise Refused(Code.GENERIC, fault)
+            self._cluster.log("info", "stopped")
+        self._state.stopped()
+        self._cluster.score(Score.NONE)
+        return self._finish(decide(Asked.STOP, self._look()[0]))
+
+    def _end(self, patience: float) -> str | None:
+        """SIGTERM, SIGKILL; None once the process is gone."""
+        if self._process is None:
+            return None
+        return end(self._process, deadline=self._cluster.deadline, patience=patience)
+
+    # -- promote
+
+    def promote(self) -> Code:
+        """Ask, and ask again while the broker is promotable: what refuses it may pass."""
+        refusal = ""
+        while True:
+            found, facts = self._judge(Asked.PROMOTE)
+            early = facts.state is State.STARTING and facts.process is Process.ALIVE
+            if found.code is Code.SUCCESS:
+                self._state.set("heir", False)
+                self._state.set("promoted", True)
+                return found.code
+            if found.code is not None:
+                return self._finish(found._replace(sentence=refusal or found.sentence))
+            if self._cluster.left <= _POLL:
+                raise Refused(Code.GENERIC, refusal or f"not promoted in time: {found.sentence}")
+            if not early and not facts.state.serves:
+                refusal = self._request("promote", {}, self._cluster.left)
+            if early or refusal or facts.state.serves:
+                time.sleep(_POLL)
+
+    def _request(self, what: str, body: dict[str, Any], timeout: float) -> str:
+        """Have the broker do it; "" once it has, else its refusal, or that it does not answer."""
+        try:
+            _code, answer = ask(self._state.control, "POST", f"/api/{what}", timeout, body)
+        except NoAnswer as error:
+            return str(error)
+        if isinstance(answer, dict) and answer.get("ok") is True:
+            self._cluster.log("info", f"{what}: {answer.get('reason')}")
+            return ""
+        reason = str(answer.get("reason")) if isinstance(answer, dict) else "it answers what makes no sense"
+        self._cluster.log("warning", f"{what} refused: {reason}")
+        return reason
+
+    # -- demote
+
+    def demote(self) -> Code:
+        """Hand over to whom the manager is about to promote; else just stop serving; end what cannot."""
+        found, facts = self._judge(Asked.DEMOTE)
+        if found.code is None:
+            if not self._steps_down(facts):
+                fault = self._end(patience=0)
+                if fault is not None:
+                    raise Refused(Code.GENERIC, fault)
+                self._cluster.log("warning", "it could not be demoted, and was killed")
+            found, _facts = self._judge(Asked.DEMOTE)
+        self._state.set("promoted", False)
+        if found.code is None:
+            raise Refused(Code.GENERIC, f"it still serves: {found.sentence}")
+        return self._finish(found)
+
+    def _steps_down(self, facts: Facts) -> bool:
+        """It serves no more, and has said so. A broker that has just failed is not asked at length."""
+        if facts.process is not Process.ALIVE or facts.state is State.SILENT:
+            return False
+        heirs = self._cluster.names("promote_uname")
+        if facts.state is not State.STALLED and len(heirs) == 1 and heirs[0] in member_names(self._status):
+            reserve = 2 * _DEMOTE_PATIENCE
+            patience = max(_DEMOTE_PATIENCE, self._cluster.left - reserve)
+            if not self._request("switchover", {"to": heirs[0]}, patience):
+                return True
+        return not self._request("demote", {}, min(_DEMOTE_PATIENCE, self._cluster.left))
+
+    # -- notify
+
+    def notify(self) -> Code:
+        """Its code is ignored by managers. Before a demotion this one steps down already, while the clients'
+        address is still here, so that they hear of it: once it is gone, no packet reaches them."""
+        when, what = self._cluster.meta("notify_type"), self._cluster.meta("notify_operation")
+        me = self._settings.node_name
+        if (when, what) == ("pre", "demote"):
+            if self._cluster.meta("on_node", me) in self._cluster.names("promote_uname"):
+                self._state.expect_promotion(_HEIR)
+            elif self._cluster.meta("on_node", me) in self._cluster.names("demote_uname"):
+                self._step_down_early()
+        elif when == "post" or (when, what) == ("pre", "promote"):
+            self._judge(Asked.MONITOR)
+        return Code.SUCCESS
+
+    def _step_down_early(self) -> None:
+        if self._state.has("failed"):
+            return
+        facts, _said = self._look()
+        if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
+            self._steps_down(facts)

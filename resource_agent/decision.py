@@ -1,0 +1,174 @@
+"""The decision table: what was asked and what was found -> return code, score, sentence.
+
+Pure, and the only place where codes and scores of start, stop, monitor, promote and demote are decided. A
+decision without a code says that there is work to be done first; the actions do it, look again, ask again.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from resource_agent.codes import Code, Score
+
+
+class Asked(enum.Enum):
+    START = "start"
+    STOP = "stop"
+    MONITOR = "monitor"
+    PROBE = "probe"
+    """A monitor that is not repeated: the manager wants to know what there is."""
+    PROMOTE = "promote"
+    DEMOTE = "demote"
+
+
+class Process(enum.Enum):
+    """The broker's process, as the kernel has it."""
+
+    ABSENT = "absent"
+    FROZEN = "frozen"
+    """Stopped by a signal."""
+    ALIVE = "alive"
+
+
+class State(enum.Enum):
+    """What a live broker says of itself over its control socket, and what it fails to say."""
+
+    STARTING = "starting"
+    """It has not answered yet, and still may take its time: it reads its store."""
+    SILENT = "silent"
+    """No answer in time, or none that makes sense."""
+    STALLED = "stalled"
+    """A write in its data directory does not end, or is refused."""
+    STANDALONE = "standalone"
+    """It serves, and is no member of a pair."""
+    ACTIVE = "active"
+    ALONE = "alone"
+    """It serves, and nobody is in sync with it."""
+    RENEWING = "renewing"
+    """Primary, but its proof of it has just run out; the authority answers."""
+    UNPROVEN = "unproven"
+    """Primary, its proof has run out, and the authority is of no help."""
+    READY = "ready"
+    """In the record, by this process."""
+    FORMER_OWNER = "former owner"
+    """The best copy after all were down, and the last primary's."""
+    BEST_COPY = "best copy"
+    BEHIND = "behind"
+    """Not promotable."""
+    TROUBLED = "troubled"
+    """Not promotable, and something is wrong with it or with its authority."""
+
+    @property
+    def serves(self) -> bool:
+        return self in _SERVING
+
+
+_SERVING = (State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.UNPROVEN)
+
+
+class Facts(NamedTuple):
+    """All that a decision depends on."""
+
+    installed: bool
+    """The program is there."""
+    process: Process
+    state: State
+    """Of a process that is alive; of others it means nothing."""
+    promoted: bool
+    """It served when it was last heard."""
+    heir: bool
+    """The manager is about to promote it, and the old primary may have handed over already."""
+
+
+class Decision(NamedTuple):
+    code: Code | None
+    """None: there is work to do."""
+    score: Score
+    sentence: str
+
+
+_ANSWERS: dict[State, Decision] = {
+    State.STARTING: Decision(Code.SUCCESS, Score.NONE, "it starts, and does not answer yet"),
+    State.STANDALONE: Decision(Code.ARGS, Score.NEVER, "its configuration has no ha.brokers: it is no pair"),
+    State.ACTIVE: Decision(Code.RUNNING_PROMOTED, Score.PROVEN, "it serves"),
+    State.ALONE: Decision(Code.DEGRADED_PROMOTED, Score.PROVEN, "it serves without a backup in sync"),
+    State.RENEWING: Decision(Code.DEGRADED_PROMOTED, Score.KEEP, "it proves anew that it is the primary"),
+    State.UNPROVEN: Decision(Code.DEGRADED_PROMOTED, Score.UNPROVEN, "it cannot prove to be the primary"),
+    State.READY: Decision(Code.SUCCESS, Score.IN_RECORD, "it is in the record"),
+    State.FORMER_OWNER: Decision(Code.SUCCESS, Score.FORMER_OWNER, "it has the best copy, and was primary"),
+    State.BEST_COPY: Decision(Code.SUCCESS, Score.BEST_COPY, "it has the best copy"),
+    State.BEHIND: Decision(Code.SUCCESS, Score.NEVER, "it may not be promoted"),
+    State.TROUBLED: Decision(Code.DEGRADED, Score.NEVER, "it may not be promoted, and is in trouble"),
+}  # fmt: skip
+_FAULTS: dict[State, str] = {
+    State.SILENT: "it does not answer",
+    State.STALLED: "its disk does not answer",
+}
+_FROZEN = "its process is stopped by a signal"
+_WORK = Decision(None, Score.KEEP, "")
+
+
+def decide(asked: Asked, facts: Facts) -> Decision:
+    """The row of the table."""
+    if asked is Asked.STOP:
+        return _stop(facts)
+    if asked is Asked.START:
+        return _start(facts)
+    if asked is Asked.PROMOTE:
+        return _promote(facts)
+    if asked is Asked.DEMOTE:
+        return _demote(facts)
+    return _monitor(asked, facts)
+
+
+def _monitor(asked: Asked, facts: Facts) -> Decision:
+    if facts.process is Process.ABSENT:
+        if facts.installed or asked is Asked.PROBE:
+            return Decision(Code.NOT_RUNNING, Score.NONE, "it does not run")
+        return Decision(Code.INSTALLED, Score.NONE, "it does not run, and its program is missing")
+    fault = _FROZEN if facts.process is Process.FROZEN else _FAULTS.get(facts.state)
+    if fault is not None:
+        return Decision(Code.FAILED_PROMOTED if facts.promoted else Code.GENERIC, Score.NEVER, fault)
+    found = _ANSWERS[facts.state]
+    if facts.heir and facts.state.serves and facts.state is not State.STANDALONE:
+        return Decision(Code.SUCCESS, found.score, "it has taken over already, and is about to be promoted")
+    return found
+
+
+def _start(facts: Facts) -> Decision:
+    if facts.process is Process.ABSENT:
+        if not facts.installed:
+            return Decision(Code.INSTALLED, Score.NONE, "its program is missing")
+        return _WORK
+    found = _monitor(Asked.MONITOR, facts)
+    if facts.process is Process.FROZEN or facts.state in (*_FAULTS, State.STANDALONE):
+        return found
+    return Decision(Code.SUCCESS, found.score, found.sentence)
+
+
+def _stop(facts: Facts) -> Decision:
+    if facts.process is Process.ABSENT:
+        return Decision(Code.SUCCESS, Score.NONE, "it does not run")
+    return Decision(None, Score.NONE, "")
+
+
+def _promote(facts: Facts) -> Decision:
+    found = _monitor(Asked.MONITOR, facts)
+    if facts.process is not Process.ALIVE or facts.state in (*_FAULTS, State.STANDALONE):
+        return found
+    if facts.state in (State.ACTIVE, State.ALONE):
+        return Decision(Code.SUCCESS, Score.PROVEN, "it serves")
+    if facts.state in (State.BEHIND, State.TROUBLED):
+        return Decision(Code.GENERIC, Score.NEVER, found.sentence)
+    return _WORK
+
+
+def _demote(facts: Facts) -> Decision:
+    """What does not run serves nobody. What does not answer is ended, which is work."""
+    if facts.process is Process.ABSENT:
+        return Decision(Code.SUCCESS, Score.NONE, "it does not run")
+    found = _monitor(Asked.MONITOR, facts)
+    if facts.process is Process.FROZEN or facts.state in _FAULTS or facts.state.serves:
+        return found if facts.state is State.STANDALONE and facts.process is Process.ALIVE else _WORK
+    return Decision(Code.SUCCESS, found.score, found.sentence)

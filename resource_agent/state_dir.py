@@ -1,0 +1,95 @@
+"""What the agent remembers from one invocation to the next: a directory that a reboot empties.
+
+    <state_dir>/<resource>/pid         process id and time of start
+                          /answered    it has answered over its control socket
+                          /promoted    it served when it was last heard
+                          /failed      it did not answer when it was last asked
+                          /heir        the manager is about to promote it (until when)
+                          /notify      where a starting broker says how far it is
+                          /control/    the broker's own, with its control socket
+
+The directory is root's, so that nobody can make the agent write or signal elsewhere; `control` is the
+broker's user's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from resource_agent.process import Running
+
+_MARKS = ("answered", "promoted", "failed", "heir")
+
+
+class StateDir:
+    """One resource's. Reading makes nothing; OSError where writing fails."""
+
+    def __init__(self, base: str, instance: str) -> None:
+        self.path = os.path.join(base, instance)
+        self.control = os.path.join(self.path, "control", "socket")
+        self.notify = os.path.join(self.path, "notify")
+
+    def make(self, uid: int, gid: int) -> None:
+        """There it is, with the broker's own directory in it."""
+        os.makedirs(self.path, mode=0o755, exist_ok=True)
+        own = os.path.dirname(self.control)
+        os.makedirs(own, mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(own, uid, gid, follow_symlinks=False)
+
+    def process(self) -> Running | None:
+        """The one that was started last."""
+        try:
+            pid, start = self._read("pid").split()
+            return Running(int(pid), int(start))
+        except (OSError, ValueError):
+            return None
+
+    def started(self, process: Running) -> None:
+        """A new life: what was known of the one before is forgotten."""
+        for mark in _MARKS:
+            self.set(mark, False)
+        self._write("pid", f"{process.pid} {process.start}\n")
+
+    def stopped(self) -> None:
+        """Nothing runs; nothing is known."""
+        for name in (*_MARKS, "pid", "notify", os.path.join("control", "socket")):
+            self._remove(name)
+
+    def has(self, mark: str) -> bool:
+        return os.path.exists(os.path.join(self.path, mark))
+
+    def set(self, mark: str, on: bool) -> None:
+        if on != self.has(mark):
+            if on:
+                self._write(mark, "")
+            else:
+                self._remove(mark)
+
+    def expect_promotion(self, seconds: float) -> None:
+        """For so long this broker may serve before the manager has had it promoted."""
+        self._write("heir", f"{time.clock_gettime(time.CLOCK_BOOTTIME) + seconds}")
+
+    @property
+    def heir(self) -> bool:
+        try:
+            return time.clock_gettime(time.CLOCK_BOOTTIME) < float(self._read("heir"))
+        except (OSError, ValueError):
+            return False
+
+    def _read(self, name: str) -> str:
+        with open(os.path.join(self.path, name), encoding="ascii", errors="replace") as file:
+            return file.read(1000)
+
+    def _write(self, name: str, text: str) -> None:
+        path = os.path.join(self.path, name)
+        with open(path + ".new", "w", encoding="ascii") as file:
+            file.write(text)
+        os.replace(path + ".new", path)
+
+    def _remove(self, name: str) -> None:
+        try:
+            os.unlink(os.path.join(self.path, name))
+        except (FileNotFoundError, NotADirectoryError):
+            return
