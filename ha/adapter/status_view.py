@@ -37,6 +37,8 @@ def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position)
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,
+        "promoting": core.promotion.active,
+        "owner": core.record.owner_name if core.record is not None else None,
         "dequeues": {
             "waiting": vhost.history.waiting,
             "longest_lag": vhost.history.longest_lag,
