@@ -24,6 +24,12 @@ _HEIR = 30.0
 """Seconds for which a broker may serve before the manager has had it promoted, in a planned change."""
 _DEMOTE_PATIENCE = 5.0
 """Seconds for a broker that answers to stop serving; one that cannot is ended."""
+_GRACE = 2.0
+"""Seconds for which a broker that is to be promoted, and may not, may change its mind: to be restarted for a
+promotion that has failed would cost it its place in the record."""
+_BRISK = 0.5
+"""Seconds for a broker that has just failed to answer, when it is to be demoted."""
+_ASKABLE = (State.READY, State.FORMER_OWNER, State.BEST_COPY)
 _KILL_RESERVE = 0.25
 """Share of a stop's time that is kept for SIGKILL."""
 
@@ -51,10 +57,11 @@ class Agent:
     def _ask_state(self) -> tuple[State, str]:
         settings = self._settings
         self._status = None
+        patience = settings.status_timeout
+        if self._cluster.action == "demote" and self._state.has("failed"):
+            patience = min(patience, _BRISK)
         try:
-            code, answer = ask(
-                self._state.control, "GET", "/api/status", min(settings.status_timeout, self._cluster.left)
-            )
+            code, answer = ask(self._state.control, "GET", "/api/status", min(patience, self._cluster.left))
         except NobodyThere as error:
             age = self._process.age() if self._process is not None else 0.0
             if not self._state.has("answered") and age < settings.recovery_timeout:
@@ -146,21 +153,21 @@ class Agent:
 
     def promote(self) -> Code:
         """Ask, and ask again while the broker is promotable: what refuses it may pass."""
-        refusal = ""
+        refusal, began = "", time.monotonic()
         while True:
             found, facts = self._judge(Asked.PROMOTE)
-            early = facts.state is State.STARTING and facts.process is Process.ALIVE
             if found.code is Code.SUCCESS:
                 self._state.set("heir", False)
                 self._state.set("promoted", True)
                 return found.code
-            if found.code is not None:
+            doubtful = facts.state in (State.BEHIND, State.TROUBLED) and time.monotonic() - began < _GRACE
+            if found.code is not None and not (facts.process is Process.ALIVE and doubtful):
                 return self._finish(found._replace(sentence=refusal or found.sentence))
             if self._cluster.left <= _POLL:
-                raise Refused(Code.GENERIC, refusal or f"not promoted in time: {found.sentence}")
-            if not early and not facts.state.serves:
+                raise Refused(Code.GENERIC, f"not promoted in time: {refusal or found.sentence}")
+            if facts.state in _ASKABLE:
                 refusal = self._request("promote", {}, self._cluster.left)
-            if early or refusal or facts.state.serves:
+            if refusal or facts.state not in _ASKABLE:
                 time.sleep(_POLL)
 
     def _request(self, what: str, body: dict[str, Any], timeout: float) -> str:

@@ -41,6 +41,8 @@ def _serving(status: dict[str, Any]) -> State:
 
 
 def _following(status: dict[str, Any]) -> State:
+    if status.get("promoting") is True:
+        return State.PROMOTING
     if status.get("promotable") is not True:
         well = _authority_answers(status) and not status.get("alarms")
         return State.BEHIND if well else State.TROUBLED

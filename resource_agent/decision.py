@@ -54,6 +54,8 @@ class State(enum.Enum):
     FORMER_OWNER = "former owner"
     """The best copy after all were down, and the last primary's."""
     BEST_COPY = "best copy"
+    PROMOTING = "promoting"
+    """It was asked to be primary, and that is not decided yet, or waits for the lease of the old one."""
     BEHIND = "behind"
     """Not promotable."""
     TROUBLED = "troubled"
@@ -98,6 +100,7 @@ _ANSWERS: dict[State, Decision] = {
     State.READY: Decision(Code.SUCCESS, Score.IN_RECORD, "it is in the record"),
     State.FORMER_OWNER: Decision(Code.SUCCESS, Score.FORMER_OWNER, "it has the best copy, and was primary"),
     State.BEST_COPY: Decision(Code.SUCCESS, Score.BEST_COPY, "it has the best copy"),
+    State.PROMOTING: Decision(Code.SUCCESS, Score.KEEP, "it is being promoted"),
     State.BEHIND: Decision(Code.SUCCESS, Score.NEVER, "it may not be promoted"),
     State.TROUBLED: Decision(Code.DEGRADED, Score.NEVER, "it may not be promoted, and is in trouble"),
 }  # fmt: skip
@@ -169,6 +172,8 @@ def _demote(facts: Facts) -> Decision:
     if facts.process is Process.ABSENT:
         return Decision(Code.SUCCESS, Score.NONE, "it does not run")
     found = _monitor(Asked.MONITOR, facts)
-    if facts.process is Process.FROZEN or facts.state in _FAULTS or facts.state.serves:
-        return found if facts.state is State.STANDALONE and facts.process is Process.ALIVE else _WORK
+    if facts.process is Process.FROZEN or facts.state in (*_FAULTS, State.PROMOTING):
+        return _WORK
+    if facts.state.serves:
+        return found if facts.state is State.STANDALONE else _WORK
     return Decision(Code.SUCCESS, found.score, found.sentence)

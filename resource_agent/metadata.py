@@ -21,6 +21,11 @@ _ACTIONS = (
     '<action name="validate-all" timeout="10s" />',
     '<action name="meta-data" timeout="5s" />',
 )
+_DTD_OF_1_1 = """\
+<!ATTLIST action name
+  (start|stop|monitor|promote|demote|notify|reload-agent|validate-all|meta-data) #REQUIRED>
+<!ATTLIST parameter reloadable (1|0) "0" unique-group CDATA #IMPLIED>"""
+"""The published DTD is still that of API 1.0: what 1.1 has in addition, so that documents of it are valid."""
 _LONG = """
 Runs a broker of an Understudy pair, a hot-standby AMQP broker, as a promotable clone. The promoted instance
 serves clients; the others follow it, and those that hold every confirmed message are promotable, by the
@@ -37,7 +42,9 @@ def metadata(binary: str) -> str:
         for p in PARAMETERS
     )  # fmt: skip
     return f"""<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE resource-agent SYSTEM "ra-api-1.dtd">
+<!DOCTYPE resource-agent SYSTEM "ra-api-1.dtd" [
+{_DTD_OF_1_1}
+]>
 <resource-agent name="understudy" version="{VERSION}">
 <version>1.1</version>
 <longdesc lang="en">{_escape(_LONG)}</longdesc>
