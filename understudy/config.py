@@ -25,6 +25,7 @@ from pydantic_settings import (
 
 from broker.security.authenticator import is_password_hash
 from broker.security.identity import HA
+from ha.pacemaker.cib import SET_ID
 from understudy.config_types import (
     Addresses,
     Duration,
@@ -114,7 +115,9 @@ class HaSection(_Section):
     backup_timeout: Duration = 5.0
     dequeue_lag: DurationOrZero = 0.01
     reconnect_grace: Duration = 10.0
-    authority: Literal["manual"] = "manual"
+    authority: Literal["manual", "pacemaker"] = "manual"
+    cib_set: str = "understudy"
+    """Id of the cluster_property_set of the CIB that holds the pair's record, under `pacemaker`."""
     username: str = Field(default="ha", min_length=1, max_length=100)
     password: str = Field(default="ha", min_length=1)
     """Empty, anybody could open the link."""
@@ -125,6 +128,15 @@ class HaSection(_Section):
     public_brokers: PublicAddresses = ()
     """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses. After
     Qpid's `ha-public-url`."""
+
+    @field_validator("cib_set")
+    @classmethod
+    def _xml_id(cls, value: str) -> str:
+        if value == "cib-bootstrap-options":
+            raise ValueError("must not be the set that is Pacemaker's own")
+        if SET_ID.fullmatch(value) is None:
+            raise ValueError("must be an XML id of letters, digits, '-', '_' and '.', a letter or '_' first")
+        return value
 
 
 class UserSection(_Section):
@@ -310,6 +322,8 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
     if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
         yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
+    if ha.authority == "pacemaker" and not ha.brokers:
+        yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from broker.security.tls import Tls
+    from ha.pacemaker.driver import PacemakerDriver
     from understudy.certificates import CertificateWatch
     from understudy.http import HttpServer
 
@@ -264,7 +265,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         raise CannotStart(" ".join(str(error).split())) from None
     doors: list[HttpServer] = []
     stopped: str | None = None
+    authority: PacemakerDriver | None = None
     try:
+        authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
         await _start_http(settings, parts, shell, doors)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
@@ -280,6 +283,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
             watch.stop()
         for door in doors:
             await door.close()
+        if authority is not None:
+            await authority.close()
         parts.notifier.close()
     LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
     return stopped
@@ -293,6 +298,21 @@ def _watch(tls: Tls | None) -> CertificateWatch | None:
     watch = CertificateWatch(tls)
     watch.start()
     return watch
+
+
+def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | None:
+    """Who carries this node's questions to its authority, if that is outside of the pair. CannotStart if it
+    cannot be asked at all."""
+    if settings.ha.authority != "pacemaker":
+        return None
+    from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
+
+    if not cibadmin_is_there():
+        raise CannotStart("ha.authority is 'pacemaker', but there is no cibadmin (pacemaker-cli-utils) here")
+    driver = PacemakerDriver(node, helper_words(settings.ha.cib_set), now, shell.tick_soon)
+    driver.start()
+    shell.carry = driver.carry
+    return driver
 
 
 async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:

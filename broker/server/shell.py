@@ -40,6 +40,8 @@ class Shell:
         self.connections_max = connections_max
         self.dial_tls: Callable[[], SSLContext] | None = None
         """Asked at each dial for what TLS it is to be; None: none."""
+        self.carry: Callable[[], None] | None = None
+        """Called in each tick, once its output is written: takes the machine's questions elsewhere."""
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_SIZE))
         self.addresses: list[tuple[str, int]] = []
@@ -142,6 +144,8 @@ class Shell:
             task = self.loop.create_task(self._dial(node, wanted))
             self._dials.add(task)
             task.add_done_callback(self._dials.discard)
+        if self.carry is not None:
+            self.carry()
         if node.stopped is not None:
             self._reason = node.stopped
             self._stop.set()

@@ -111,6 +111,7 @@ class Node:
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
         self._requests: list[AuthorityRequest] = []
+        self.authority_trouble = self.authority_reason = ""
         self._core_deadline: float | None = None
         self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
@@ -225,6 +226,13 @@ class Node:
         """
         self._inbox.put(AuthorityAnswered(request_id, outcome, record))
 
+    def authority_stands(self, ok: bool, reason: str) -> None:
+        """How things stand with it, as the driver sees it: for log and status, and nothing else."""
+        trouble = "" if ok else reason
+        if trouble != self.authority_trouble:
+            self.log(f"the authority: {trouble or f'it answers again: {reason}'}")
+        self.authority_trouble, self.authority_reason = trouble, reason
+
     # -- time
 
     def before_output(self, now: float) -> None:
@@ -329,7 +337,12 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
-        found = status_of(self.core, self.me, self.vhost, self._position())
+        found = status_of(self.core, self.me, self.vhost, self._position(), self.authority_trouble)
+        found["authority"] = {
+            "kind": self.settings.authority,
+            "ok": not self.authority_trouble,
+            "reason": self.authority_trouble or self.authority_reason,
+        }
         counts = {"quarantined": self._quarantine.count, "stored_bytes": self._store.stored_bytes}
         counts |= self.replications.status()
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}

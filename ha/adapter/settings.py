@@ -14,7 +14,11 @@ from ha.core.manual import ManualAuthority
 from ha.core.register import RegisterAuthority
 from ha.core.tuning import Tuning
 
-AUTHORITIES: dict[str, type[Authority]] = {"manual": ManualAuthority, "register": RegisterAuthority}
+AUTHORITIES: dict[str, type[Authority]] = {
+    "manual": ManualAuthority,
+    "register": RegisterAuthority,
+    "pacemaker": RegisterAuthority,
+}
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +55,8 @@ class HaSettings:
     password: str = "ha"
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
-    which the driver asks (`Node.wants_authority`).
+    which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's
+    CIB.
     """
 
     def __post_init__(self) -> None:

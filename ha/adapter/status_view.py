@@ -15,9 +15,11 @@ READY = ("ready", "active", "standalone", "recovering")
 LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
 
 
-def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position) -> dict[str, Any]:
-    """How the node stands now. `dequeues`: how many wait to be told to store and link, and the longest time
-    that any has waited, in seconds.
+def status_of(
+    core: HaBroker, me: Self_, vhost: VirtualHost, position: Position, trouble: str = ""
+) -> dict[str, Any]:
+    """How the node stands now. `trouble`: with the authority. `dequeues`: how many wait to be told to store
+    and link, and the longest time that any has waited, in seconds.
     """
     promotable, why = core.promotable()
     return {
@@ -30,7 +32,7 @@ def status_of(core: HaBroker, me: Self_, vhost: VirtualHost, position: Position)
         "link": _link(core),
         "members": [_myself(core, me, position), *_members(core)] if core.backup or core.primary else [],
         "promotable": promotable,
-        "reason": _with_troubles(core, _reason(core, why)),
+        "reason": _with_troubles(core, _reason(core, why), trouble),
         "position": list(position),
         "queues": len(vhost.queues),
         "paged": sum(queue.backlog.aside for queue in vhost.queues.values()),
@@ -125,9 +127,14 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
     return found
 
 
-def _with_troubles(core: HaBroker, reason: str) -> str:
-    """And what keeps the brokers that are there apart, unless it says so already."""
-    return "; ".join([reason, *(each for each in core.neighbours.troubles() if each not in reason)])
+def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
+    """And what keeps the brokers that are there apart, unless it says so already; and the authority from
+    committing anything.
+    """
+    troubles = [each for each in core.neighbours.troubles() if each not in reason]
+    if authority:
+        troubles.append(f"the authority commits nothing: {authority}")
+    return "; ".join([reason, *troubles])
 
 
 def _reason(core: HaBroker, why: str) -> str:

@@ -1,0 +1,176 @@
+"""Runs the procedure's commands: cibadmin, crm_node and corosync-quorumtool, each in bounded time.
+
+Called by the helper, on any of its threads. Whatever a command does, a Result comes of it: one that hangs, or
+that says more than a CIB may have, is killed with all that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from ha.pacemaker.procedure import AskQuorum, Command, CreateSet, QueryCib, ReplaceSet, Result
+from ha.pacemaker.standing import Votes
+
+PATIENCE = 1.0
+"""Seconds that a command may take; it takes some hundredths."""
+MOST = 16 << 20
+"""Bytes of output."""
+CIBADMIN = "cibadmin"
+_LOCAL_TIMEOUT = ("--timeout", "1")
+"""Whole seconds, for the case that nobody is left to kill it."""
+_LONGEST = 300
+_running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+
+
+def argv_of(command: Command) -> list[str]:
+    """The words of a command; those of a swap are the compare-and-set that the whole authority rests on."""
+    match command:
+        case QueryCib(None):
+            return [CIBADMIN, "--query", "--local", *_LOCAL_TIMEOUT]
+        case QueryCib(node):
+            return [CIBADMIN, "--query", f"--node={node}", *_LOCAL_TIMEOUT]
+        case CreateSet(_, xml):
+            return [CIBADMIN, "--create", "--scope", "crm_config", "--xml-text", xml, *_LOCAL_TIMEOUT]
+        case ReplaceSet(set_id, version, xml):
+            held = f"nvpair[@name='understudy-version' and @value='{version.epoch}.{version.revision}']"
+            path = f"//cluster_property_set[@id='{set_id}' and {held}]"
+            return [CIBADMIN, "--replace", "--xpath", path, "--xml-text", xml, *_LOCAL_TIMEOUT]
+        case AskQuorum():
+            return ["corosync-quorumtool", "-s", "-i"]
+
+
+def run(commands: Sequence[Command], patience: float = PATIENCE) -> list[Result]:
+    """All of them at once, for at most `patience` seconds."""
+    results = run_words([argv_of(command) for command in commands], patience)
+    return [
+        _with_votes(result) if isinstance(command, AskQuorum) else result
+        for command, result in zip(commands, results, strict=True)
+    ]
+
+
+def run_words(all_words: Sequence[Sequence[str]], patience: float) -> list[Result]:
+    """The same for any program."""
+    deadline = time.monotonic() + patience
+    runs = [_Run(words) for words in all_words]
+    with selectors.DefaultSelector() as selector:
+        for each in runs:
+            each.register(selector)
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                key.data(key.fileobj, selector)
+    return [each.end(deadline) for each in runs]
+
+
+def kill_all() -> None:
+    """Before the helper ends."""
+    with _lock:
+        for process in _running:
+            _kill(process)
+
+
+def parse_votes(text: str) -> Votes | None:
+    """The output of `corosync-quorumtool -s`; None if it is not whole."""
+    head, _, listed = text.partition("Membership information")
+    fields = dict(re.findall(r"^([A-Z][A-Za-z ]*):[ \t]*(.*?)[ \t]*$", head, re.MULTILINE))
+    nodes = frozenset(str(int(n)) for n in re.findall(r"^[ \t]*([0-9]{1,10})[ \t]", listed, re.MULTILINE))
+    expected = fields.get("Expected votes", "")
+    if fields.get("Quorate") not in ("Yes", "No") or not re.fullmatch("[0-9]{1,9}", expected):
+        return None
+    if "Flags" not in fields or not nodes - {"0"}:
+        return None
+    return Votes(
+        fields["Quorate"] == "Yes", int(expected), "2Node" in fields["Flags"].split(), nodes - {"0"}
+    )  # fmt: skip
+
+
+def _with_votes(result: Result) -> Result:
+    """Its exit code says whether there is quorum; its output says it, too."""
+    votes = parse_votes(result.output) if result.code is not None else None
+    said = result.error or "corosync-quorumtool says nothing of votes"
+    return Result(result.code, error="" if votes else said, votes=votes)
+
+
+class _Run:
+    """One process, and what it has said so far."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._name = words[0]
+        self._out, self._err = bytearray(), bytearray()
+        self._too_much = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failure = ""
+        try:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            what = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            self._failure = f"cannot run {self._name}: {what}"
+            return
+        with _lock:
+            _running.add(self._process)
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        if self._process is not None:
+            for stream in (self._process.stdout, self._process.stderr):
+                assert stream is not None
+                selector.register(stream, selectors.EVENT_READ, self._more)
+
+    def _more(self, stream: IO[bytes], selector: selectors.BaseSelector) -> None:
+        data = os.read(stream.fileno(), 1 << 16)
+        into = self._out if self._process is not None and stream is self._process.stdout else self._err
+        into += data
+        self._too_much = self._too_much or len(into) > MOST
+        if not data or self._too_much:
+            selector.unregister(stream)
+
+    def end(self, deadline: float) -> Result:
+        process = self._process
+        if process is None:
+            return Result(None, error=self._failure)
+        late = False
+        try:
+            if not self._too_much:
+                process.wait(max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            late = True
+        _kill(process)  # what it may have left behind, too
+        code = process.wait()
+        with _lock:
+            _running.discard(process)
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+        if late:
+            return Result(None, error=f"{self._name} did not end in time")
+        if self._too_much:
+            return Result(None, error=f"{self._name} says more than any CIB has")
+        if code < 0:
+            return Result(None, error=f"{self._name} was killed by {signal.Signals(-code).name}")
+        said = self._err or (self._out if code else b"")
+        return Result(code, self._out.decode("utf-8", "replace"), _line(self._name, code, bytes(said)))
+
+
+def _line(name: str, code: int, said: bytes) -> str:
+    if code == 0:
+        return ""
+    text = " ".join(said.decode("utf-8", "replace").split())[:_LONGEST]
+    return f"{name}: {text or 'no word'} (exit code {code})"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """It and its children: they are a session of their own."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass

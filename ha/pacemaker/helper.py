@@ -1,0 +1,136 @@
+"""The helper process of the `pacemaker` authority: takes reads and swaps to the CIB, a JSON line each way.
+
+Started by the broker (`driver`), so that no cibadmin that hangs, and no fork, is ever in the broker's way. It
+ends with its standard input, and with its parent. It never imports the broker.
+
+    {"id": 1, "kind": "read"}
+    {"id": 2, "kind": "swap", "expected": [5, 1], "record": {...}}       expected: null: there is none
+    -> {"id": 2, "outcome": "done", "record": {...}, "reason": "..."}
+
+Each request is answered once, within LIMIT and a little; whatever goes wrong is `unknown`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from ha.core.in_sync_record import RecordVersion
+from ha.pacemaker import commands
+from ha.pacemaker.procedure import Answer, Procedure, Register, read, swap
+
+LIMIT = 3.0
+"""Seconds for one request, all its commands together."""
+MOST = 16
+"""Requests at once; the broker has one swap under way, and few reads."""
+PR_SET_PDEATHSIG = 1
+
+
+class Helper:
+    """`node`: this node's name in the cluster; "": crm_node is asked for it, until it tells."""
+
+    def __init__(self, set_id: str, node: str) -> None:
+        self._set_id = set_id
+        self._node = node
+        self._busy = threading.Semaphore(MOST)
+        self._writing = threading.Lock()
+
+    def serve(self) -> None:
+        """Until the end of standard input."""
+        for line in sys.stdin.buffer:
+            if line.strip():
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        request = json.loads(line)
+        if self._busy.acquire(blocking=False):
+            threading.Thread(target=self._work, args=(request,), daemon=True).start()
+        else:
+            self._answer(request, Answer("unknown", None, "too many questions at once"))
+
+    def _work(self, request: dict[str, Any]) -> None:
+        try:
+            answer = self._ask(request)
+        except Exception as error:
+            answer = Answer("unknown", None, f"the helper failed: {' '.join(repr(error).split())}")
+        finally:
+            self._busy.release()
+        self._answer(request, answer)
+
+    def _ask(self, request: dict[str, Any]) -> Answer:
+        deadline = time.monotonic() + LIMIT
+        if trouble := self._find_node():
+            return Answer("unknown", None, trouble)
+        register = Register(self._node, self._set_id)
+        if request["kind"] == "read":
+            return carry_out(read(register), deadline)
+        expected = request["expected"]
+        version = RecordVersion(*expected) if expected is not None else None
+        return carry_out(swap(register, version, request["record"]), deadline)
+
+    def _find_node(self) -> str:
+        """What keeps this node's name from being known, or nothing."""
+        if self._node:
+            return ""
+        (result,) = commands.run_words([["crm_node", "--name"]], commands.PATIENCE)
+        if result.code != 0 or not result.output.strip():
+            return f"this node's name in the cluster is not known: {result.error or 'crm_node says nothing'}"
+        self._node = result.output.strip()
+        return ""
+
+    def _answer(self, request: dict[str, Any], answer: Answer) -> None:
+        document = {
+            "id": request["id"], "outcome": answer.outcome, "record": answer.record, "reason": answer.reason,
+        }  # fmt: skip
+        line = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+        with self._writing:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def carry_out(procedure: Procedure, deadline: float) -> Answer:
+    """Run a procedure with the real commands; `unknown` at the deadline."""
+    try:
+        wanted = next(procedure)
+        while (left := deadline - time.monotonic()) > 0:
+            wanted = procedure.send(commands.run(wanted, min(left, commands.PATIENCE)))
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+    procedure.close()
+    return Answer("unknown", None, f"the CIB was not asked through within {LIMIT:g} s")
+
+
+def _end_with(parent: int) -> None:
+    """Die with the parent, however it dies."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ha.pacemaker.helper", description=__doc__)
+    parser.add_argument("--set", required=True, help="id of the cluster_property_set")
+    parser.add_argument("--parent", type=int, default=0, help="end with this process, which started this one")
+    parser.add_argument("--node", default="", help="this node's name in the cluster; default: what it says")
+    options = parser.parse_args()
+    if options.parent:
+        _end_with(options.parent)
+    try:
+        Helper(options.set, options.node).serve()
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass
+    finally:
+        commands.kill_all()
+        os._exit(0)  # threads that still wait for a command are of no use to anybody
+
+
+if __name__ == "__main__":
+    main()
