@@ -41,7 +41,7 @@ def metadata(binary: str) -> str:
                    p.unique_group)
         for p in PARAMETERS
     )  # fmt: skip
-    return f"""<?xml version="1.0" encoding="utf-8"?>
+    return f"""<?xml version="1.0"?>
 <!DOCTYPE resource-agent SYSTEM "ra-api-1.dtd" [
 {_DTD_OF_1_1}
 ]>
