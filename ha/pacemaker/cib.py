@@ -74,6 +74,8 @@ class CibView:
     """By name: the node's number in corosync, as text."""
     fencing: bool = True
     """`stonith-enabled`."""
+    admin_epoch: int = 0
+    """Of two copies that meet, the one in which this is higher becomes everybody's."""
     content: tuple[tuple[str, str], ...] | None = None
     """The nvpairs of the set as they are; None: there is no set. Equal content is the same record."""
     version: RecordVersion | None = None
@@ -96,7 +98,8 @@ def read_cib(xml: str, set_id: str) -> CibView:
     fencing = all(p.get("value", "").lower() in ("true", "yes", "on", "y", "1") for p in pairs)
     ours = [s for s in options if s.get("id") == set_id]
     nodes, ids = _nodes(root)
-    view = CibView(nodes, ids, fencing)
+    epoch = root.get("admin_epoch", "")
+    view = CibView(nodes, ids, fencing, int(epoch) if re.fullmatch("[0-9]{1,9}", epoch) else 0)
     return _with_set(view, ours[0], set_id) if ours else view
 
 

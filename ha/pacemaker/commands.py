@@ -16,7 +16,15 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from ha.pacemaker.procedure import AskQuorum, Command, CreateSet, QueryCib, ReplaceSet, Result
+from ha.pacemaker.procedure import (
+    AskQuorum,
+    Command,
+    CreateSet,
+    QueryCib,
+    RaiseAdminEpoch,
+    ReplaceSet,
+    Result,
+)
 from ha.pacemaker.standing import Votes
 
 PATIENCE = 1.0
@@ -44,6 +52,14 @@ def argv_of(command: Command) -> list[str]:
             held = f"nvpair[@name='understudy-version' and @value='{version.epoch}.{version.revision}']"
             path = f"//cluster_property_set[@id='{set_id}' and {held}]"
             return [CIBADMIN, "--replace", "--xpath", path, "--xml-text", xml, *_LOCAL_TIMEOUT]
+        case RaiseAdminEpoch(admin_epoch):
+            return [
+                CIBADMIN,
+                "--modify",
+                "--xml-text",
+                f'<cib admin_epoch="{admin_epoch}"/>',
+                *_LOCAL_TIMEOUT,
+            ]
         case AskQuorum():
             return ["corosync-quorumtool", "-s", "-i"]
 

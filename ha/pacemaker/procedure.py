@@ -10,6 +10,11 @@ virtual CIBs:
 
 An answer is `done` or `conflict` only if this node's copy of the CIB stood (see `standing`) when it was read;
 after a swap it is read once more. Whatever a command does wrong, or does not do in time, is `unknown`.
+
+A node that is away may come back with a copy of its own, and of copies that meet the one with the highest
+(admin_epoch, epoch, num_updates) becomes everybody's. So before a swap that stands without somebody the
+admin_epoch is raised, which Pacemaker leaves to administrators, to make the copies of inactive nodes obsolete
+("Pacemaker Explained", CIB properties): a copy that does not stand never gets that far.
 """
 
 from __future__ import annotations
@@ -62,11 +67,18 @@ class ReplaceSet:
 
 
 @dataclass(slots=True, frozen=True)
+class RaiseAdminEpoch:
+    """Set the CIB's admin_epoch, which only goes up; nothing changes if it is that already."""
+
+    admin_epoch: int
+
+
+@dataclass(slots=True, frozen=True)
 class AskQuorum:
     """Votes, as corosync's votequorum has them here: the result has them in `votes`."""
 
 
-Command = QueryCib | CreateSet | ReplaceSet | AskQuorum
+Command = QueryCib | CreateSet | ReplaceSet | RaiseAdminEpoch | AskQuorum
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,14 +121,13 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(f"{standing.reason}; nothing was written")
+    if standing.without and view.version == expected:
+        view, standing = yield from _outrank(register, view.admin_epoch + 1)
+        if not standing.ok:
+            return _unknown(f"{standing.reason}; nothing was written")
     if view.version != expected:
         return _conflict(view)
-    version = RecordVersion(record["epoch"], record["revision"])
-    xml = set_xml(register.set_id, version, record)
-    write: Command = CreateSet(register.set_id, xml)
-    if expected is not None:
-        write = ReplaceSet(register.set_id, expected, xml)
-    (written,) = yield [write]
+    (written,) = yield [_write(register, expected, record)]
     if written.code not in (0, NO_SUCH, EXISTS):
         return _unknown(f"the CIB may have the new record or not: {_said(written)}")
     view, standing = yield from _look(register)
@@ -127,6 +138,25 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
     if view.version == expected:
         return _unknown("the CIB holds the record of before the swap")
     return _conflict(view)
+
+
+def _write(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Command:
+    version = RecordVersion(record["epoch"], record["revision"])
+    xml = set_xml(register.set_id, version, record)
+    if expected is None:
+        return CreateSet(register.set_id, xml)
+    return ReplaceSet(register.set_id, expected, xml)
+
+
+def _outrank(register: Register, admin_epoch: int) -> _Looking:
+    """Have this side's copy win over that of anybody who is away, whatever happened there."""
+    (raised,) = yield [RaiseAdminEpoch(admin_epoch)]
+    if raised.code != 0:
+        return CibView(), Standing(False, f"the CIB's admin_epoch cannot be raised: {_said(raised)}")
+    view, standing = yield from _look(register)
+    if standing.ok and view.admin_epoch < admin_epoch:
+        standing = Standing(False, f"the CIB's admin_epoch is {view.admin_epoch}, not {admin_epoch}")
+    return view, standing
 
 
 def _look(register: Register) -> _Looking:

@@ -42,6 +42,8 @@ class Standing:
     """One sentence."""
     again: bool = False
     """Not now, but perhaps in a moment: a change is on its way from copy to copy."""
+    without: tuple[str, ...] = ()
+    """Nodes that may have another copy, which does not count, and bring it along when they return."""
 
 
 def members(view: CibView, me: str) -> list[str]:
@@ -63,14 +65,14 @@ def judge(
     if trouble := _myself(view, me):
         return Standing(False, trouble)
     lost: list[str] = []
+    without: list[str] = []
     for name in sorted(view.nodes.keys() - {me}):
         state = view.nodes[name]
         if state is None or not (state.up or state.down or state.lost):
             return Standing(False, f"{name} was not seen since the cluster started, and not fenced")
-        if state.down:
-            continue
-        if state.lost:
-            lost.append(name)
+        if state.down or state.lost:
+            without.append(name)
+            lost += [name] if state.lost and not state.down else []
             continue
         copy = copies.get(name, "not asked")
         if isinstance(copy, str):
@@ -78,8 +80,9 @@ def judge(
         if copy.content != view.content:
             return Standing(False, f"{name} has another copy of the record than this node", again=True)
     if lost:
-        return _by_quorum(view, me, lost, votes)
-    return Standing(True, "all other nodes have the same record, or are shut down or fenced")
+        return _by_quorum(view, me, lost, votes, tuple(without))
+    reason = "all other nodes have the same record, or are shut down or fenced"
+    return Standing(True, reason, without=tuple(without))
 
 
 def _myself(view: CibView, me: str) -> str:
@@ -96,7 +99,9 @@ def _myself(view: CibView, me: str) -> str:
     return ""
 
 
-def _by_quorum(view: CibView, me: str, lost: list[str], votes: Votes | str | None) -> Standing:
+def _by_quorum(
+    view: CibView, me: str, lost: list[str], votes: Votes | str | None, without: tuple[str, ...]
+) -> Standing:
     who = ", ".join(lost)
     unproven = f"{who} is lost and not fenced" if len(lost) == 1 else f"{who} are lost and not fenced"
     if not view.fencing:
@@ -112,4 +117,5 @@ def _by_quorum(view: CibView, me: str, lost: list[str], votes: Votes | str | Non
         return Standing(
             False, f"{unproven}, and corosync has others in this partition than the CIB", again=True
         )
-    return Standing(True, f"{who} lost, but this side has quorum of {votes.expected} votes")
+    reason = f"{who} lost, but this side has quorum of {votes.expected} votes"
+    return Standing(True, reason, without=without)

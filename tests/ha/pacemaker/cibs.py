@@ -22,6 +22,7 @@ from ha.pacemaker.procedure import (
     CreateSet,
     Procedure,
     QueryCib,
+    RaiseAdminEpoch,
     ReplaceSet,
     Result,
 )
@@ -51,8 +52,9 @@ def set_of(document: Mapping[str, Any], set_id: str = SET) -> str:
 
 
 def cib_xml(
-    states: Mapping[str, Mapping[str, str] | None], sets: str = "", *, fencing: str | None = "true"
-) -> str:
+    states: Mapping[str, Mapping[str, str] | None], sets: str = "", *, fencing: str | None = "true",
+    admin_epoch: int = 0,
+) -> str:  # fmt: skip
     """`states`: by name of node, the attributes of its node_state; None: it has none."""
     ids = {name: str(n) for n, name in enumerate(sorted(states), 1)}
     option = f'<nvpair id="o" name="stonith-enabled" value="{fencing}"/>' if fencing is not None else ""
@@ -63,7 +65,7 @@ def cib_xml(
         if state is not None
     )
     return (
-        '<cib validate-with="pacemaker-3.9" admin_epoch="0" epoch="7" num_updates="3">'
+        f'<cib validate-with="pacemaker-3.9" admin_epoch="{admin_epoch}" epoch="7" num_updates="3">'
         f'<configuration><crm_config><cluster_property_set id="cib-bootstrap-options">{option}'
         f"</cluster_property_set>{sets}</crm_config><nodes>{nodes}</nodes><resources/><constraints/>"
         f"</configuration><status>{found}</status></cib>"
@@ -77,6 +79,7 @@ class VirtualCibs:
     states: dict[str, dict[str, Mapping[str, str] | None]]
     sets: dict[str, str] = field(default_factory=dict)
     votes: dict[str, Votes | None] = field(default_factory=dict)
+    admin_epochs: dict[str, int] = field(default_factory=dict)
     reaches: Callable[[str, str], bool] = lambda here, there: True
     """Whether a node's CIB daemon answers another node."""
     on_write: Callable[[str], None] = lambda here: None
@@ -101,7 +104,13 @@ class VirtualCibs:
                 there = node or here
                 if not self.reaches(here, there):
                     return Result(None, error="no answer in time")
-                return Result(0, cib_xml(self.states[there], self.sets.get(there, "")))
+                epoch = self.admin_epochs.get(there, 0)
+                return Result(0, cib_xml(self.states[there], self.sets.get(there, ""), admin_epoch=epoch))
+            case RaiseAdminEpoch(admin_epoch):
+                for each in self.states:
+                    if self.reaches(here, each):
+                        self.admin_epochs[each] = admin_epoch
+                return Result(0)
             case CreateSet(_, xml):
                 if self.sets.get(here):
                     return Result(EXISTS, error="exists")

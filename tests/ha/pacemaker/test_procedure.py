@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ha.pacemaker.procedure import AskQuorum, CreateSet, QueryCib, Register, ReplaceSet, Result, read, swap
+from ha.pacemaker.procedure import (
+    AskQuorum,
+    CreateSet,
+    QueryCib,
+    RaiseAdminEpoch,
+    Register,
+    ReplaceSet,
+    Result,
+    read,
+    swap,
+)
 from ha.pacemaker.standing import Votes
 from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, STARTING, record, set_of, version_of, whole
 
@@ -160,3 +170,50 @@ def test_three_nodes_one_down_one_member() -> None:
     cibs.reaches = lambda here, there: there != "c"
     assert cibs.run("a", swap(A, None, record())).outcome == "done"
     assert "c" not in cibs.sets
+
+
+@pytest.mark.parametrize("state", [DOWN, STARTING, LOST])
+def test_before_a_swap_without_somebody_the_copy_outranks_any_that_is_away(state: dict[str, str]) -> None:
+    """Found by the simulation: c, cut off in the instant of its write, had the higher epoch, and its copy
+    undid at the merge what a and b had done by quorum.
+    """
+    cibs = whole("a", "b", "c")
+    cibs.states["a"]["c"] = cibs.states["b"]["c"] = state
+    cibs.votes["a"] = Votes(True, 3, False, frozenset({"1", "2"}))
+    cibs.reaches = lambda here, there: "c" not in (here, there)
+    cibs.admin_epochs = dict.fromkeys("abc", 4)
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    assert cibs.admin_epochs == {"a": 5, "b": 5, "c": 4}
+    writes = [command for command in cibs.asked if isinstance(command, (*WRITES, RaiseAdminEpoch))]
+    assert [type(command) for command in writes] == [RaiseAdminEpoch, CreateSet]
+
+
+def test_with_everybody_there_no_copy_has_to_be_outranked() -> None:
+    cibs = whole("a", "b")
+    assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    assert not [command for command in cibs.asked if isinstance(command, RaiseAdminEpoch)]
+
+
+def test_a_read_and_a_swap_that_comes_too_late_raise_nothing() -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = DOWN
+    cibs.sets["a"] = set_of(record())
+    assert cibs.run("a", read(A)).outcome == "done"
+    assert cibs.run("a", swap(A, None, record(6))).outcome == "conflict"
+    assert not cibs.admin_epochs
+
+
+@pytest.mark.parametrize(("result", "said"), [
+    (Result(None, error="no answer"), "no answer"), (Result(0), "admin_epoch is 0, not 1"),
+])  # fmt: skip
+def test_without_the_higher_admin_epoch_nothing_is_written(result: Result, said: str) -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = DOWN
+    procedure = swap(A, None, record())
+    commands = next(procedure)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            raises = isinstance(commands[0], RaiseAdminEpoch)
+            commands = procedure.send([result if raises else cibs.result("a", each) for each in commands])
+    assert end.value.value.outcome == "unknown" and said in end.value.value.reason
+    assert not cibs.sets
