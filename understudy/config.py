@@ -116,7 +116,7 @@ class HaSection(_Section):
     dequeue_lag: DurationOrZero = 0.01
     reconnect_grace: Duration = 10.0
     authority: Literal["manual", "pacemaker"] = "manual"
-    cib_set: str = "understudy"
+    cib_set: str = "understudy-record"
     """Id of the cluster_property_set of the CIB that holds the pair's record, under `pacemaker`."""
     username: str = Field(default="ha", min_length=1, max_length=100)
     password: str = Field(default="ha", min_length=1)
