@@ -310,6 +310,19 @@ def test_18_a_temporary_queue_does_end() -> None:
         checker.quiet(pair.a, now + 1, -1.0)
 
 
+def test_18_a_broker_that_did_not_hear_of_a_clients_end_still_has_its_queue() -> None:
+    """Seed 21019771: the client came back for its auto-delete queue, and left, after a connection without
+    heartbeats was lost in a cut."""
+    pair = Pair(count=1)
+    checker, now = pair.checkers.temporaries, pair.clock.now
+    checker.last_promotion = now - 1
+    temporary = pair.journal.temporaries["q2"] = Temporary(now, over_at=now, torn_at=now - 0.3)
+    checker.quiet(pair.a, now + 1, now - 0.1)
+    temporary.torn_at = now - 0.05
+    with violates(18):
+        checker.quiet(pair.a, now + 1, now - 0.1)
+
+
 def test_25_a_node_whose_disk_has_failed_serves_no_more() -> None:
     disk = SimpleNamespace(failures=0)
     machine = stand_in("A", disk=disk)

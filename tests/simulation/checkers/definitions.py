@@ -149,6 +149,8 @@ class Temporaries18:
             since = temporary.over_at + temporary.lasts
             if temporary.opened_at <= cut:
                 continue
+            if temporary.torn_at is not None and temporary.torn_at <= cut:
+                continue  # its end may have been kept from the broker, which has that connection still
             if temporary.opened_at <= self.last_promotion:
                 since = max(since, self.last_promotion + max(self.grace, temporary.lasts))
             since = max(since, self.last_withheld + temporary.lasts)
