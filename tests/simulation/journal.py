@@ -132,8 +132,8 @@ class Temporary:
     over_at: float | None = None
     lasts: float = 0.0
     """Seconds for which it is there without use."""
-    torn_at: float | None = None
-    """When its client last lost a connection that it was in use by: without heartbeats the broker may not."""
+    torn: tuple[float, ...] = ()
+    """When its client lost a connection that it was in use by: without heartbeats the broker may not."""
 
 
 class Journal:

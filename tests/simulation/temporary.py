@@ -52,7 +52,7 @@ class TemporaryUser(Actor):
         if self.exclusive or self._in_use or self.expires:
             self._over()
         if self._temporary is not None:
-            self._temporary.torn_at = self.clock.now
+            self._temporary.torn += (self.clock.now,)
         if self.rng.random() < FICKLE:
             self._names += 1
             self.queue = f"t-{self.name}-{self._names}"
@@ -61,8 +61,8 @@ class TemporaryUser(Actor):
         self._unacked, self._in_use = {}, False
         before = self.journal.temporaries.get(self.queue)
         opened = self.clock.now if before is None else before.opened_at
-        torn = None if before is None else before.torn_at
-        self._temporary = Temporary(opened, lasts=self.expires, torn_at=torn)
+        torn = () if before is None else before.torn
+        self._temporary = Temporary(opened, lasts=self.expires, torn=torn)
         self.journal.temporaries[self.queue] = self._temporary
         arguments: dict[str, Any] = {"x-replicate": "all"} if self.replicated else {}
         if self.expires:

@@ -316,9 +316,9 @@ def test_18_a_broker_that_did_not_hear_of_a_clients_end_still_has_its_queue() ->
     pair = Pair(count=1)
     checker, now = pair.checkers.temporaries, pair.clock.now
     checker.last_promotion = now - 1
-    temporary = pair.journal.temporaries["q2"] = Temporary(now, over_at=now, torn_at=now - 0.3)
+    temporary = pair.journal.temporaries["q2"] = Temporary(now, over_at=now, torn=(now - 0.3, now))
     checker.quiet(pair.a, now + 1, now - 0.1)
-    temporary.torn_at = now - 0.05
+    temporary.torn = (now - 20, now - 0.05)
     with violates(18):
         checker.quiet(pair.a, now + 1, now - 0.1)
 

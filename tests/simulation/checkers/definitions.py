@@ -68,6 +68,10 @@ class Definitions6:
                 )  # fmt: skip
 
 
+LONGEST_CUT = 10.0
+"""Seconds; more than any cut lasts."""
+
+
 class Temporaries18:
     """18: an auto-delete or exclusive queue ends on the primary first, and never comes back there; it does
     end once its client is gone for good.
@@ -149,7 +153,7 @@ class Temporaries18:
             since = temporary.over_at + temporary.lasts
             if temporary.opened_at <= cut:
                 continue
-            if temporary.torn_at is not None and temporary.torn_at <= cut:
+            if any(cut - LONGEST_CUT <= torn <= cut for torn in temporary.torn):
                 continue  # its end may have been kept from the broker, which has that connection still
             if temporary.opened_at <= self.last_promotion:
                 since = max(since, self.last_promotion + max(self.grace, temporary.lasts))
