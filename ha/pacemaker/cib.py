@@ -25,7 +25,7 @@ RECORD = "understudy-record"
 SET_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 """What `ha.cib_set` may be: an XML id that needs no quoting in an XPath."""
 
-_VERSION = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+_VERSION = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
 _TRUE = ("true", "online", "member", "1")
 _DOWN, _MEMBER = "down", "member"
 

@@ -144,9 +144,13 @@ class _Run:
 
     def _more(self, stream: IO[bytes], selector: selectors.BaseSelector) -> None:
         data = os.read(stream.fileno(), 1 << 16)
-        into = self._out if self._process is not None and stream is self._process.stdout else self._err
+        process = self._process
+        assert process is not None
+        into = self._out if stream is process.stdout else self._err
         into += data
-        self._too_much = self._too_much or len(into) > MOST
+        if len(into) > MOST:
+            self._too_much = True
+            _kill(process)
         if not data or self._too_much:
             selector.unregister(stream)
 
