@@ -47,6 +47,10 @@ class ControlServer(HttpServer):
         disk = {} if self.disk is None else {"disk": self.disk.look()}
         return web.json_response(self._node.status() | disk)
 
+    async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        """As the node's own resource manager."""
+        return await self._answered(command, args)
+
     def _promote_fault(self, args: dict[str, Any]) -> str | None:
         fenced = args.get("fenced", "")
         if not isinstance(fenced, str) or super()._promote_fault(

@@ -176,6 +176,9 @@ class HttpServer:
         return web.json_response(answer, status=200 if answer.get("ok") else 409)
 
     async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        return await self._answered(command, args | {"operator": True})
+
+    async def _answered(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
         answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
         def reply(answer: dict[str, Any]) -> None:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 Reply = Callable[[dict[str, Any]], None]
 
+MANAGED = (
+    "Pacemaker decides who serves here, and would undo it: ask Pacemaker (crm resource move, or pcs resource "
+    "move; crm node standby)"
+)
+
 
 class Questions:
     """`ask` carries a command out; `answer` is the core's later word on one."""
@@ -24,8 +29,11 @@ class Questions:
         self._tokens = 0
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
-        """See `Node.manage`."""
+        """See `Node.manage`. With the argument `operator` it was asked through a door for people, not by
+        the node's own resource manager.
+        """
         node = self._node
+        managed = bool(args.pop("operator", False)) and node.settings.authority == "pacemaker"
         match command:
             case "ping":
                 reply({"ok": True, "reason": f"{node.me.name} is alive"})
@@ -41,7 +49,10 @@ class Questions:
             case "replicate" | "replicate-stop":
                 node.replications.ask(command, args, reply, now)
             case "promote" | "demote" | "switchover":
-                self._change(command, args, reply, now)
+                if managed and not args.get("force_lossy", False):
+                    reply({"ok": False, "reason": MANAGED, "status": node.status()})
+                else:
+                    self._change(command, args, reply, now)
             case _:
                 reply({"ok": False, "reason": f"there is no command {command!r} here"})
 
@@ -76,6 +87,7 @@ class Questions:
         try:
             question = json.loads(payload)
             command, args = str(question["command"]), dict(question.get("args") or {})
+            args["operator"] = True
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             reply({"ok": False, "reason": "not a management question"})
             return

@@ -142,11 +142,11 @@ def test_an_administrator_promotes_demotes_and_switches_over() -> None:
     )
     assert [code for code, _ in answers] == [200] * 5
     assert node.asked == [
-        ("promote", {"force_lossy": False}),
-        ("promote", {"force_lossy": True}),
-        ("demote", {}),
-        ("switchover", {"to": None}),
-        ("switchover", {"to": "b"}),
+        ("promote", {"force_lossy": False, "operator": True}),
+        ("promote", {"force_lossy": True, "operator": True}),
+        ("demote", {"operator": True}),
+        ("switchover", {"to": None, "operator": True}),
+        ("switchover", {"to": "b", "operator": True}),
     ]
     assert node.ticks == 5
 
