@@ -109,13 +109,20 @@ class KitPublisher(_Client):
     """The client kit's publisher, at a steady rate. After `stop` all that it sent is confirmed."""
 
     def __init__(
-        self, name: str, addresses: str, login: Login, books: Path, rate: float, exchange: str = ""
+        self,
+        name: str,
+        addresses: str,
+        login: Login,
+        books: Path,
+        rate: float,
+        exchange: str = "",
+        gaps: Gaps | None = None,
     ) -> None:
         super().__init__(name)
         self._publisher = kit_publisher(name, addresses, login, books, given_up=self._hopeless.is_set)
         self._exchange = exchange
         self._rate = rate
-        self._gaps = Gaps()
+        self._gaps = gaps or Gaps()
 
     @property
     def confirmed(self) -> set[int]:

@@ -1,0 +1,47 @@
+"""Spark's verdict on the books of each case that was played, all in one session at the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark.read import find_ledgers
+from spark.reconcile import reconcile
+from spark.session import open_session
+from tests.cluster.conftest import Report
+from tests.cluster.test_cases import params
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    made = open_session(small=True)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("name", params())
+def test_verdict(name: str, report: Report, request: pytest.FixtureRequest) -> None:
+    if name not in report.played:
+        pytest.skip("the case did not come to its end")
+    played = report.played[name]
+    session = request.getfixturevalue("session")
+    answer = reconcile(session, find_ledgers([played.books]))
+    session.catalog.clearCache()
+    played.verdict, played.sentence = answer["verdict"], answer["sentence"]
+    assert played.verdict == "proven", [answer["sentence"], answer["missing"], answer["findings"]]
+    assert answer["totals"]["confirmed"] == played.confirmed
+    active = sorted(
+        (each["from_us"], each["to_us"], each["node"])
+        for each in answer["nodes"]
+        if each["state"] == "active"
+    )
+    for one, two in pairwise(active):
+        assert two[0] >= one[1] or one[2] == two[2], f"by the books two served at once: {one}, {two}"
