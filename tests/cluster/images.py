@@ -38,14 +38,14 @@ NEXT = "+next"
 
 def build_all(engine: Engine, say: Callable[[str], None] = lambda _: None) -> str:
     """The tag of the node's image; whatever is missing is made first."""
-    base = _made(engine, "base", _base_inputs(), lambda tag, _: _base(engine, tag), say)
+    base = base_image(engine, say)
     machine = _made(
         engine, "machine", [base, *_texts(NODE / "machine.Dockerfile")], _docker(engine, base, "machine"), say
     )
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     libraries = _made(
         engine, "libraries", [machine, *wanted, *_texts(NODE / "libraries.Dockerfile")],
-        _docker(engine, machine, "libraries", lambda folder: _fetch(wanted, folder / "wheels")), say,
+        _docker(engine, machine, "libraries", lambda folder: fetch(wanted, folder / "wheels")), say,
     )  # fmt: skip
     inputs = [
         libraries,
@@ -53,6 +53,11 @@ def build_all(engine: Engine, say: Callable[[str], None] = lambda _: None) -> st
         *source_hashes(),
     ]
     return _made(engine, "node", inputs, _docker(engine, libraries, "node", _node_files), say)
+
+
+def base_image(engine: Engine, say: Callable[[str], None] = lambda _: None) -> str:
+    """The tag of the least Debian of this machine's release."""
+    return _made(engine, "base", _base_inputs(), lambda tag, _: _base(engine, tag), say)
 
 
 def source_hashes() -> list[str]:
@@ -101,7 +106,7 @@ def _forget(engine: Engine, tag: str) -> None:
 # -- base
 
 
-def _release() -> str:
+def release() -> str:
     lines = Path("/etc/os-release").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
     name = found.get("VERSION_CODENAME", "").strip('"')
@@ -111,13 +116,13 @@ def _release() -> str:
 
 
 def _base_inputs() -> list[str]:
-    return [_release(), platform.machine(), "minbase"]
+    return [release(), platform.machine(), "minbase"]
 
 
 def _base(engine: Engine, tag: str) -> None:
     with tempfile.TemporaryDirectory(prefix="base-", dir=engine.home) as folder:
         root = Path(folder) / "root"
-        command = ["debootstrap", "--variant=minbase", _release(), str(root), _mirror()]
+        command = ["debootstrap", "--variant=minbase", release(), str(root), mirror()]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             raise NoEngine(f"debootstrap: {done.stdout.strip()[-1000:]}")
@@ -128,15 +133,15 @@ def _base(engine: Engine, tag: str) -> None:
             raise NoEngine("tar could not read what debootstrap made")
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """Of this machine's own apt, for its own release."""
     asked = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", "Created-By: Packages"]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     for line in lines:
         site, _, release = line.partition(" ")
-        if release == _release():
+        if release == release():
             return site
-    raise NoEngine(f"apt has no source for {_release()}")
+    raise NoEngine(f"apt has no source for {release()}")
 
 
 # -- what is built on it
@@ -155,7 +160,7 @@ def _docker(
     return make
 
 
-def _fetch(wanted: list[str], folder: Path) -> None:
+def fetch(wanted: list[str], folder: Path) -> None:
     """Wheels of these and of all that they need, for the nodes' Python."""
     machine = platform.machine()
     tags = [f"manylinux_2_{minor}_{machine}" for minor in (17, 24, 26, 27, 28, 31, 34)] + [
@@ -171,7 +176,7 @@ def _fetch(wanted: list[str], folder: Path) -> None:
         "--dest",
         str(folder),
     ]
-    command += ["--python-version", _PYTHONS[_release()], "--implementation", "cp"]
+    command += ["--python-version", _PYTHONS[release()], "--implementation", "cp"]
     for tag in tags:
         command += ["--platform", tag]
     done = subprocess.run([*command, *wanted], capture_output=True, text=True)
