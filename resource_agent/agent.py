@@ -119,7 +119,7 @@ class Agent:
 
     def start(self) -> Code:
         found, _facts = self._judge(Asked.START)
-        if found.code is not None:
+        if found.code not in (None, Code.INSTALLED):  # what is not installed is named below
             return self._finish(found)
         who = account(self._settings)
         check_files(self._settings, who)

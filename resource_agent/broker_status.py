@@ -11,15 +11,16 @@ _SERVING = ("active", "recovering")
 
 def read_status(status: Any, disk_timeout: float) -> tuple[State, str]:
     """The state, and the broker's own sentence on it. `disk_timeout`: seconds that one write may take."""
-    if not isinstance(status, dict) or not isinstance(status.get("status"), str):
+    word = status.get("status") if isinstance(status, dict) else None
+    if not isinstance(word, str) or not word:
         return State.SILENT, "what it answers is no status"
     fault = _disk_fault(status.get("disk"), disk_timeout)
     if fault:
         return State.STALLED, fault
-    reason = str(status.get("reason") or status["status"])
-    if status["status"] == "standalone":
+    reason = str(status.get("reason") or word)
+    if word == "standalone":
         return State.STANDALONE, reason
-    if status["status"] in _SERVING:
+    if word in _SERVING:
         return _serving(status), reason
     return _following(status), reason
 

@@ -46,7 +46,7 @@ def _print(text: str) -> Code:
 
 def _run(cluster: Cluster, environ: Mapping[str, str], binary: str) -> Code:
     settings = read_settings(environ, binary, cluster.instance)
-    agent = Agent(settings, cluster, os.access(settings.binary, os.X_OK))
+    agent = Agent(settings, cluster, os.path.exists(settings.binary))
     actions: dict[str, Callable[[], Code]] = {
         "start": agent.start,
         "stop": agent.stop,
