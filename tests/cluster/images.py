@@ -138,8 +138,8 @@ def mirror() -> str:
     asked = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", "Created-By: Packages"]
     lines = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
     for line in lines:
-        site, _, release = line.partition(" ")
-        if release == release():
+        site, _, suite = line.partition(" ")
+        if suite == release():
             return site
     raise NoEngine(f"apt has no source for {release()}")
 
