@@ -12,13 +12,14 @@ SEED     ?=
 ARGS     ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-cluster-smoke test-deploy check lint types bench bench-durable sim soak soak-simulation format clean
+.PHONY: help setup java demo test test-cluster test-cluster-smoke test-deploy check lint types bench bench-durable sim soak soak-simulation format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
 	@echo "make test                     the tests (ARGS='-k link -x' goes to pytest)"
-	@echo "make test-cluster-smoke       partitions of real nodes in network namespaces (root)"
+	@echo "make test-cluster             Pacemaker, corosync, fencing and a virtual IP on machines in containers, and all that may go wrong (root, Debian; it installs what it needs)"
+	@echo "make test-cluster-smoke       five cases of these, and partitions of real nodes in network namespaces (root)"
 	@echo "make test-deploy              what is in deploy/, held against the tools that it is for (as root: all, and it installs them)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
@@ -48,9 +49,13 @@ demo: setup
 test: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest $(ARGS)
 
+test-cluster: setup
+	@sh scripts/ensure_namespaces.sh
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/cluster tests/failover $(ARGS)
+
 test-cluster-smoke: setup
 	@sh scripts/ensure_namespaces.sh
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/failover $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m smoke tests/cluster tests/failover $(ARGS)
 
 test-deploy: setup
 	@sh scripts/ensure_cluster_tools.sh

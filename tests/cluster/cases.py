@@ -154,7 +154,7 @@ CASES: dict[str, Case] = {
     "maintenance": Case(cases_upkeep.maintenance),
     "switchover": Case(_times(faults.standby, 3), smoke=True),
     "switchover-by-move": Case(_times(faults.move, 3)),
-    "switchover-by-broker": Case(faults.switchover),
+    "switchover-refused": Case(faults.switchover),
     "rolling-upgrade": Case(cases_upkeep.rolling_upgrade),
     "old-store": Case(cases_upkeep.old_store),
     "cold-start-together": Case(cold_start(None)),

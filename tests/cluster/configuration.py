@@ -14,12 +14,15 @@ from tests.cluster.images import ROOT
 from tests.failover.cluster import Login
 from tests.failover.namespaces import LOGIN, SETTINGS
 
-__all__ = ["ADDRESSES", "HTTP", "LOGIN", "PORT", "VIP", "Flavour", "Login", "prepare"]
+__all__ = ["ADDRESSES", "HOST", "HTTP", "LOGIN", "PORT", "VIP", "Flavour", "Login", "prepare"]
 
 ADDRESSES = {"a": "198.51.100.11", "b": "198.51.100.12", "q": "198.51.100.13"}
 NODES = ("a", "b")
+HOST = "198.51.100.1"
 VIP = "198.51.100.20"
 PREFIX = 27
+FENCING_DELAY = "2s"
+"""Longer than the lab's switch needs, as deploy/site.env asks for."""
 PORT = 5672
 HTTP = 15672
 """Where a watcher asks for the status: a listener of `broker.http`."""
@@ -57,7 +60,7 @@ def prepare(engine: Engine, image: str, folder: Path, flavour: Flavour) -> None:
         "CLUSTER": "lab", "NODE_A": "a", "NODE_B": "b",
         "ADDRESS_A": ADDRESSES["a"], "ADDRESS_B": ADDRESSES["b"],
         "ADDRESS2_A": "", "ADDRESS2_B": "", "QNETD": ADDRESSES["q"], "VIP": VIP, "VIP_PREFIX": str(PREFIX),
-        "FENCING_DELAY": "0s" if flavour.qdevice else "5s",
+        "FENCING_DELAY": "0s" if flavour.qdevice else FENCING_DELAY,
     }  # fmt: skip
     settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     name = "two-nodes-and-qdevice" if flavour.qdevice else "two-nodes"

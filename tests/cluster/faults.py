@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tests.cluster.machine import Machine
+from tests.cluster.configuration import HOST, LOGIN, PORT
 from tests.cluster.play import Play
 
 BROKER = r"understudy serve"
@@ -102,7 +102,7 @@ def severed_from_clients(play: Play) -> None:
     primary = play.primary()
     with play.round("the primary cut off from its clients") as made:
         made.fault = time.time()
-        primary.drop("in ip saddr 198.51.100.1 tcp dport 5672", "out ip daddr 198.51.100.1 tcp sport 5672")
+        primary.drop(f"in ip saddr {HOST} tcp dport {PORT}", f"out ip daddr {HOST} tcp sport {PORT}")
         play.pause(HELD)
         primary.mend()
     assert play.epoch() == epoch, "a promotion that helps nobody"
@@ -111,32 +111,30 @@ def severed_from_clients(play: Play) -> None:
 def standby(play: Play) -> None:
     """The planned switchover that an operator makes before work on a machine."""
     primary = play.primary()
-    with play.round("switchover: standby of the primary") as made:
+    with play.round("switchover: standby of the primary"):
         primary.run("crm_standby", "--node", primary.name, "--update", "on")
-        play.until_promoted(play.other(primary), made.fault)
+        play.until_role(play.other(primary), "Promoted")
         primary.run("crm_standby", "--node", primary.name, "--delete")
 
 
 def move(play: Play) -> None:
     primary, heir = play.primary(), play.backup()
-    with play.round("switchover: the role is moved") as made:
+    with play.round("switchover: the role is moved"):
         primary.run(
             "crm_resource", "--resource", "understudy-clone", "--move", "--promoted", "--node", heir.name
         )
-        play.until_promoted(heir, made.fault)
+        play.until_role(heir, "Promoted")
         primary.run("crm_resource", "--resource", "understudy-clone", "--clear")
 
 
-def _asked_for(machine: Machine) -> tuple[str, ...]:
-    return ("understudy", "switchover", "-b", f"{machine.address}:5672", "--user", "lab", "--password", "lab")
-
-
 def switchover(play: Play) -> None:
-    """By the broker's own command: Pacemaker follows."""
-    primary, heir = play.primary(), play.backup()
-    with play.round("switchover: by the broker's command") as made:
-        primary.run(*_asked_for(primary))
-        play.until_promoted(heir, made.fault)
+    """By the broker's own command: refused, since Pacemaker would undo it."""
+    primary, epoch = play.primary(), play.epoch()
+    asked = ("understudy", "switchover", "-b", f"{primary.address}:{PORT}")
+    with play.round("switchover by the broker's own command, refused"):
+        code, words = primary.run(*asked, "--user", LOGIN.user, "--password", LOGIN.password, check=False)
+        assert code == 1 and "Pacemaker decides who serves here" in words, words
+    assert play.epoch() == epoch
 
 
 DRAWN: dict[str, Fault] = {

@@ -91,10 +91,12 @@ def _first(made: Round, phase: str, times: Iterable[float]) -> None:
 
 
 def _log_lines(logs: Path, since: float) -> Iterator[tuple[float, str]]:
-    """Of all machines' Pacemaker, from then on."""
+    """Those of all machines' Pacemaker that tell of a phase, from then on."""
     year = datetime.fromtimestamp(since).year
     for path in logs.glob("*/pacemaker.log"):
         for line in path.read_text(errors="replace").splitlines():
+            if not (_NOTICED.search(line) or _PROMOTING.search(line)):
+                continue
             try:
                 when = datetime.strptime(f"{year} {line[:19]}", "%Y %b %d %H:%M:%S.%f").timestamp()
             except ValueError:
@@ -113,7 +115,10 @@ def table(cases: Sequence[tuple[str, Sequence[Round]]]) -> Iterator[str]:
             cells = [
                 _middle([each.phases[phase] for each in own if phase in each.phases]) for phase in PHASES
             ]
-            cells += [_middle([each.outage[client] for each in own]) for client in ("orders", "plain")]
+            cells += [
+                _middle([each.outage[client] for each in own if client in each.outage])
+                for client in ("orders", "plain")
+            ]
             yield f"| {name}: {what} | {len(own)} | " + " | ".join(cells) + " |"
 
 

@@ -108,6 +108,12 @@ class Play:
         self.site.until(serves, f"{machine.name} to serve")
         return seen[0]
 
+    def until_role(self, machine: Machine, role: str) -> None:
+        """By Pacemaker's word, on that machine."""
+        self.site.until(
+            lambda: self.site.roles(machine.name).get(machine.name) == role, f"{machine.name} to be {role}"
+        )
+
     def pause(self, seconds: float) -> None:
         """For a fault to last: there is nothing to wait for."""
         threading.Event().wait(seconds)

@@ -116,6 +116,10 @@ class PowerSwitch:
         with self._one_at_a_time:
             if action in ("off", "reboot"):
                 machine.power_off()
-            if action == "on" or (action == "reboot" and not self.stays_off):
+            if action == "on":
                 machine.power_on()
+        if action == "reboot" and not self.stays_off:
+            self._start(
+                machine.power_on
+            )  # it has power at once; how long it takes to start is its own affair
         return "ok"

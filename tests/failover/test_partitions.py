@@ -14,7 +14,7 @@ from tests.failover.faults import NETWORK
 from tests.failover.namespaces import PORT, Lab, why_not
 from tests.failover.rounds import Options, Rounds
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 
 
 @pytest.fixture(autouse=True, scope="module")
