@@ -29,6 +29,10 @@ _GRACE = 2.0
 promotion that has failed would cost it its place in the record."""
 _BRISK = 0.5
 """Seconds for a broker that has just failed to answer, when it is to be demoted."""
+_LAST = 5.0
+"""Seconds for a killed process to be gone; one that is not waits for a disk, and its node is to be fenced."""
+_LAST_OF_DEMOTION = 1.0
+"""The same where it is enough that nothing of it runs any more."""
 _ASKABLE = (State.READY, State.FORMER_OWNER, State.BEST_COPY)
 _KILL_RESERVE = 0.25
 """Share of a stop's time that is kept for SIGKILL."""
@@ -128,14 +132,15 @@ class Agent:
         self._cluster.log("info", "started" if ready else "started; it reads its store")
         found, facts = self._judge(Asked.START)
         if facts.state is State.STANDALONE and facts.process is Process.ALIVE:
-            self._end(patience=self._cluster.left / 2)
+            self._end(self._cluster.left / 2, _LAST)
         return self._finish(found._replace(code=found.code if found.code is not None else Code.GENERIC))
 
     def stop(self) -> Code:
         process = self._process
         if process is not None and not process.gone:
             doomed = process.look() is Process.FROZEN or self._state.has("failed")
-            fault = self._end(patience=1.0 if doomed else self._cluster.left * (1 - _KILL_RESERVE))
+            patience = 1.0 if doomed else self._cluster.left * (1 - _KILL_RESERVE)
+            fault = self._end(patience, _LAST)
             if fault is not None:
                 raise Refused(Code.GENERIC, fault)
             self._cluster.log("info", "stopped")
@@ -143,11 +148,11 @@ class Agent:
         self._cluster.score(Score.NONE)
         return self._finish(decide(Asked.STOP, self._look()[0]))
 
-    def _end(self, patience: float) -> str | None:
-        """SIGTERM, SIGKILL; None once the process is gone."""
+    def _end(self, patience: float, last: float) -> str | None:
+        """SIGTERM for so many seconds, SIGKILL for so many; None once the process is gone."""
         if self._process is None:
             return None
-        return end(self._process, deadline=self._cluster.deadline, patience=patience)
+        return end(self._process, deadline=self._cluster.deadline, patience=patience, last=last)
 
     # -- promote
 
@@ -190,22 +195,22 @@ class Agent:
         found, facts = self._judge(Asked.DEMOTE)
         if found.code is None:
             if not self._steps_down(facts):
-                fault = self._end(patience=0)
-                if fault is not None:
-                    raise Refused(Code.GENERIC, fault)
-                self._cluster.log("warning", "it could not be demoted, and was killed")
+                fault = self._end(0, _LAST_OF_DEMOTION)
+                self._cluster.log("warning", fault or "it could not be demoted, and was killed")
             found, _facts = self._judge(Asked.DEMOTE)
         self._state.set("promoted", False)
         if found.code is None:
-            raise Refused(Code.GENERIC, f"it still serves: {found.sentence}")
+            raise Refused(Code.GENERIC, f"it may still serve: {found.sentence}")
         return self._finish(found)
 
     def _steps_down(self, facts: Facts) -> bool:
         """It serves no more, and has said so. A broker that has just failed is not asked at length."""
         if facts.process is not Process.ALIVE or facts.state is State.SILENT:
             return False
+        if facts.state is State.STALLED:
+            return not self._request("demote", {}, min(_BRISK, self._cluster.left))
         heirs = self._cluster.names("promote_uname")
-        if facts.state is not State.STALLED and len(heirs) == 1 and heirs[0] in member_names(self._status):
+        if len(heirs) == 1 and heirs[0] in member_names(self._status):
             reserve = 2 * _DEMOTE_PATIENCE
             patience = max(_DEMOTE_PATIENCE, self._cluster.left - reserve)
             if not self._request("switchover", {"to": heirs[0]}, patience):

@@ -28,6 +28,10 @@ class Process(enum.Enum):
     ABSENT = "absent"
     FROZEN = "frozen"
     """Stopped by a signal."""
+    DOOMED = "doomed"
+    """SIGKILL is pending: nothing of it runs any more, but the kernel waits for a disk, and keeps its
+    sockets.
+    """
     ALIVE = "alive"
 
 
@@ -108,7 +112,10 @@ _FAULTS: dict[State, str] = {
     State.SILENT: "it does not answer",
     State.STALLED: "its disk does not answer",
 }
-_FROZEN = "its process is stopped by a signal"
+_LIFELESS: dict[Process, str] = {
+    Process.FROZEN: "its process is stopped by a signal",
+    Process.DOOMED: "its process was killed, and does not end: it waits in the kernel, perhaps for a disk",
+}
 _WORK = Decision(None, Score.KEEP, "")
 
 
@@ -130,7 +137,7 @@ def _monitor(asked: Asked, facts: Facts) -> Decision:
         if facts.installed or asked is Asked.PROBE:
             return Decision(Code.NOT_RUNNING, Score.NONE, "it does not run")
         return Decision(Code.INSTALLED, Score.NONE, "it does not run, and its program is missing")
-    fault = _FROZEN if facts.process is Process.FROZEN else _FAULTS.get(facts.state)
+    fault = _LIFELESS.get(facts.process) or _FAULTS.get(facts.state)
     if fault is not None:
         return Decision(Code.FAILED_PROMOTED if facts.promoted else Code.GENERIC, Score.NEVER, fault)
     found = _ANSWERS[facts.state]
@@ -145,7 +152,7 @@ def _start(facts: Facts) -> Decision:
             return Decision(Code.INSTALLED, Score.NONE, "its program is missing")
         return _WORK
     found = _monitor(Asked.MONITOR, facts)
-    if facts.process is Process.FROZEN or facts.state in (*_FAULTS, State.STANDALONE):
+    if facts.process in _LIFELESS or facts.state in (*_FAULTS, State.STANDALONE):
         return found
     return Decision(Code.SUCCESS, found.score, found.sentence)
 
@@ -171,6 +178,8 @@ def _demote(facts: Facts) -> Decision:
     """What does not run serves nobody. What does not answer is ended, which is work."""
     if facts.process is Process.ABSENT:
         return Decision(Code.SUCCESS, Score.NONE, "it does not run")
+    if facts.process is Process.DOOMED:
+        return Decision(Code.SUCCESS, Score.NEVER, _LIFELESS[Process.DOOMED])
     found = _monitor(Asked.MONITOR, facts)
     if facts.process is Process.FROZEN or facts.state in (*_FAULTS, State.PROMOTING):
         return _WORK

@@ -176,7 +176,7 @@ def _wait(
             return False
         if now > deadline:
             if process is not None:
-                end(process, deadline=now + 1.0, patience=0)
+                end(process, deadline=now + 1.0, patience=0, last=1.0)
             raise Refused(Code.GENERIC, "it does not come to hold its data directory in time")
         if select.select([listener], [], [], 0.05)[0]:
             words = listener.recv(4096).decode(errors="replace").split("\n")

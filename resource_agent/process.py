@@ -33,7 +33,7 @@ class Running(NamedTuple):
         # A leader that has ended may have threads that have not: they would hold its sockets.
         if found[0] == "Z" and len(_threads(self.pid)) <= 1:
             return Process.ABSENT
-        return Process.ALIVE
+        return Process.DOOMED if _is_killed(self.pid) else Process.ALIVE
 
     @property
     def gone(self) -> bool:
@@ -73,9 +73,9 @@ def running(pid: int) -> Running | None:
     return None if found is None or found[0] in "ZX" else Running(pid, found[1])
 
 
-def end(process: Running, *, deadline: float, patience: float) -> str | None:
-    """SIGTERM, then SIGKILL after `patience` seconds; None once it is certainly gone, else what is wrong when
-    the `deadline` comes."""
+def end(process: Running, *, deadline: float, patience: float, last: float) -> str | None:
+    """SIGTERM, then SIGKILL after `patience` seconds; None once it is certainly gone, else what is wrong, at
+    the `deadline`, or `last` seconds after SIGKILL."""
     try:
         if process.look() is not Process.FROZEN and patience > 0:
             process.send(signal.SIGTERM)
@@ -86,11 +86,9 @@ def end(process: Running, *, deadline: float, patience: float) -> str | None:
             process.kill_group()
     except PermissionError:
         return f"process {process.pid} may not be ended by this user"
-    if process.ends_by(deadline):
+    if process.ends_by(min(deadline, time.monotonic() + last)):
         return None
-    return (
-        f"process {process.pid} does not end, not even by SIGKILL: it waits in the kernel, perhaps for a disk"
-    )
+    return f"process {process.pid} was killed, and does not end: it waits in the kernel, perhaps for a disk"
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
@@ -101,6 +99,16 @@ def _stat(pid: int) -> tuple[str, int] | None:
         return fields[0].decode(), int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _is_killed(pid: int) -> bool:
+    """SIGKILL is pending."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = [line.split() for line in file if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+        return any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for _name, mask in lines)
+    except (OSError, ValueError):
+        return False
 
 
 def _threads(pid: int) -> list[str]:

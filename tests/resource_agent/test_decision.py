@@ -18,7 +18,7 @@ PROMOTABLE = {State.READY, State.FORMER_OWNER, State.BEST_COPY}
 def has_failed(facts: Facts) -> bool:
     """There is a process, and it is no use."""
     alive = facts.process is Process.ALIVE
-    return facts.process is Process.FROZEN or (alive and facts.state in FAILED)
+    return facts.process in (Process.FROZEN, Process.DOOMED) or (alive and facts.state in FAILED)
 
 
 def alive_in(facts: Facts, states: set[State]) -> bool:
@@ -113,7 +113,10 @@ def test_nothing_is_promoted_that_may_not_be() -> None:
 def test_a_demotion_leaves_nothing_that_could_serve() -> None:
     """What has failed, serves, or is about to, is not said to be demoted before that is done."""
     for facts in EVERY:
-        dangerous = has_failed(facts) or alive_in(facts, SERVING - {State.STANDALONE} | {State.PROMOTING})
+        killed = facts.process is Process.DOOMED
+        dangerous = (has_failed(facts) and not killed) or alive_in(
+            facts, SERVING - {State.STANDALONE} | {State.PROMOTING}
+        )
         assert (decide(Asked.DEMOTE, facts).code is None) is dangerous, facts
 
 
