@@ -39,7 +39,7 @@ from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary import Primary
 from ha.core.promotion import Attempt, Promotion
 from ha.core.proof_seeker import ProofSeeker
-from ha.core.record_keeper import Outcome, RecordKeeper
+from ha.core.record_keeper import Outcome, RecordKeeper, lost_words
 from ha.core.role import Context, Self_
 from ha.core.switchover import Switchover
 from ha.core.tuning import Tuning
@@ -219,8 +219,27 @@ class HaBroker:
         if self.primary is not None:
             self.primary.date_proof()
 
+    def outdated(self, held: InSyncRecord, now: float) -> None:
+        """The authority has an earlier record of this term: somebody who is not in sync may be in it."""
+        if self.primary is not None and self.primary.lease.holds(now):
+            self._restore(self.primary, held, now)
+
+    def _restore(self, primary: Primary, held: InSyncRecord | None, now: float) -> None:
+        """Its proof holds, so that nobody else was promoted: it has the authority take the record again, by
+        compare-and-set. A change that is being asked for comes upon the same by itself.
+        """
+        if not self.keeper.busy:
+            self._c.log(f"{lost_words(held)}; it is put back")
+            expected = held.version if held is not None else None
+            self.keeper.propose(
+                primary.record, expected, primary.exclude_next, self.dethroned, now, primary.lease.holds
+            )
+
     def dethroned(self, held: InSyncRecord | None, now: float) -> None:
         """The authority has another record than this node's."""
+        if held is None and self.primary is not None and self.primary.lease.holds(now):
+            self._restore(self.primary, held, now)
+            return
         reason = "the authority has lost the record"
         if held is not None:
             reason = f"the authority has epoch {held.epoch} of {held.owner_name}"

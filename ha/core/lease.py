@@ -28,6 +28,10 @@ class Lease:
         """The proof is as old as that. It may be older than the one before: a rival has been added."""
         self.until = at + self.length
 
+    def holds(self, now: float) -> bool:
+        """It is proven, and was all the time."""
+        return not self.withheld and now < self.until
+
     def change(self, now: float) -> bool:
         """Whether withholding is to begin, or to end; it has, on return."""
         expired = now >= self.until

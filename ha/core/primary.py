@@ -96,9 +96,10 @@ class Primary:
         if backup.phase is Phase.INCLUDING:
             backup.phase = Phase.COMMITTED
         self._feeder.record(self.backups.values(), self.record)
-        self._exclude_next(now)
+        self.exclude_next(now)
 
-    def _exclude_next(self, now: float) -> None:
+    def exclude_next(self, now: float) -> None:
+        """The record may be changed once more."""
         if self._leaving and not self._keeper.busy:
             who, (backup, why) = next(iter(self._leaving.items()))
             self._propose(self.record.excluded(who), partial(self._excluded, backup, why), now)
@@ -124,10 +125,10 @@ class Primary:
         back = self.backups.get(backup.who.node_id)
         if back is not None and back.phase is Phase.ASKED:
             self._admit(back)
-        self._exclude_next(now)
+        self.exclude_next(now)
 
     def _propose(self, record: InSyncRecord, done: Callable[[float], None], now: float) -> None:
-        self._keeper.propose(record, self.record.version, done, self._dethroned, now)
+        self._keeper.propose(record, self.record.version, done, self._dethroned, now, self.lease.holds)
 
     # -- joining
 
@@ -324,7 +325,7 @@ class Primary:
         if backup.counted:
             backup.phase = Phase.LEAVING
             self._leaving[backup.who] = (backup, why)
-            self._exclude_next(now)
+            self.exclude_next(now)
             return
         self._c.log(f"{backup.name} is gone before it was in sync: {why}")
         self._c.do(Announce("lost", backup.who.node_id, backup.name, why))

@@ -12,7 +12,7 @@ from typing import Protocol
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.lease import FOR_EVER, HelloRound
 from ha.core.neighbours import Neighbours
-from ha.core.record_keeper import RETRY, Outcome, RecordKeeper
+from ha.core.record_keeper import RETRY, Outcome, RecordKeeper, lost
 from ha.core.tuning import Tuning
 
 
@@ -28,6 +28,9 @@ class Claimant(Protocol):
 
     def proven(self) -> None:
         """`keeper.proven_at` has moved."""
+
+    def outdated(self, held: InSyncRecord, now: float) -> None:
+        """The authority has that one, an earlier one of this very term."""
 
     def dethroned(self, held: InSyncRecord | None, now: float) -> None:
         """The authority has that one."""
@@ -83,5 +86,7 @@ class ProofSeeker:
         elif held is not None and held.owner == mine.owner and held.epoch == mine.epoch:
             self._keeper.owned(asked_at)
             self._claimant.proven()
+            if lost(held, mine) and asked_at > self._keeper.changed_at:
+                self._claimant.outdated(held, now)
         else:
             self._claimant.dethroned(held, now)

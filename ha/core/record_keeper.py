@@ -44,6 +44,10 @@ ReadAnswer = Callable[[Outcome, InSyncRecord | None, float, float], None]
 """Gets the outcome, what it holds, when that was asked, and the time."""
 
 
+def _never(now: float) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Commit:
     """A change that is being asked for. `done` is called once the copy here is handed to the disk."""
@@ -52,6 +56,9 @@ class Commit:
     expected: RecordVersion | None
     done: Callable[[float], None]
     refused: Told
+    restores: Callable[[float], bool] = _never
+    """Whether whoever asks may have it replace what the authority has instead, if that is less than what was
+    expected: nothing, or an earlier record of this very term."""
     request_id: int = 0
     asked_at: float = 0.0
     retry_at: float | None = None
@@ -59,7 +66,9 @@ class Commit:
 
 
 class RecordKeeper:
-    """`proven_at`: when the authority was asked for the answer that last showed this node as the owner."""
+    """`proven_at`: when the authority was asked for the answer that last showed this node as the owner;
+    `changed_at`: when a commit was last known to be done.
+    """
 
     def __init__(self, context: Context, authority: Authority) -> None:
         self._c = context
@@ -67,7 +76,7 @@ class RecordKeeper:
         self._commit: Commit | None = None
         self._reads: dict[int, tuple[float, ReadAnswer]] = {}
         self._requests = 0
-        self.proven_at = float("-inf")
+        self.proven_at = self.changed_at = float("-inf")
 
     @property
     def busy(self) -> bool:
@@ -76,14 +85,14 @@ class RecordKeeper:
 
     def propose(
         self, record: InSyncRecord, expected: RecordVersion | None, done: Callable[[float], None],
-        refused: Told, now: float,
+        refused: Told, now: float, restores: Callable[[float], bool] = _never,
     ) -> None:  # fmt: skip
         """Have `record` replace the one of version `expected` (None: there is none). With an authority that
-        is this node's own copy, `done` is called before this returns.
+        is this node's own copy, `done` is called before this returns. `restores`: see Commit.
         """
         if self._commit is not None:
             raise Broken("two commits of the record at once")
-        self._commit = Commit(record, expected, done, refused)
+        self._commit = Commit(record, expected, done, refused, restores)
         self._ask(self._commit, now)
 
     def read(self, then: ReadAnswer, now: float) -> bool:
@@ -125,6 +134,9 @@ class RecordKeeper:
         elif outcome is Outcome.DONE or same(held, commit.record):
             self.owned(commit.asked_at)
             self._done(commit, now)
+        elif lost(held, commit.record) and commit.restores(now):
+            self._c.log(f"{lost_words(held)}; what is to be the record replaces that, too")
+            commit.expected, commit.retry_at = held.version if held is not None else None, now + RETRY
         else:
             self._commit = None
             commit.refused(held, now)
@@ -157,7 +169,7 @@ class RecordKeeper:
             self._c.do(effect)
 
     def _done(self, commit: Commit, now: float) -> None:
-        self._commit = None
+        self._commit, self.changed_at = None, now
         self._c.record, self._c.incomplete = commit.record, False
         self._c.do(SaveRecord(commit.record, False))
         commit.done(now)
@@ -170,3 +182,19 @@ class RecordKeeper:
 def same(held: InSyncRecord | None, record: InSyncRecord) -> bool:
     """Whether the authority holds that very record."""
     return held is not None and held.version == record.version and held.owner == record.owner
+
+
+def lost(held: InSyncRecord | None, record: InSyncRecord) -> bool:
+    """Whether an authority that holds that instead has lost this record, and nobody has made another: it has
+    nothing, or one that its owner had made before.
+    """
+    if held is None:
+        return True
+    return (held.owner, held.epoch) == (record.owner, record.epoch) and held.revision < record.revision
+
+
+def lost_words(held: InSyncRecord | None) -> str:
+    """What it has instead."""
+    if held is None:
+        return "the authority has lost the record"
+    return f"the authority has lost the record, and holds revision {held.revision} of the same epoch"

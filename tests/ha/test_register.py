@@ -302,13 +302,3 @@ def quiet(pair: Pair, host: Host) -> None:
     pair.register.ask = lambda h, requests, now: ask(  # type: ignore[method-assign]
         h, [r for r in requests if h is not host or r.kind == "swap"], now
     )
-
-
-def test_a_register_that_has_forgotten_everything_ends_the_service() -> None:
-    pair = registered()
-    a, b = pair.hosts
-    pair.register.held = None
-    pair.until(lambda: a.status == "joining", 1.1)
-    answer = pair.ask(b, "promote")
-    assert not answer["ok"] and "lost a record" in answer["reason"]
-    assert pair.ask(b, "promote", force_lossy=True)["ok"]
