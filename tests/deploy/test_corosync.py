@@ -18,6 +18,7 @@ def judged(folder: Path, conf: str) -> tuple[int, str]:
     key = folder / "authkey"
     key.write_bytes(bytes(range(256)) * 8)
     conf = conf.replace("crypto_hash: sha256", f"crypto_hash: sha256\n    keyfile: {key}")
+    conf = conf.replace("uid: understudy", "uid: nobody")  # a user that is here, too
     (folder / "corosync.conf").write_text(conf.replace("to_stderr: no", "to_stderr: yes"))
     done = run("corosync", "-t", "-c", folder / "corosync.conf")
     return done.returncode, done.stdout + done.stderr
@@ -55,5 +56,10 @@ def test_with_a_qdevice_two_of_three_votes_are_needed() -> None:
 
 
 def test_the_two_differ_in_their_votes_only() -> None:
-    parts = [re.sub(r"(?s)^#.*?\n\n|quorum \{.*?\n\}\n", "", fill(file)) for file in FILES]
+    own = r"(?s)^#.*?\n\n|quorum \{.*?\n\}\n\n|# The broker asks corosync.*?\n\}\n\n"
+    parts = [re.sub(own, "", fill(file)) for file in FILES]
     assert parts[0] == parts[1]
+
+
+def test_the_broker_may_ask_for_votes_where_they_count() -> None:
+    assert "uidgid {\n    uid: understudy\n}" in fill(FILES[1])
