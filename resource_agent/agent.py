@@ -5,6 +5,7 @@ Owner: `main`, one per invocation. Pacemaker runs at most one action of a resour
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -22,6 +23,10 @@ _POLL = 0.1
 """Seconds between two looks at a broker that is to change."""
 _HEIR = 30.0
 """Seconds for which a broker may serve before the manager has had it promoted, in a planned change."""
+_UNREST = 3.0
+"""Seconds after a change of roles in which Pacemaker's transition is probably not over."""
+_SCORE_LASTS = 10.0
+"""Seconds for which a score that was set is taken to be there still."""
 _DEMOTE_PATIENCE = 5.0
 """Seconds for a broker that answers to stop serving; one that cannot is ended."""
 _GRACE = 2.0
@@ -55,7 +60,8 @@ class Agent:
         """What there is, and a sentence on it: the broker's own where it has one."""
         process = Process.ABSENT if self._process is None else self._process.look()
         state, said = self._ask_state() if process is Process.ALIVE else (State.SILENT, "")
-        facts = Facts(self._installed, process, state, self._state.has("promoted"), self._state.heir)
+        marks = self._state
+        facts = Facts(self._installed, process, state, marks.has("promoted"), marks.counts("heir"))
         return facts, said
 
     def _ask_state(self) -> tuple[State, str]:
@@ -86,8 +92,25 @@ class Agent:
             found = found._replace(sentence=f"{found.sentence}: {said}" if found.sentence else said)
         self._remember(facts)
         if found.code is not None:
-            self._cluster.score(found.score)
+            self._set_score(found.score)
         return found, facts
+
+    def _set_score(self, score: Score) -> None:
+        """Each change has the manager compute its transition anew. So a score does not rise while one is
+        probably under way, soon after a change of roles; and one that is set is not set again for a while.
+        """
+        if score is Score.KEEP:
+            return
+        value, age = self._state.last_score()
+        probe = self._cluster.action == "monitor" and self._cluster.is_probe
+        if self._cluster.action not in ("start", "stop") and not probe:
+            if value == score.value and age < _SCORE_LASTS:
+                return
+            before = next((each for each in Score if each.value == value), None)
+            if self._state.counts("changed") and before is not None and score.raises(before):
+                return
+        if self._cluster.score(score) and os.path.isdir(self._state.path):
+            self._state.scored(score.value)
 
     def _remember(self, facts: Facts) -> None:
         if facts.process is not Process.ALIVE:
@@ -144,8 +167,8 @@ class Agent:
             if fault is not None:
                 raise Refused(Code.GENERIC, fault)
             self._cluster.log("info", "stopped")
+        self._set_score(Score.NONE)
         self._state.stopped()
-        self._cluster.score(Score.NONE)
         return self._finish(decide(Asked.STOP, self._look()[0]))
 
     def _end(self, patience: float, last: float) -> str | None:
@@ -164,6 +187,7 @@ class Agent:
             if found.code is Code.SUCCESS:
                 self._state.set("heir", False)
                 self._state.set("promoted", True)
+                self._state.set_for("changed", _UNREST)
                 return found.code
             doubtful = facts.state in (State.BEHIND, State.TROUBLED) and time.monotonic() - began < _GRACE
             if found.code is not None and not (facts.process is Process.ALIVE and doubtful):
@@ -194,6 +218,7 @@ class Agent:
         """Hand over to whom the manager is about to promote; else just stop serving; end what cannot."""
         found, facts = self._judge(Asked.DEMOTE)
         if found.code is None:
+            self._state.set_for("changed", _UNREST)
             if not self._steps_down(facts):
                 fault = self._end(0, _LAST_OF_DEMOTION)
                 self._cluster.log("warning", fault or "it could not be demoted, and was killed")
@@ -226,10 +251,11 @@ class Agent:
         me = self._settings.node_name
         if (when, what) == ("pre", "demote"):
             if self._cluster.meta("on_node", me) in self._cluster.names("promote_uname"):
-                self._state.expect_promotion(_HEIR)
+                self._state.set_for("heir", _HEIR)
+                self._state.set_for("changed", _UNREST)
             elif self._cluster.meta("on_node", me) in self._cluster.names("demote_uname"):
                 self._step_down_early()
-        elif when == "post" or (when, what) == ("pre", "promote"):
+        elif (when, what) == ("pre", "promote"):
             self._judge(Asked.MONITOR)
         return Code.SUCCESS
 
@@ -238,4 +264,6 @@ class Agent:
             return
         facts, _said = self._look()
         if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
+            self._state.set_for("changed", _UNREST)
             self._steps_down(facts)
+            self._judge(Asked.MONITOR)

@@ -56,10 +56,9 @@ class Cluster:
 
     # -- what it says
 
-    def score(self, score: Score) -> None:
-        """Set this node's promotion score, as a transient attribute: it is gone after a reboot."""
-        if score is Score.KEEP:
-            return
+    def score(self, score: Score) -> bool:
+        """Set this node's promotion score, as a transient attribute: it is gone after a reboot. Has it
+        been set?"""
         what = "--delete" if score is Score.NONE else f"--update={score.value}"
         command = ["crm_attribute", f"--promotion={self.instance}", "--lifetime=reboot", what, "--quiet"]
         try:
@@ -69,10 +68,11 @@ class Cluster:
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             self.log("warning", f"cannot set the promotion score: {error}")
-            return
+            return False
         if done.returncode != 0 and score is not Score.NONE:
             said = " ".join(done.stderr.decode(errors="replace").split())
             self.log("warning", f"cannot set the promotion score: crm_attribute: {said or done.returncode}")
+        return done.returncode == 0
 
     def _commands_environ(self) -> dict[str, str]:
         path = self._environ.get("PATH", "")

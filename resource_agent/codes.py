@@ -49,3 +49,13 @@ class Score(enum.Enum):
     """No score at all: it does not run, or nothing is known yet."""
     KEEP = "keep"
     """As it is."""
+
+    def raises(self, other: Score) -> bool:
+        """It makes a promotion likelier than the other one."""
+        return _RISING.index(self) > _RISING.index(other)
+
+
+_RISING = (
+    Score.KEEP, Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.UNPROVEN, Score.IN_RECORD,
+    Score.PROVEN,
+)  # fmt: skip

@@ -1,32 +1,54 @@
-"""Entry of the agent's script: one action, one exit code."""
+"""Entry of the agent's script: one action, one exit code.
+
+Modules are imported as they are needed: most notifications need none, and each is on the way of a failover.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
 
-from resource_agent.agent import Agent
-from resource_agent.cluster import Cluster
-from resource_agent.codes import Code
-from resource_agent.metadata import METHODS, metadata, usage
-from resource_agent.parameters import Refused, read_settings
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself is worth a fifth of such a notification
+    from collections.abc import Callable, Mapping, Sequence
+
+    from resource_agent.cluster import Cluster
+    from resource_agent.codes import Code
+
+_NOTIFIED = (("pre", "demote"), ("pre", "promote"))
+"""The notifications by which something is done."""
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], binary: str) -> int:
     """`binary`: the default of the parameter of that name."""
     action = arguments[1] if len(arguments) == 2 else ""
+    if action == "notify":
+        kind = environ.get("OCF_RESKEY_CRM_meta_notify_type")
+        if (kind, environ.get("OCF_RESKEY_CRM_meta_notify_operation")) not in _NOTIFIED:
+            return 0
+    if action in ("meta-data", "usage", "help", "methods"):
+        return _describe(action, binary)
+    return _act(action, environ, binary)
+
+
+def _describe(action: str, binary: str) -> int:
+    from resource_agent.metadata import METHODS, metadata, usage
+
     if action == "meta-data":
-        return _print(metadata(binary))
-    if action in ("usage", "help"):
-        return _print(usage())
-    if action == "methods":
-        return _print("\n".join(METHODS) + "\n")
+        print(metadata(binary), end="")
+    elif action == "methods":
+        print("\n".join(METHODS))
+    else:
+        print(usage(), end="")
+    return 0
+
+
+def _act(action: str, environ: Mapping[str, str], binary: str) -> int:
+    from resource_agent.cluster import Cluster
+    from resource_agent.codes import Code
+    from resource_agent.parameters import Refused
+
     cluster = Cluster(environ, action)
-    if len(arguments) != 2:
-        print(usage(), file=sys.stderr)
-        cluster.exit_reason("exactly one action has to be given")
-        return Code.ARGS
     try:
         return _run(cluster, environ, binary)
     except Refused as error:
@@ -39,12 +61,17 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], binary: str) -> i
         return Code.PERM if isinstance(error, PermissionError) else Code.GENERIC
 
 
-def _print(text: str) -> Code:
-    print(text, end="")
-    return Code.SUCCESS
-
-
 def _run(cluster: Cluster, environ: Mapping[str, str], binary: str) -> Code:
+    from resource_agent.agent import Agent
+    from resource_agent.codes import Code
+    from resource_agent.metadata import METHODS, usage
+    from resource_agent.parameters import Refused, read_settings
+
+    if cluster.action not in METHODS:
+        print(usage(), file=sys.stderr)
+        if not cluster.action:
+            raise Refused(Code.ARGS, "exactly one action has to be given")
+        raise Refused(Code.UNIMPLEMENTED, f"there is no action {cluster.action}")
     settings = read_settings(environ, binary, cluster.instance)
     agent = Agent(settings, cluster, os.path.exists(settings.binary))
     actions: dict[str, Callable[[], Code]] = {
@@ -57,9 +84,4 @@ def _run(cluster: Cluster, environ: Mapping[str, str], binary: str) -> Code:
         "validate-all": agent.validate,
         "reload-agent": agent.validate,
     }
-    found = actions.get(cluster.action)
-    if found is None:
-        print(usage(), file=sys.stderr)
-        cluster.exit_reason(f"there is no action {cluster.action}")
-        return Code.UNIMPLEMENTED
-    return found()
+    return actions[cluster.action]()

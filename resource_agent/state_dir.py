@@ -5,6 +5,8 @@
                           /promoted    it served when it was last heard
                           /failed      it did not answer when it was last asked
                           /heir        the manager is about to promote it (until when)
+                          /changed     its role has just changed (until when that counts)
+                          /score       the promotion score that was set last, and when
                           /notify      where a starting broker says how far it is
                           /control/    the broker's own, with its control socket
 
@@ -19,7 +21,11 @@ import time
 
 from resource_agent.process import Running
 
-_MARKS = ("answered", "promoted", "failed", "heir")
+_MARKS = ("answered", "promoted", "failed", "heir", "changed")
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class StateDir:
@@ -54,7 +60,7 @@ class StateDir:
 
     def stopped(self) -> None:
         """Nothing runs; nothing is known."""
-        for name in (*_MARKS, "pid", "notify", os.path.join("control", "socket")):
+        for name in (*_MARKS, "pid", "notify", "score", os.path.join("control", "socket")):
             self._remove(name)
 
     def has(self, mark: str) -> bool:
@@ -67,16 +73,27 @@ class StateDir:
             else:
                 self._remove(mark)
 
-    def expect_promotion(self, seconds: float) -> None:
-        """For so long this broker may serve before the manager has had it promoted."""
-        self._write("heir", f"{time.clock_gettime(time.CLOCK_BOOTTIME) + seconds}")
+    def set_for(self, mark: str, seconds: float) -> None:
+        """It counts for so long."""
+        self._write(mark, f"{_now() + seconds}")
 
-    @property
-    def heir(self) -> bool:
+    def counts(self, mark: str) -> bool:
+        """It was set for a time that is not over."""
         try:
-            return time.clock_gettime(time.CLOCK_BOOTTIME) < float(self._read("heir"))
+            return _now() < float(self._read(mark))
         except (OSError, ValueError):
             return False
+
+    def scored(self, value: str) -> None:
+        self._write("score", f"{_now()} {value}")
+
+    def last_score(self) -> tuple[str, float]:
+        """What was set last, and how many seconds ago; a value that none has if nothing was."""
+        try:
+            at, _, value = self._read("score").partition(" ")
+            return value, _now() - float(at)
+        except (OSError, ValueError):
+            return "unknown", 0.0
 
     def _read(self, name: str) -> str:
         with open(os.path.join(self.path, name), encoding="ascii", errors="replace") as file:

@@ -28,7 +28,7 @@ PATIENCE = 30.0
 _GLANCE = 0.02
 _PREFIX = "ocf-exit-reason:"
 _RECORDER = """#!/bin/sh
-for word in "$@"; do case $word in --update=*|--delete) echo "${word#--update=}" > "$TEST_SCORE" ;; esac; done
+for word in "$@"; do case $word in --update=*|--delete) echo "${word#--update=}" >> "$TEST_SCORE" ;; esac; done
 """
 
 
@@ -100,7 +100,12 @@ class Node:
     @property
     def score(self) -> str:
         """As last set; "--delete" if there is none."""
-        return self._score.read_text().strip() if self._score.exists() else ""
+        return self.scores[-1] if self.scores else ""
+
+    @property
+    def scores(self) -> list[str]:
+        """All that were ever set."""
+        return self._score.read_text().split() if self._score.exists() else []
 
     @property
     def pid(self) -> int:

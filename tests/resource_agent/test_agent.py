@@ -25,7 +25,7 @@ def test_each_action_and_each_again(site: Site) -> None:
     node.until_score("100")
     node.ok("promote")
     node.ok("promote")
-    assert node.score == "1000"
+    node.until_score("1000", 191)
     alone = node.ok("monitor", 191)
     assert "without a backup in sync" in alone.reason
     node.ok("monitor", 191, probe=True)
@@ -52,6 +52,22 @@ def test_the_broker_is_called_as_its_cluster_node_and_leads_its_own_session(site
     assert Path(node.control).stat().st_mode & 0o777 == 0o600
     environ = Path(f"/proc/{node.pid}/environ").read_bytes()
     assert b"OCF_" not in environ
+
+
+def test_a_score_that_is_set_is_set_again_by_a_probe_only_for_a_while(site: Site) -> None:
+    """A manager that was started again, and has lost it, probes."""
+    node = site.alone()
+    node.ok("start")
+    node.until_score("100")
+    before = len(node.scores)
+    node.ok("monitor")
+    node.ok("notify", notify_type="pre", notify_operation="promote")
+    assert len(node.scores) == before
+    node.ok("monitor", probe=True)
+    assert len(node.scores) == before + 1
+    (node.state / "score").write_text("0 100")  # set when the machine was booted
+    node.ok("monitor")
+    assert len(node.scores) == before + 2
 
 
 def test_the_last_primary_has_the_edge_after_all_were_down(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -138,3 +138,10 @@ def test_a_start_is_unpromoted_and_has_no_score_until_it_answers() -> None:
 
 def alive(state: State) -> Facts:
     return Facts(True, Process.ALIVE, state, promoted=False, heir=False)
+
+
+def test_scores_rise_in_this_order() -> None:
+    rising = [Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.UNPROVEN]
+    rising += [Score.IN_RECORD, Score.PROVEN]
+    for before, after in pairwise(rising):
+        assert after.raises(before) and not before.raises(after) and not before.raises(before)

@@ -59,11 +59,31 @@ def test_a_demotion_hands_over_to_whom_the_manager_promotes(site: Site) -> None:
     a.ok("demote", **told)
     assert b.status()["status"] in ("active", "recovering"), "it serves before the manager has asked"
     b.ok("monitor", 0)
-    assert b.score == "1000"
+    assert b.score == "500", "a change would have Pacemaker compute its transition anew"
     assert "switches over to b" in a.log()
     b.ok("promote")
     b.ok("notify", notify_type="post", notify_operation="promote", **told)
     assert read(b) == [b"one"]
+    a.until_score("500")
+    b.until_score("1000", 8)
+
+
+def test_scores_change_once_in_a_change_of_roles(site: Site) -> None:
+    """Each change of one begins Pacemaker's transition anew: the old primary's falls at once, and whatever
+    rises does so when the transition is over.
+    """
+    a, b = site.whole()
+    before = len(a.scores), len(b.scores)
+    told = {"notify_promote_uname": "b", "notify_demote_uname": "a"}
+    for node in (a, b):
+        node.ok("notify", notify_type="pre", notify_operation="demote", **told)
+    a.ok("demote", **told)
+    a.ok("notify", notify_type="post", notify_operation="demote", **told)
+    a.ok("monitor")
+    b.ok("notify", notify_type="pre", notify_operation="promote", **told)
+    b.ok("promote")
+    b.run("monitor")
+    assert (a.scores[before[0] :], b.scores[before[1] :]) == (["-INFINITY"], [])
     a.until_score("500")
     b.until_score("1000", 8)
 
