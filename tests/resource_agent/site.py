@@ -28,7 +28,9 @@ PATIENCE = 30.0
 _GLANCE = 0.02
 _PREFIX = "ocf-exit-reason:"
 _RECORDER = """#!/bin/sh
-for word in "$@"; do case $word in --update=*|--delete) echo "${word#--update=}" >> "$TEST_SCORE" ;; esac; done
+for word in "$@"; do
+  case $word in --update=*|--delete) echo "${word#--update=}" >> "$TEST_SCORE" ;; esac
+done
 """
 
 
