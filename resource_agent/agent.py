@@ -1,4 +1,5 @@
-"""The actions. Each looks what there is, asks the decision table, and does what is left to be done.
+"""The actions. Each looks what there is, asks the decision table, and does what is left to be done. What a
+start alone needs is imported there.
 
 Owner: `main`, one per invocation. Pacemaker runs at most one action of a resource at a time on a node.
 """
@@ -14,7 +15,6 @@ from resource_agent.cluster import Cluster
 from resource_agent.codes import Code, Score
 from resource_agent.control_client import NoAnswer, NobodyThere, ask
 from resource_agent.decision import Asked, Decision, Facts, Process, State, decide
-from resource_agent.launch import account, check_files, launch
 from resource_agent.parameters import Refused, Settings
 from resource_agent.process import end
 from resource_agent.state_dir import StateDir
@@ -141,10 +141,14 @@ class Agent:
         return self._finish(found)
 
     def validate(self) -> Code:
+        from resource_agent.launch import account, check_files
+
         check_files(self._settings, account(self._settings))
         return Code.SUCCESS
 
     def start(self) -> Code:
+        from resource_agent.launch import account, check_files, launch
+
         found, _facts = self._judge(Asked.START)
         if found.code not in (None, Code.INSTALLED):  # what is not installed is named below
             return self._finish(found)
