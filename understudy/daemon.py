@@ -242,6 +242,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         username=ha.username,
         password=ha.password,
         authority=ha.authority,
+        cib_set=ha.cib_set,
     )
 
 

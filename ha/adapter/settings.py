@@ -59,6 +59,9 @@ class HaSettings:
     CIB.
     """
 
+    cib_set: str = ""
+    """Under `pacemaker`: which set of the CIB holds the record."""
+
     def __post_init__(self) -> None:
         if self.authority not in AUTHORITIES:
             raise ValueError(f"ha.authority is {self.authority!r}, not one of {', '.join(AUTHORITIES)}")
@@ -80,7 +83,8 @@ class HaSettings:
 
     def terms(self) -> dict[str, str]:
         """What a primary and its backups must have the same, by key of the configuration."""
-        return {
+        register = {"ha.cib_set": self.cib_set} if self.authority == "pacemaker" else {}
+        return register | {
             "ha.authority": self.authority,
             "ha.lease": f"{self.lease:g}s",
             "ha.min_backups": str(self.min_backups),

@@ -27,12 +27,12 @@ from ha.pacemaker.procedure import (
 )
 from ha.pacemaker.standing import Votes
 
-PATIENCE = 1.0
-"""Seconds that a command may take; it takes some hundredths."""
+PATIENCE = 1.5
+"""Seconds that a command may take: it takes 0.02, and up to one on a machine that is overloaded."""
 MOST = 16 << 20
 """Bytes of output."""
 CIBADMIN = "cibadmin"
-_LOCAL_TIMEOUT = ("--timeout", "1")
+_LOCAL_TIMEOUT = ("--timeout", "2")
 """Whole seconds, for the case that nobody is left to kill it."""
 _LONGEST = 300
 _running: set[subprocess.Popen[bytes]] = set()

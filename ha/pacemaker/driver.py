@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.pacemaker.commands import CIBADMIN
 
-PATIENCE = 4.0
+PATIENCE = 5.0
 """Seconds until a helper that says nothing is given up: by its own limit it has answered before."""
 GRACE = 0.5
 """Seconds more, in which what had come while this process stood still is read."""

@@ -26,7 +26,7 @@ from ha.core.in_sync_record import RecordVersion
 from ha.pacemaker import commands
 from ha.pacemaker.procedure import Answer, Procedure, Register, read, swap
 
-LIMIT = 3.0
+LIMIT = 4.0
 """Seconds for one request, all its commands together."""
 MOST = 16
 """Requests at once; the broker has one swap under way, and few reads."""

@@ -33,6 +33,14 @@ def test_a_difference_names_the_key_and_both_values(setting: dict[str, object], 
     assert sentence == f"{told}; these must be the same on all nodes"
 
 
+def test_two_pairs_records_in_one_cib_are_told_apart() -> None:
+    mine, theirs = (
+        HaSettings(brokers=NODES, authority="pacemaker", cib_set=each).terms() for each in ("x", "y")
+    )  # fmt: skip
+    assert difference(mine, theirs, "a").startswith("ha.cib_set is x here and y on a;")
+    assert "ha.cib_set" not in HaSettings(brokers=NODES, cib_set="x").terms()
+
+
 def test_what_a_peer_says_is_not_trusted() -> None:
     assert terms_from_json({"k" * 200: ["x"] * 200}) == {"k" * 100: str(["x"] * 200)[:100]}
     for nonsense in (None, [], "x", {str(n): "" for n in range(101)}):
