@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml scripts/find_python.sh
 	@python=$$(sh scripts/find_python.sh) && \
 	  { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && \
 	  echo "installing into $(VENV)" && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev]' && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev,deploy]' && \
 	  touch $(STAMP)
 
 java:
@@ -60,7 +60,7 @@ test-cluster-smoke: setup
 test-deploy: setup
 	@sh scripts/ensure_cluster_tools.sh
 	@[ "$$(id -u)" != 0 ] || export UNDERSTUDY_TEST_TOOLS=required; \
-	  $(BIN)/python -m pytest -m 'cluster or not cluster' tests/deploy $(ARGS)
+	  $(BIN)/python -m pytest -m 'cluster or not cluster' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

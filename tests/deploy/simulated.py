@@ -73,6 +73,17 @@ class Simulated:
         """Run a tool of the cluster on the file."""
         succeed(*command, CIB_file=str(self.cib))
 
+    def said(self, *command: str) -> str:
+        """What a tool of the cluster says of the file."""
+        return succeed(*command, CIB_file=str(self.cib))
+
+    def fails(self, node: str, *, fenced: bool) -> None:
+        """It falls silent; `fenced`: and what follows is carried out."""
+        command = ["crm_simulate", "--xml-file", str(self.cib), "--node-fail", node]
+        succeed(*command, "--save-input", str(self.cib))
+        if fenced:
+            self.happens()
+
     def happens(self, *options: str) -> Transition:
         """One transition after these events, as options of crm_simulate."""
         command = [
