@@ -23,6 +23,8 @@ _POLL = 0.1
 """Seconds between two looks at a broker that is to change."""
 _HEIR = 30.0
 """Seconds for which a broker may serve before the manager has had it promoted, in a planned change."""
+_LEAVING = 10.0
+"""Seconds for which a broker that has stepped down for it may wait to be demoted."""
 _UNREST = 3.0
 """Seconds after a change of roles in which Pacemaker's transition is probably not over."""
 _SCORE_LASTS = 10.0
@@ -61,7 +63,14 @@ class Agent:
         process = Process.ABSENT if self._process is None else self._process.look()
         state, said = self._ask_state() if process is Process.ALIVE else (State.SILENT, "")
         marks = self._state
-        facts = Facts(self._installed, process, state, marks.has("promoted"), marks.counts("heir"))
+        facts = Facts(
+            self._installed,
+            process,
+            state,
+            marks.has("promoted"),
+            marks.counts("heir"),
+            marks.counts("leaving"),
+        )
         return facts, said
 
     def _ask_state(self) -> tuple[State, str]:
@@ -102,12 +111,15 @@ class Agent:
         if score is Score.KEEP:
             return
         value, age = self._state.last_score()
+        unrest = self._state.counts("changed")
+        if score is Score.NONE and value == Score.NEVER.value and unrest and self._cluster.action == "stop":
+            return  # as good as none, until a probe or a start
         probe = self._cluster.action == "monitor" and self._cluster.is_probe
         if self._cluster.action not in ("start", "stop") and not probe:
             if value == score.value and age < _SCORE_LASTS:
                 return
             before = next((each for each in Score if each.value == value), None)
-            if self._state.counts("changed") and before is not None and score.raises(before):
+            if unrest and before is not None and score.raises(before):
                 return
         if self._cluster.score(score) and os.path.isdir(self._state.path):
             self._state.scored(score.value)
@@ -190,6 +202,7 @@ class Agent:
             found, facts = self._judge(Asked.PROMOTE)
             if found.code is Code.SUCCESS:
                 self._state.set("heir", False)
+                self._state.set("leaving", False)
                 self._state.set("promoted", True)
                 self._state.set_for("changed", _UNREST)
                 return found.code
@@ -228,6 +241,7 @@ class Agent:
                 self._cluster.log("warning", fault or "it could not be demoted, and was killed")
             found, _facts = self._judge(Asked.DEMOTE)
         self._state.set("promoted", False)
+        self._state.set("leaving", False)
         if found.code is None:
             raise Refused(Code.GENERIC, f"it may still serve: {found.sentence}")
         return self._finish(found)
@@ -269,5 +283,6 @@ class Agent:
         facts, _said = self._look()
         if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
             self._state.set_for("changed", _UNREST)
+            self._state.set_for("leaving", _LEAVING)
             self._steps_down(facts)
             self._judge(Asked.MONITOR)

@@ -85,6 +85,8 @@ class Facts(NamedTuple):
     """It served when it was last heard."""
     heir: bool
     """The manager is about to promote it, and the old primary may have handed over already."""
+    leaving: bool
+    """The manager is about to demote it, and it has stepped down already."""
 
 
 class Decision(NamedTuple):
@@ -141,8 +143,17 @@ def _monitor(asked: Asked, facts: Facts) -> Decision:
     if fault is not None:
         return Decision(Code.FAILED_PROMOTED if facts.promoted else Code.GENERIC, Score.NEVER, fault)
     found = _ANSWERS[facts.state]
-    if facts.heir and facts.state.serves and facts.state is not State.STANDALONE:
+    return found if asked is Asked.PROBE or facts.state is State.STANDALONE else _expected(facts, found)
+
+
+def _expected(facts: Facts, found: Decision) -> Decision:
+    """Between two steps of a planned change the broker may be a step ahead, which is no failure."""
+    if facts.heir and facts.state.serves:
         return Decision(Code.SUCCESS, found.score, "it has taken over already, and is about to be promoted")
+    if facts.leaving and not facts.state.serves and facts.state is not State.STARTING:
+        return Decision(
+            Code.RUNNING_PROMOTED, found.score, "it has stepped down already, and is about to be demoted"
+        )
     return found
 
 

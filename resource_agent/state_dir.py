@@ -5,6 +5,7 @@
                           /promoted    it served when it was last heard
                           /failed      it did not answer when it was last asked
                           /heir        the manager is about to promote it (until when)
+                          /leaving     it has stepped down before the manager has had it demoted (until when)
                           /changed     its role has just changed (until when that counts)
                           /score       the promotion score that was set last, and when
                           /notify      where a starting broker says how far it is
@@ -21,7 +22,7 @@ import time
 
 from resource_agent.process import Running
 
-_MARKS = ("answered", "promoted", "failed", "heir", "changed")
+_MARKS = ("answered", "promoted", "failed", "heir", "leaving", "changed")
 
 
 def _now() -> float:

@@ -9,7 +9,8 @@ import pytest
 from resource_agent.codes import Code, Score
 from resource_agent.decision import Asked, Decision, Facts, Process, State, decide
 
-EVERY = [Facts(*each) for each in product((True, False), Process, State, (True, False), (True, False))]
+BOTH = (True, False)
+EVERY = [Facts(*each) for each in product(BOTH, Process, State, BOTH, BOTH, BOTH)]
 SERVING = {State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.UNPROVEN}
 FAILED = {State.SILENT, State.STALLED}
 PROMOTABLE = {State.READY, State.FORMER_OWNER, State.BEST_COPY}
@@ -63,8 +64,10 @@ def test_a_monitor_tells_what_is_there(asked: Asked) -> None:
             assert (found.code, found.score) == (expected, Score.NEVER), facts
         elif facts.state is State.STANDALONE:
             assert (found.code, found.score) == (Code.ARGS, Score.NEVER), facts
-        elif facts.state in SERVING and facts.heir:
+        elif asked is Asked.MONITOR and facts.state in SERVING and facts.heir:
             assert found.code is Code.SUCCESS, facts
+        elif asked is Asked.MONITOR and facts.leaving and facts.state not in SERVING | {State.STARTING}:
+            assert found.code is Code.RUNNING_PROMOTED, facts
         elif facts.state in SERVING:
             degraded = facts.state is not State.ACTIVE
             expected = Code.DEGRADED_PROMOTED if degraded else Code.RUNNING_PROMOTED
@@ -137,7 +140,7 @@ def test_a_start_is_unpromoted_and_has_no_score_until_it_answers() -> None:
 
 
 def alive(state: State) -> Facts:
-    return Facts(True, Process.ALIVE, state, promoted=False, heir=False)
+    return Facts(True, Process.ALIVE, state, promoted=False, heir=False, leaving=False)
 
 
 def test_scores_rise_in_this_order() -> None:

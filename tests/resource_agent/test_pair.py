@@ -77,6 +77,8 @@ def test_scores_change_once_in_a_change_of_roles(site: Site) -> None:
     told = {"notify_promote_uname": "b", "notify_demote_uname": "a"}
     for node in (a, b):
         node.ok("notify", notify_type="pre", notify_operation="demote", **told)
+    assert a.status()["status"] in ("joining", "catch-up", "ready")
+    a.ok("monitor", 8)  # as Pacemaker has it, until it has demoted it
     a.ok("demote", **told)
     a.ok("notify", notify_type="post", notify_operation="demote", **told)
     a.ok("monitor")
@@ -86,6 +88,14 @@ def test_scores_change_once_in_a_change_of_roles(site: Site) -> None:
     assert (a.scores[before[0] :], b.scores[before[1] :]) == (["-INFINITY"], [])
     a.until_score("500")
     b.until_score("1000", 8)
+
+
+def test_a_demotion_that_does_not_come_is_a_failure_after_a_while(site: Site) -> None:
+    a, _b = site.whole()
+    a.ok("notify", notify_type="pre", notify_operation="demote", notify_demote_uname="a")
+    a.ok("monitor", 8)
+    (a.state / "leaving").write_text("0.0")  # it counted until the machine was booted
+    a.ok("monitor", 0)
 
 
 def test_clients_are_told_before_their_address_goes(site: Site) -> None:
