@@ -111,7 +111,8 @@ class Node:
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
         self._requests: list[AuthorityRequest] = []
-        self.authority_trouble = self.authority_reason = ""
+        self.authority_trouble = ""
+        self.authority_reason = "it has not been asked yet" if ha.authority != "manual" else ""
         self._core_deadline: float | None = None
         self._refusals: dict[str, str] = {}
         self._grace_until: float | None = None
