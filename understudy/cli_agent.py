@@ -1,12 +1,17 @@
 """`understudy agent`: puts the OCF resource agent where Pacemaker looks for it, and shows its meta-data.
 
 The agent is apart from this program (it runs on the system's Python): what is installed is a copy of the
-package `resource_agent`, and its script with two lines filled in: the interpreter, and where this program is.
+package `resource_agent`, in a folder that is named by what is in it, and its script with three lines filled
+in: the interpreter, where this program is, and which folder. Pacemaker may run the agent at any time: so the
+script is replaced in one step, last, and the folder that the old one names stays until the next time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -17,9 +22,10 @@ import click
 from understudy.cli_options import Failed
 
 SCRIPT = "usr/lib/ocf/resource.d/understudy/understudy"
-MODULES = "usr/lib/ocf/lib/understudy/resource_agent"
+MODULES = "usr/lib/ocf/lib/understudy"
 _SYSTEM_PYTHON = Path("/usr/bin/python3")
-_SHEBANG, _BINARY = "#!/usr/bin/python3 -ISB", 'BINARY = "/usr/bin/understudy"'
+_LINES = ("#!/usr/bin/python3 -ISB", 'BINARY = "/usr/bin/understudy"', 'MODULES = "."')
+_NAMED = re.compile(r"^MODULES = '(\w+)'$", re.MULTILINE)
 
 
 @click.group()
@@ -33,18 +39,23 @@ def agent() -> None:
     "--python", type=click.Path(path_type=Path), default=_SYSTEM_PYTHON, help="What runs the agent."
 )
 def install(root: Path, python: Path) -> None:
-    """Put the agent ocf:understudy:understudy in place, or bring it up to date.
+    """Put the agent ocf:understudy:understudy in place, or bring it up to date, also while it is in use.
 
     Its parameter `binary` is by default the program that installs it.
     """
     if not python.is_absolute() or not os.access(python, os.X_OK):
         raise Failed(f"{python} is no interpreter; say --python")
+    modules = _modules()
+    version = hashlib.sha256(repr(modules).encode()).hexdigest()[:12]
+    script, folder = root / SCRIPT, root / MODULES / version
     try:
-        changed = _copy_modules(root / MODULES)
-        changed += _write(root / SCRIPT, _script(python), 0o755)
+        before = _named_by(script)
+        changed = _put_modules(folder, modules)
+        _compile(folder, python)
+        changed += _write(script, _script(python, version), 0o755)
+        _remove_others(root / MODULES, {version, before})
     except OSError as error:
         raise Failed(f"cannot write {error.filename}: {error.strerror}") from None
-    _compile(root / MODULES, python)
     for path in changed:
         click.echo(path)
     click.echo(f"ocf:understudy:understudy {'is installed' if changed else 'was up to date'}")
@@ -58,26 +69,39 @@ def metadata() -> None:
     click.echo(document(_program()), nl=False)
 
 
-def _copy_modules(folder: Path) -> list[str]:
-    """Those that were not there like this, or are there no more."""
-    wanted = {
-        source.name: source.read_text(encoding="utf-8")
-        for source in files("resource_agent").iterdir()
-        if source.name.endswith(".py")
+def _modules() -> dict[str, str]:
+    """Their texts, by file name."""
+    sources = [each for each in files("resource_agent").iterdir() if each.name.endswith(".py")]
+    return {
+        each.name: each.read_text(encoding="utf-8") for each in sorted(sources, key=lambda each: each.name)
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    changed = []
-    for name, text in sorted(wanted.items()):
-        changed += _write(folder / name, text, 0o644)
-    for old in sorted(folder.glob("*.py")):
-        if old.name not in wanted:
-            old.unlink()
-            changed.append(str(old))
+
+
+def _put_modules(folder: Path, modules: dict[str, str]) -> list[str]:
+    """Those that were not there like this."""
+    changed: list[str] = []
+    for name, text in modules.items():
+        changed += _write(folder / "resource_agent" / name, text, 0o644)
     return changed
 
 
+def _named_by(script: Path) -> str:
+    """The folder of the script that is there."""
+    try:
+        found = _NAMED.search(script.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return found.group(1) if found is not None else ""
+
+
+def _remove_others(folder: Path, keep: set[str]) -> None:
+    for old in folder.iterdir():
+        if old.name not in keep:
+            shutil.rmtree(old)
+
+
 def _write(path: Path, text: str, mode: int) -> list[str]:
-    """Replace it in one step: Pacemaker may run it at any time."""
+    """Replace it in one step, unless it is like this."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if path.read_text(encoding="utf-8") == text and path.stat().st_mode & 0o777 == mode:
@@ -91,12 +115,13 @@ def _write(path: Path, text: str, mode: int) -> list[str]:
     return [str(path)]
 
 
-def _script(python: Path) -> str:
+def _script(python: Path, version: str) -> str:
     text = (files("resource_agent") / "understudy").read_text(encoding="utf-8")
-    for line, filled in ((_SHEBANG, f"#!{python} -ISB"), (_BINARY, f"BINARY = {_program()!r}")):
+    filled = (f"#!{python} -ISB", f"BINARY = {_program()!r}", f"MODULES = {version!r}")
+    for line, instead in zip(_LINES, filled, strict=True):
         if text.count(line) != 1:
             raise Failed("the agent's script is not the one of this program")
-        text = text.replace(line, filled)
+        text = text.replace(line, instead)
     return text
 
 

@@ -20,26 +20,46 @@ def install(root: Path, *more: str) -> Result:
     return CliRunner().invoke(agent, ["install", "--root", str(root), *more])
 
 
+def folders(root: Path) -> list[Path]:
+    return sorted((root / MODULES).iterdir())
+
+
 def test_it_says_what_it_wrote_and_writes_nothing_twice(tmp_path: Path) -> None:
     first = install(tmp_path)
     assert first.exit_code == 0, first.output
     wrote = {Path(line) for line in first.output.splitlines()[:-1]}
-    assert wrote == {tmp_path / SCRIPT, *(tmp_path / MODULES / source.name for source in SOURCES)}
+    (folder,) = folders(tmp_path)
+    package = folder / "resource_agent"
+    assert wrote == {tmp_path / SCRIPT, *(package / source.name for source in SOURCES)}
     assert (tmp_path / SCRIPT).stat().st_mode & 0o777 == 0o755
-    assert list((tmp_path / MODULES / "__pycache__").glob("decision.*.pyc"))
+    assert list((package / "__pycache__").glob("decision.*.pyc"))
     assert install(tmp_path).output == "ocf:understudy:understudy was up to date\n"
 
 
-def test_it_brings_up_to_date_what_is_old(tmp_path: Path) -> None:
+def test_it_mends_what_was_changed(tmp_path: Path) -> None:
     install(tmp_path)
-    old, gone = tmp_path / MODULES / "codes.py", tmp_path / MODULES / "former.py"
-    old.write_text("")
-    gone.write_text("")
+    (folder,) = folders(tmp_path)
+    changed = folder / "resource_agent" / "codes.py"
+    changed.write_text("")
     (tmp_path / SCRIPT).chmod(0o700)
     again = install(tmp_path)
-    assert again.output.splitlines()[:-1] == [str(old), str(gone), str(tmp_path / SCRIPT)]
-    assert not gone.exists()
+    assert again.output.splitlines()[:-1] == [str(changed), str(tmp_path / SCRIPT)]
     assert install(tmp_path).output == "ocf:understudy:understudy was up to date\n"
+
+
+def test_an_agent_that_is_running_meanwhile_finds_its_modules(tmp_path: Path) -> None:
+    """The script is replaced last and in one step, and the folder it named stays until the next time."""
+    install(tmp_path)
+    script = tmp_path / SCRIPT
+    (now,) = folders(tmp_path)
+    for old in ("0ldest", "01d"):
+        now.with_name(old).mkdir()
+    script.write_text(script.read_text().replace(now.name, "01d"))
+    install(tmp_path)
+    assert f"MODULES = {now.name!r}" in script.read_text()
+    assert [folder.name for folder in folders(tmp_path)] == sorted([now.name, "01d"])
+    install(tmp_path)
+    assert folders(tmp_path) == [now]
 
 
 def test_the_script_runs_from_anywhere_without_this_environment(tmp_path: Path) -> None:
