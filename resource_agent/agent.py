@@ -10,7 +10,7 @@ import os
 import time
 from typing import Any
 
-from resource_agent.broker_status import member_names, read_status
+from resource_agent.broker_status import is_manual, member_names, read_status
 from resource_agent.cluster import Cluster
 from resource_agent.codes import Code, Score
 from resource_agent.control_client import NoAnswer, NobodyThere, ask
@@ -170,6 +170,8 @@ class Agent:
         self._process = self._state.process()
         self._cluster.log("info", "started" if ready else "started; it reads its store")
         found, facts = self._judge(Asked.START)
+        if is_manual(self._status):
+            self._cluster.log("warning", "its ha.authority is manual, which is for operators and no cluster")
         if facts.state is State.STANDALONE and facts.process is Process.ALIVE:
             self._end(self._cluster.left / 2, _LAST)
         return self._finish(found._replace(code=found.code if found.code is not None else Code.GENERIC))

@@ -63,6 +63,12 @@ def _members(status: dict[str, Any]) -> list[dict[str, Any]]:
     return [member for member in found if isinstance(member, dict)] if isinstance(found, list) else []
 
 
+def is_manual(status: Any) -> bool:
+    """Its record is kept by itself, and not by the cluster."""
+    authority = status.get("authority") if isinstance(status, dict) else None
+    return isinstance(authority, dict) and authority.get("kind") == "manual"
+
+
 def member_names(status: Any) -> set[str]:
     """Of the other brokers that it knows."""
     members = _members(status) if isinstance(status, dict) else []

@@ -18,7 +18,7 @@ def test_each_action_and_each_again(site: Site) -> None:
     node.ok("monitor", 7, probe=True)
     node.ok("stop")
     node.ok("validate-all")
-    node.ok("start")
+    assert "ha.authority is manual" in node.ok("start").said
     pid = node.pid
     node.ok("start")
     assert node.pid == pid

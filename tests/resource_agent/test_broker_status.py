@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resource_agent.broker_status import member_names, read_status
+from resource_agent.broker_status import is_manual, member_names, read_status
 from resource_agent.decision import State
 
 OWN = {"name": "a", "self": True, "in_sync": False}
@@ -86,3 +86,4 @@ def test_nothing_that_a_broker_may_say_breaks_it(said: dict[str, Any], word: str
     assert isinstance(sentence, str) and sentence
     assert not state.serves or said["status"] in ("active", "recovering", "standalone")
     member_names(said)
+    is_manual(said)
