@@ -35,6 +35,7 @@ CIBADMIN = "cibadmin"
 _LOCAL_TIMEOUT = ("--timeout", "2")
 """Whole seconds, for the case that nobody is left to kill it."""
 _LONGEST = 300
+_GLANCE = 0.001
 _running: set[subprocess.Popen[bytes]] = set()
 _lock = threading.Lock()
 
@@ -158,15 +159,11 @@ class _Run:
         process = self._process
         if process is None:
             return Result(None, error=self._failure)
-        late = False
-        try:
-            if not self._too_much:
-                process.wait(max(deadline - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            late = True
-        _kill(process)  # what it may have left behind, too
-        code = process.wait()
+        late = not self._too_much and not _ended(process, deadline)
         with _lock:
+            # What it may have left behind, too; while it is not reaped, its number is nobody else's.
+            _kill(process)
+            code = process.wait()
             _running.discard(process)
         for stream in (process.stdout, process.stderr):
             assert stream is not None
@@ -186,6 +183,15 @@ def _line(name: str, code: int, said: bytes) -> str:
         return ""
     text = " ".join(said.decode("utf-8", "replace").split())[:_LONGEST]
     return f"{name}: {text or 'no word'} (exit code {code})"
+
+
+def _ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Whether it has ended by then, without reaping it: it has closed its output, so that it is about to."""
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_GLANCE)
+    return True
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
