@@ -133,7 +133,7 @@ def test_one_that_is_to_hand_over_to_no_broker_it_knows_just_stops_serving(site:
 def test_a_promotion_is_refused_while_another_serves_and_the_reason_is_the_brokers(site: Site) -> None:
     a, b = site.whole()
     found = b.ok("promote", 1, seconds=3)
-    assert "demote it first" in found.reason and found.seconds < 5
+    assert "demote it first" in found.reason and found.seconds < 15
     assert a.ok("monitor", 8).code == 8
     assert b.ok("monitor").code == 0
 
