@@ -17,7 +17,7 @@ from typing import Any, Self
 import pika
 import pytest
 
-from ha.pacemaker.cib import read_cib
+from ha.pacemaker.cib import CibError, CibView, read_cib
 from ha.pacemaker.driver import search_path
 from resource_agent.control_client import ask
 from tests.failover.cluster import Cluster, Place, local_places
@@ -60,9 +60,19 @@ class CibPair(Pair):
         assert code == 200, answer
 
     def record(self) -> dict[str, Any]:
-        view = read_cib(self.cib.read_text(), SET)
-        assert view.document is not None, view.damage
-        return view.document
+        """What the file holds, once cibadmin is not in the middle of writing it."""
+        found: list[CibView] = []
+
+        def whole() -> bool:
+            try:
+                found.append(read_cib(self.cib.read_text(), SET))
+            except CibError:
+                return False
+            return True
+
+        self.until(whole, "the CIB's file to be whole")
+        assert found[-1].document is not None, found[-1].damage
+        return found[-1].document
 
     def modify(self, xpath: str, xml: str) -> None:
         """As an administrator, or the DC, would."""
