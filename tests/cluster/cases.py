@@ -77,7 +77,7 @@ def promotion_killed(play: Play) -> None:
     with play.round("the agent killed in mid-promote") as made:
         heir = play.backup()
         made.fault = play.primary().kill(BROKER)
-        heir.kill_when_seen(r"ocf/resource.d/understudy/understudy promote")
+        heir.kill_when_seen("ocf/resource.d/understudy/understudy promote")
 
 
 def cold_start(first: str | None) -> Callable[[Play], None]:
@@ -135,7 +135,7 @@ def row_of_faults(play: Play) -> None:
 
 
 CASES: dict[str, Case] = {
-    "broker-killed": Case(_times(faults.broker_killed, 5), smoke=True),
+    "broker-killed": Case(_times(faults.broker_killed, 4), smoke=True),
     "backups-broker-killed": Case(faults.backups_broker_killed),
     "corosync-killed": Case(faults.corosync_killed),
     "pacemakerd-killed": Case(faults.pacemakerd_killed),
@@ -152,8 +152,8 @@ CASES: dict[str, Case] = {
     "fencing-fails": Case(fencing_fails, smoke=True),
     "promotion-killed": Case(promotion_killed),
     "maintenance": Case(cases_upkeep.maintenance),
-    "switchover": Case(_times(faults.standby, 3), smoke=True),
-    "switchover-by-move": Case(_times(faults.move, 3)),
+    "switchover": Case(_times(faults.standby, 3)),
+    "switchover-by-move": Case(_times(faults.move, 3), smoke=True),
     "switchover-refused": Case(faults.switchover),
     "rolling-upgrade": Case(cases_upkeep.rolling_upgrade),
     "old-store": Case(cases_upkeep.old_store),

@@ -56,14 +56,14 @@ def _version(machine: Machine) -> str:
 
 
 def old_store(play: Play) -> None:
-    """A copy of the store that is some failovers old is put back: it is brought up to date, and nothing that
-    it alone knows, or no longer knows, is believed.
+    """A node's store is what it was some failovers ago (its identity is not: whole disks are not put back, as
+    docs/BACKUP.md says). What it lacks it gets, and what it alone knows is not believed.
     """
     backup = play.backup()
-    data, old = backup.disk.mount / "data", play.folder / "old"
+    store, old = backup.disk.mount / "data" / "store", play.folder / "old"
     with play.round("a store is put aside"):
         _standby(play, backup)
-        shutil.copytree(data, old, ignore=shutil.ignore_patterns("ledger"))
+        shutil.copytree(store, old)
         backup.run("crm_standby", "--node", backup.name, "--delete")
     for machine in (play.primary(), backup):
         with play.round("switchover: standby of the primary"):
@@ -71,13 +71,16 @@ def old_store(play: Play) -> None:
             machine.run("crm_standby", "--node", machine.name, "--delete")
     with play.round("it comes back with the old store"):
         _standby(play, backup)
-        owner = data.stat()
-        for path in data.iterdir():
-            if path.name != "ledger":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        shutil.copytree(old, data, dirs_exist_ok=True)
-        backup.run("chown", "-R", f"{owner.st_uid}:{owner.st_gid}", "/var/lib/understudy/data")
+        shutil.rmtree(store)
+        shutil.copytree(old, store)
+        backup.run("chown", "-R", "understudy:understudy", "/var/lib/understudy/data/store")
         backup.run("crm_standby", "--node", backup.name, "--delete")
+    heir = backup
+    with play.round("switchover: to the node of the old store"):
+        primary = play.other(heir)
+        _standby(play, primary)
+        play.until_role(heir, "Promoted")
+        primary.run("crm_standby", "--node", primary.name, "--delete")
 
 
 def _standby(play: Play, machine: Machine) -> None:

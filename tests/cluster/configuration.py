@@ -40,6 +40,14 @@ location fence-a-elsewhere fence-a -inf: a
 location fence-b-elsewhere fence-b -inf: b
 property cib-bootstrap-options: dc-deadtime=2s
 """
+_CERTIFICATES = """
+corosync-qdevice-net-certutil -i -c /etc/corosync/qnetd/nssdb/qnetd-cacert.crt
+corosync-qdevice-net-certutil -r -n lab
+corosync-qnetd-certutil -s -c /etc/corosync/qdevice/net/nssdb/qdevice-net-node.crq -n lab
+corosync-qdevice-net-certutil -M -c /etc/corosync/qnetd/nssdb/cluster-lab.crt
+cp -a /etc/corosync/qnetd /etc/corosync/qdevice /lab/
+"""
+"""As for a cluster by hand: qnetd's authority is in its package; one certificate is the nodes' own."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,6 +84,9 @@ def prepare(engine: Engine, image: str, folder: Path, flavour: Flavour) -> None:
     arguments = ("run", "--rm", "--network=none", "--volume", f"{folder}:/lab:ro", "--entrypoint", "sh")
     text = engine.docker(*arguments, image, "-c", load)
     (folder / "cib.xml").write_text(text[text.index("<cib") :])
+    if flavour.qdevice:
+        arguments = ("run", "--rm", "--network=none", "--volume", f"{folder}:/lab", "--entrypoint", "sh")
+        engine.docker(*arguments, image, "-e", "-c", _CERTIFICATES)
 
 
 def _filled(settings: Path, template: str) -> str:
@@ -85,7 +96,6 @@ def _filled(settings: Path, template: str) -> str:
 
 def _corosync(text: str, flavour: Flavour) -> str:
     text = text.replace("token: 1000", f"token: {flavour.token}")
-    text = text.replace("tls: on", "tls: off")
     text = text.replace("to_syslog: yes", "to_syslog: no").replace("to_stderr: no", "to_stderr: yes")
     return text.replace("timestamp: on", "timestamp: hires") + _IN_A_CONTAINER
 

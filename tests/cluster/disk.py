@@ -6,6 +6,7 @@ path that is lost; reading goes on. Its machine's power cut ends the waiting, as
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -45,11 +46,18 @@ class Disk:
 
     power_cut = go_on
 
-    def fill(self, leave: int = 0) -> None:
-        """Take all room but so many bytes."""
+    def fill(self) -> None:
+        """Take all room that there is."""
         free = os.statvfs(self.mount)
-        take = free.f_bavail * free.f_frsize - leave
-        _run("fallocate", "--length", str(max(take, 4096)), str(self.mount / "filler"))
+        take, taken = free.f_bavail * free.f_frsize, 0
+        with (self.mount / "filler").open("wb") as filler:
+            while take >= free.f_frsize:
+                try:
+                    os.posix_fallocate(filler.fileno(), taken, take)
+                    taken += take
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC, error
+                    take //= 2
 
     def give_room(self) -> None:
         (self.mount / "filler").unlink(missing_ok=True)

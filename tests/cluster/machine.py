@@ -108,13 +108,19 @@ class Machine:
             os.kill(pid, number)
         return at
 
-    def kill_when_seen(self, pattern: str) -> float:
-        """As soon as such a process is there."""
+    def kill_when_seen(self, words: str) -> float:
+        """As soon as there is a process whose command line has these words: when it was killed."""
+        self.wrapped.reload()
+        inside = os.readlink(f"/proc/{self.wrapped.attrs['State']['Pid']}/ns/pid")
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            if self.pids(pattern):
-                return self.kill(pattern)
-        raise AssertionError(f"no {pattern} was seen on {self.name}")
+            for folder in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if words in command and os.readlink(folder / "ns" / "pid") == inside:
+                        os.kill(int(folder.name), signal.SIGKILL)
+                        return time.time()
+        raise AssertionError(f"no {words} was seen on {self.name}")
 
     # -- its network
 

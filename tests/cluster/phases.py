@@ -49,12 +49,15 @@ class Round:
     whole: float = 0.0
     """When the pair was whole again."""
     outage: dict[str, float] = field(default_factory=dict)
-    """The longest time without a confirm, by client."""
+    """The time without a confirm that the failover, or the loss of the backup, made, by client."""
+    longest: dict[str, float] = field(default_factory=dict)
+    """The longest of the whole round."""
 
     def as_json(self) -> dict[str, Any]:
         seconds = {key: round(value, 3) for key, value in self.phases.items()}
         outage = {key: round(value, 3) for key, value in self.outage.items()}
-        return {"what": self.what, "phases": seconds, "outage": outage}
+        longest = {key: round(value, 3) for key, value in self.longest.items()}
+        return {"what": self.what, "phases": seconds, "outage": outage, "longest": longest}
 
 
 def measure(made: Round, site: Site, watch: Watch, gaps: Iterable[Gap]) -> None:
@@ -77,12 +80,19 @@ def measure(made: Round, site: Site, watch: Watch, gaps: Iterable[Gap]) -> None:
     for client in ("orders", "plain"):
         own = [gap for gap in gaps if gap.client == client and gap.end > at]
         if own:
-            longest = max(own, key=lambda gap: gap.end - gap.begin)
-            made.outage[client] = longest.end - longest.begin
+            gap = _of_the_failover(own, at + made.phases.get("serving", -1.0))
+            made.outage[client] = gap.end - gap.begin
+            made.longest[client] = max(each.end - each.begin for each in own)
             if client == "orders":
-                made.phases["confirmed"] = longest.end - at
+                made.phases["confirmed"] = gap.end - at
         else:
             made.outage[client] = 0.0
+
+
+def _of_the_failover(gaps: Sequence[Gap], serving: float) -> Gap:
+    """The one in which the promoted node began to serve; without a promotion, the longest."""
+    over = [gap for gap in gaps if gap.begin <= serving <= gap.end]
+    return max(over or gaps, key=lambda gap: gap.end - gap.begin)
 
 
 def _first(made: Round, phase: str, times: Iterable[float]) -> None:
@@ -107,8 +117,8 @@ def _log_lines(logs: Path, since: float) -> Iterator[tuple[float, str]]:
 
 def table(cases: Sequence[tuple[str, Sequence[Round]]]) -> Iterator[str]:
     """Medians by case and kind of fault, in seconds, as a table of Markdown."""
-    yield "| case | rounds | " + " | ".join(PHASES) + " | outage: list | address only |"
-    yield "|---|---|" + "---|" * (len(PHASES) + 2)
+    yield "| case | rounds | " + " | ".join(PHASES) + " | outage: list | address only | longest |"
+    yield "|---|---|" + "---|" * (len(PHASES) + 3)
     for name, rounds in cases:
         for what in dict.fromkeys(each.what for each in rounds):
             own = [each for each in rounds if each.what == what]
@@ -119,6 +129,7 @@ def table(cases: Sequence[tuple[str, Sequence[Round]]]) -> Iterator[str]:
                 _middle([each.outage[client] for each in own if client in each.outage])
                 for client in ("orders", "plain")
             ]
+            cells.append(_middle([max(each.longest.values()) for each in own if each.longest]))
             yield f"| {name}: {what} | {len(own)} | " + " | ".join(cells) + " |"
 
 

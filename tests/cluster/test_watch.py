@@ -45,4 +45,4 @@ def test_the_table_has_medians_and_says_nothing_of_what_did_not_happen() -> None
         Round("kill", 0.0, {}, {"confirmed": each}, outage={"orders": each}) for each in (1.0, 2.0, 6.0)
     ]
     row = list(table([("case", rounds)]))[-1]
-    assert row == "| case: kill | 3 |  |  |  |  |  | 2.00 |  | 2.00 |  |"
+    assert row == "| case: kill | 3 |  |  |  |  |  | 2.00 |  | 2.00 |  |  |"

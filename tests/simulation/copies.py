@@ -13,6 +13,7 @@ from typing import Any
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import medium
 from tests.simulation.machine import Machine
+from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.register import Register
 
 Identity = tuple[str, int]
@@ -23,7 +24,9 @@ class Copies:
     """`memory_lost` has the instants at which the last incarnation of the record died, or was all that a swap
     left in it."""
 
-    def __init__(self, clock: Clock, machines: Sequence[Machine], register: Register) -> None:
+    def __init__(
+        self, clock: Clock, machines: Sequence[Machine], register: Register | PacemakerAuthority
+    ) -> None:
         self.clock = clock
         self.machines = machines
         self.register = register

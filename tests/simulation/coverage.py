@@ -53,6 +53,7 @@ NO_STRANGERS = "every node is of one cluster and version, and has a number of it
 NO_CLIENT = "no client of the workload does"
 NEVER_ALONE = "every node is one of a cluster from its first start on"
 NEVER_LOST = "the register loses nothing that it has"
+SOUND_CIBS = "a virtual CIB has all nodes, nobody tampers with the record in it, and no node leaves by itself"
 
 UNREACHABLE: Mapping[Entry, str] = {
     (watching.RECORD, "QueueEnds"): "definitions and the store tell it, no batch does",
@@ -93,6 +94,16 @@ UNREACHABLE: Mapping[Entry, str] = {
             "channel.flow", "channel.flow-ok",
         )
     },
+    **dict.fromkeys(
+        [
+            (watching.CIB, "the CIB has no node …"),
+            (watching.CIB, "the CIB has no node but …"),
+            (watching.CIB, "the CIB's admin_epoch is …, not …"),
+            (watching.CIB, "this node, …, is leaving the cluster, or was fenced"),
+            (watching.CIB, "…; it is left as it is"),
+        ],
+        SOUND_CIBS,
+    ),
     (watching.GRANTED, "force-lossy"): "no operator of the simulation forces",
     (watching.REFUSED, "… has excluded this node from the record"): "its own copy does not name it any more",
 }  # fmt: skip
@@ -101,6 +112,7 @@ UNREACHABLE: Mapping[Entry, str] = {
 A_JOINER_ENDS = "a joiner is lost, or stalls, in the milliseconds in which it catches up or is included"
 TWO_AT_ONCE = "somebody else acts in the short time in which a promotion waits"
 A_HANDOVER_FAILS = "something happens in the milliseconds that a switchover takes"
+A_CIB_MOVES = "a copy of the CIB changes, or a command fails, in the milliseconds between two commands"
 IN_HASTE = "an operator asks, or a node speaks, in a state that lasts for milliseconds"
 
 RARE: Mapping[Entry, str] = {
@@ -155,6 +167,16 @@ RARE: Mapping[Entry, str] = {
             (watching.HANDED_OVER, "returning, then done"),
         ],
         A_HANDOVER_FAILS,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.CIB, "the CIB holds the record of before the swap"),
+            (watching.CIB, "the CIB's admin_epoch cannot be raised: …"),
+            (watching.CIB, "… has another copy of the record than this node"),
+            (watching.CIB, "…, and corosync does not tell of quorum: …"),
+            (watching.CIB, "…, and corosync has others in this partition than the CIB"),
+        ],
+        A_CIB_MOVES,
     ),
 }
 """What is reached once in a thousand seeds or more: demanded of runs of `MANY`, not of `make test`, which it

@@ -35,6 +35,17 @@ class Fault(enum.Enum):
     HAND_OVER = "switch over to a backup, and perhaps something happens meanwhile"
     BAD_EVENT = "give a backup an event that its copy cannot take"
     MISCONFIGURE = "start a backup with another configuration, and later with its own"
+    POWER_OFF = "take the power of a host"
+    SPLIT_IN_WRITE = "split the cluster in the middle of a write of the record"
+    HANG_CIB = "a CIB daemon hangs"
+    FAIL_CIBADMIN = "commands of the cluster fail, or are late"
+    KILL_HELPER = "kill the helper that asks the CIB"
+    FREEZE_HOST = "freeze a whole host"
+    KILL_CLUSTER = "kill the cluster's processes of a host"
+    BREAK_SWITCH = "break the power switch, when somebody is to be fenced"
+    MAINTAIN = "put the cluster into maintenance mode"
+    STOP_CONTROLLER = "a resource manager does nothing"
+    EDIT_CIB = "somebody changes the configuration of the cluster"
 
 
 class When(enum.Enum):
@@ -54,6 +65,7 @@ NEEDS = {
     Fault.ASK_PROMOTION: When.ANY,
     Fault.SLOW_REGISTER: When.ANY,
     Fault.LOSE_ANSWERS: When.ANY,
+    Fault.EDIT_CIB: When.ANY,
 }
 """PAIR, where nothing is said."""
 
@@ -99,15 +111,41 @@ REGISTER = MANUAL | {
 }
 """With an arbiter also partitions, and several failures at once."""
 
+PACEMAKER = MANUAL | {
+    Fault.STOP_PROCESS: 3,
+    Fault.PARTITION: 8,
+    Fault.USURP: 5,
+    Fault.POWER_OFF: 5,
+    Fault.SPLIT_IN_WRITE: 6,
+    Fault.HANG_CIB: 3,
+    Fault.FAIL_CIBADMIN: 3,
+    Fault.KILL_HELPER: 2,
+    Fault.FREEZE_HOST: 3,
+    Fault.KILL_CLUSTER: 3,
+    Fault.BREAK_SWITCH: 3,
+    Fault.MAINTAIN: 2,
+    Fault.STOP_CONTROLLER: 2,
+    Fault.EDIT_CIB: 3,
+}
+"""What a cluster of the nodes themselves adds, or makes otherwise."""
+
+WEIGHTS = {"manual": MANUAL, "register": REGISTER, "pacemaker": PACEMAKER}
+OFTEN = {
+    "register": (Fault.PARTITION, Fault.USURP),
+    "pacemaker": (Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.POWER_OFF),
+}
+"""One of these is there mostly."""
+
 
 def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[FaultPlan, ...]:
     """One to four faults, of kinds that were drawn first: so that rare ones meet."""
-    weights = REGISTER if authority == "register" else MANUAL
+    weights = WEIGHTS[authority]
+    arbitrated = authority != "manual"
     kinds = {kind: weight for kind, weight in weights.items() if rng.random() < 0.5}
-    if authority == "register" and rng.random() < 0.7:
-        often = rng.choice((Fault.PARTITION, Fault.USURP))
+    if arbitrated and rng.random() < 0.7:
+        often = rng.choice(OFTEN[authority])
         kinds[often] = weights[often]
-    if authority == "register" and not all_durable:
+    if arbitrated and not all_durable:
         # Whoever is to end, nobody knows when, may become the last that has what is not durable.
         kinds.pop(Fault.FAIL_DISK, None)
         kinds.pop(Fault.CRASH_IN_WRITE, None)
@@ -119,7 +157,7 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
     chosen = rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 2, 3, 4)))
     if all_durable and rng.random() < 0.3:
         chosen.insert(rng.randint(0, len(chosen)), Fault.KILL_ALL)
-    overlap = rng.choice((0.0, 0.5, 0.9)) if authority == "register" else 0.0
+    overlap = rng.choice((0.0, 0.5, 0.9)) if arbitrated else 0.0
     plans = [
         FaultPlan(
             f"f{n + 1}",

@@ -17,6 +17,19 @@ from tests.simulation.actors import Actor
 from tests.simulation.clock import Clock
 from tests.simulation.fault_plan import Fault, FaultPlan, When
 from tests.simulation.faults_clients import ask_promotion, demote_heir, stall_reader, switch_over
+from tests.simulation.faults_cluster import (
+    break_switch,
+    edit_cib,
+    fail_cibadmin,
+    freeze_host,
+    hang_cib,
+    kill_cluster,
+    kill_helper,
+    maintain,
+    power_off,
+    split_in_write,
+    stop_controller,
+)
 from tests.simulation.faults_copies import bad_event
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
 from tests.simulation.faults_handover import hand_over
@@ -70,6 +83,17 @@ ACTS: dict[Fault, Act] = {
     Fault.HAND_OVER: hand_over,
     Fault.BAD_EVENT: bad_event,
     Fault.MISCONFIGURE: misconfigure,
+    Fault.POWER_OFF: power_off,
+    Fault.SPLIT_IN_WRITE: split_in_write,
+    Fault.HANG_CIB: hang_cib,
+    Fault.FAIL_CIBADMIN: fail_cibadmin,
+    Fault.KILL_HELPER: kill_helper,
+    Fault.FREEZE_HOST: freeze_host,
+    Fault.KILL_CLUSTER: kill_cluster,
+    Fault.BREAK_SWITCH: break_switch,
+    Fault.MAINTAIN: maintain,
+    Fault.STOP_CONTROLLER: stop_controller,
+    Fault.EDIT_CIB: edit_cib,
 }
 
 
@@ -176,6 +200,19 @@ class Saboteur:
             return False
         self.later(0.5 + rng.random(), partial(self.restart, machine))
         return True
+
+    def power_off(self, machine: Machine) -> bool:
+        """For the power switch: the host goes off, whatever runs there, and comes on again later."""
+        if self.alone or (machine.node is not None and not self.kill(machine, Death.POWER)):
+            return False
+        self.world.network.power(machine.name, False)
+        rng = self.world.plan.random(f"power/{machine.name}/{machine.life}")
+        self.later(0.5 + rng.random(), partial(self.restart, machine))
+        return True
+
+    def stop_broker(self, machine: Machine) -> bool:
+        """For a resource manager: the process ends."""
+        return not self.alone and self.kill(machine, Death.KILLED)
 
     def kill(self, machine: Machine, death: Death) -> bool:
         """False if it is down already, or spared."""

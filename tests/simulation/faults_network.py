@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from tests.simulation.fault_plan import FaultPlan
 from tests.simulation.faults_nodes import cut_link, kill_backup, kill_primary
 from tests.simulation.network import KEEPALIVE, Cut
-from tests.simulation.register import HOST
+from tests.simulation.pacemaker.cluster import QNETD
+from tests.simulation.pacemaker.manager import SWITCH
+from tests.simulation.register import HOST, Register
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
@@ -28,7 +30,8 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         cuts = [rng.choice(cuts)]
     lease = s.world.plan.timing.lease
     length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
-    _cut(s, rng, cuts, length)
+    length = _longer(s, rng, length)
+    cut_off(s, rng, cuts, length)
     for _ in range(rng.choice((0, 1, 2))):
         s.later(rng.random() * length, partial(_scatter, s, rng))
 
@@ -41,14 +44,28 @@ def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     others = frozenset(m.name for m in s.world.machines) - one
     others |= frozenset(c.name for c in s.world.controllers)
     if rng.random() < 0.5:
-        others |= {HOST}
-    length = s.world.plan.timing.lease * (0.5 + rng.random())
-    _cut(s, rng, [Cut(one, others), Cut(others, one)], length)
+        others |= outside(s)
+    length = _longer(s, rng, s.world.plan.timing.lease * (0.5 + rng.random()))
+    cut_off(s, rng, [Cut(one, others), Cut(others, one)], length)
     for share in (0.15, 0.35, 0.55, 0.75):
         s.later(share * length, partial(_scatter, s, rng))
 
 
-def _cut(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
+def outside(s: Saboteur) -> frozenset[str]:
+    """Hosts that are no brokers and that an authority depends on."""
+    return frozenset({HOST}) if s.world.cluster is None else frozenset({QNETD, SWITCH})
+
+
+def _longer(s: Saboteur, rng: Random, length: float) -> float:
+    """Under a cluster: also as long as its members wait for each other, and for a fencing."""
+    cluster = s.world.cluster
+    if cluster is None:
+        return length
+    return max(length, rng.choice((0.0, 2.0, 5.0)) * (cluster.plan.token + cluster.plan.fence_takes))
+
+
+def cut_off(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
+    """For about so long; perhaps one way longer than the other."""
     for cut in cuts:
         s.world.journal.hampered()
         s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
@@ -69,17 +86,17 @@ def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
             return frozenset({primary}), frozenset({backup})
         case "alone":
             others = (nodes - one) | some
-            others |= rng.choice((frozenset(), frozenset({HOST})))
+            others |= rng.choice((frozenset(), outside(s)))
             return one, others | rng.choice((frozenset(), frozenset(), half, actors))
         case "register":
-            return one, frozenset({HOST}) | rng.choice((frozenset(), controllers))
+            return one, outside(s) | rng.choice((frozenset(), controllers))
         case "clients":
             return one, rng.choice((half, actors)) or actors
         case "controllers":
             return one, controllers
         case _:
             part = frozenset(m.name for m in s.world.machines if rng.random() < 0.5) or one
-            return part, (nodes - part) | {HOST} | some
+            return part, (nodes - part) | outside(s) | some
 
 
 def _scatter(s: Saboteur, rng: Random) -> None:
@@ -100,8 +117,14 @@ def names(hosts: frozenset[str]) -> str:
     return ", ".join(sorted(hosts))
 
 
+def _register(s: Saboteur) -> Register:
+    if not isinstance(s.world.register, Register):
+        raise RuntimeError("a fault of the register where there is none")
+    return s.world.register
+
+
 def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    register = s.world.register
+    register = _register(s)
     register.slow_time = rng.choice((0.1, 0.5, 2.0))
     register.slow_until = s.clock.now + plan.length
     s.clock.note(f"the register takes up to {register.slow_time} s more")
@@ -109,7 +132,7 @@ def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def lose_answers(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    register = s.world.register
+    register = _register(s)
     chances = rng.choice(((0.5, 0.0), (0.0, 0.5), (0.0, 1.0), (0.3, 0.3)))
     register.lost_questions, register.lost_answers = chances
     register.lossy_until = s.clock.now + plan.length

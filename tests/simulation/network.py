@@ -273,6 +273,8 @@ class Network:
         self.troubled = False
         """There are cuts, or hosts that are down."""
         self.held: list[End] = []
+        self.on_change: Callable[[], None] = lambda: None
+        """Told when hosts or ways have come or gone."""
         self._serials: Counter[str] = Counter()
 
     # -- what each connection draws
@@ -301,19 +303,24 @@ class Network:
     def apply(self, cut: Cut) -> None:
         self.cuts.append(cut)
         self.troubled = True
+        self.on_change()
 
     def mend(self, cut: Cut) -> None:
         self.cuts.remove(cut)
         self._release()
+        self.on_change()
 
     def power(self, host: str, up: bool) -> None:
         """A host goes, with all it knew, or comes back."""
         if up and host in self.down:
             self.down.discard(host)
             self._release()
-        elif not up:
+        elif not up and host not in self.down:
             self.down.add(host)
             self.troubled = True
+        else:
+            return
+        self.on_change()
 
     def _release(self) -> None:
         self.troubled = bool(self.cuts or self.down)

@@ -8,15 +8,18 @@ all the others, and a failing plan can be made smaller.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.simulation.fault_plan import FaultPlan, draw_faults
 from tests.simulation.mover_plan import MoverPlan, draw_movers
+from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
 from tests.simulation.rule_plan import RulePlan, draw_rule_users
 from tests.simulation.topology import Topology, draw_alternates, draw_topology
 
 MOST_CLIENTS = 8
+PACEMAKERS = 1 / 3
+"""Part of the seeds whose authority is a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,7 @@ class Plan:
     seed: int
     nodes: int
     authority: str
-    """`manual` or `register`."""
+    """`manual`, `register` or `pacemaker`."""
     on_backup_loss: str
     min_backups: int
     timing: TimingPlan
@@ -198,6 +201,7 @@ class Plan:
     rules: tuple[RulePlan, ...]
     faults: tuple[FaultPlan, ...]
     movers: tuple[MoverPlan, ...] = ()
+    pacemaker: PacemakerPlan = field(default_factory=PacemakerPlan)
 
     def random(self, purpose: str) -> Random:
         """The source of what is drawn for `purpose` while the run goes on."""
@@ -228,6 +232,8 @@ def draw_plan(seed: int) -> Plan:
     network = _network(rng)
     timing = _timing(rng, slow=network.slow > 0)
     authority = rng.choice(("manual", "register"))
+    if Random(f"{seed}/authority").random() < PACEMAKERS:
+        authority = "pacemaker"  # of both others a third; their plans are what they were
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     return Plan(
@@ -261,6 +267,7 @@ def draw_plan(seed: int) -> Plan:
         rules=draw_rule_users(Random(f"{seed}/rules"), cut_every=apart),
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
+        pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
     )
 
 

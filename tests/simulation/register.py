@@ -52,6 +52,10 @@ class Register:
     def record(self) -> Record | None:
         return self.history[-1][1] if self.history else None
 
+    def could_answer(self, host: str) -> bool:
+        """For the checkers: whether a packet of its gets there."""
+        return not self.network.blocked(HOST, host)
+
     def ask(self, host: str, request: AuthorityRequest, answered: Answered) -> None:
         """Carry a request of a node on `host` there, and the answer back. `answered` is called once."""
         self.asked += 1

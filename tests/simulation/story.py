@@ -49,6 +49,13 @@ SNAPSHOTS = frozenset({"snapshots", "snapshot pieces"})
 UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions"})
 """Groups of which a fold says nothing."""
 
+SURROUNDINGS = (
+    "no packet ", "packets ", "the register ", "of the questions ", "cluster: ", "the record is in the CIB ",
+    "the CIB daemon ", "commands of ", "the helper of ", "the host of ", "the cluster's processes ",
+    "the power switch ", "maintenance mode", "the controller of ", "somebody changes ",
+)  # fmt: skip
+"""How notes begin of what happens around the nodes."""
+
 _NOTE = re.compile(r"\s*([\d.]+)  (\S.*)", re.DOTALL)
 _KEY = re.compile(r"\b[\w-]+:\d+\b")
 
@@ -328,7 +335,7 @@ def _from_note(line: str, nodes: list[str]) -> Event | None:
     if text.startswith(("the disk of ", "the wall clock of ", "byte ")):
         node = next((word for word in re.findall(r"\w+", text) if word in nodes), "")
         return Event(at, "fault", node, text)
-    if text.startswith(("no packet ", "packets ", "the register ", "of the questions ")):
+    if text.startswith(SURROUNDINGS):
         return Event(at, "fault", "", text)
     return Event(at, "fault", who, what) if what == "stops reading" else None
 

@@ -374,9 +374,10 @@ def test_28_a_primary_that_nobody_reaches_serves_for_its_lease_only() -> None:
         troubled=True, cuts=[object()], blocked=lambda source, target: (source, target) in blocked
     )
     a, b = (stand_in(name, network=network, paused=False) for name in "AB")
-    register: Any = SimpleNamespace(history=[])
+    reached = [True]
+    register: Any = SimpleNamespace(history=[], could_answer=lambda host: reached[0])
     checker, lease = CutOff28(plan, [a, b], register), plan.timing.lease
-    blocked.add(("register", "A"))
+    reached[0] = False
     checker.look(a, 10.0)
     checker.served(a, 11.0 + lease)  # B reaches it
     blocked.add(("B", "A"))

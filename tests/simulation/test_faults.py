@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.fault_plan import MANUAL, NEEDS, Fault, FaultPlan, When
+from tests.simulation.fault_plan import NEEDS, WEIGHTS, Fault, FaultPlan, When
 from tests.simulation.faults import ACTS
 from tests.simulation.machine import Death
 from tests.simulation.plan import Plan, draw_plan
@@ -25,9 +25,11 @@ def plans(authority: str, count: int, *, all_durable: bool = True) -> list[Plan]
     return found
 
 
-CASES = [("manual", kind) for kind in (*MANUAL, Fault.KILL_ALL, Fault.HAND_OVER, Fault.BAD_EVENT)] + [
-    ("register", kind) for kind in Fault
-]
+COMMON = (Fault.KILL_ALL, Fault.HAND_OVER, Fault.BAD_EVENT, Fault.MISCONFIGURE)
+CASES = [
+    (authority, kind) for authority, weights in WEIGHTS.items() for kind in (*weights, *COMMON)
+    if authority != "manual" or kind is not Fault.MISCONFIGURE
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("authority", "kind"), CASES)

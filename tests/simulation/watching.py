@@ -30,6 +30,8 @@ from ha.core.promotion import Promotion
 from ha.core.record_keeper import Outcome, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.switchover import Switchover
+from ha.pacemaker import procedure, standing
+from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
 from tests.simulation.sentences import HOLE, arguments_of, returns_of
 
 Entry = tuple[str, str]
@@ -54,6 +56,7 @@ LOSS = "loss of a backup"
 EXCLUDED, UNCOUNTED = "excluded from the record", "gone before it was in sync"
 STEP = "promotion waits in step"
 REGISTER = "answer of the register"
+CIB = "answer of the CIB"
 OPERATION = "operation of a client"
 """Publishes and acks by runs, as they come in; the rest one by one."""
 
@@ -70,6 +73,13 @@ GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
 LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
+CIB_ANSWERS = (
+    arguments_of([standing], frozenset({"Standing"}), 1)
+    + returns_of(standing, "_myself")
+    + arguments_of([procedure], frozenset({"_unknown"}), 0)
+    + arguments_of([procedure], frozenset({"Answer"}), 2)
+    + arguments_of([procedure], frozenset({"Standing"}), 1)
+)
 STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down"}), 0)
 
 SENTENCES = {
@@ -79,6 +89,7 @@ SENTENCES = {
     GIVEN_UP: LOSSES,
     STEPPED_DOWN: STEPS_DOWN,
     HINDERED: HINDRANCES,
+    CIB: CIB_ANSWERS,
 }
 """What can be said, by theme."""
 
@@ -134,6 +145,15 @@ def _answered(original: Callable[..., None]) -> Callable[..., None]:
         original(self, request_id, outcome, *rest)
 
     return answered
+
+
+def _cib_answer(original: Callable[..., None]) -> Callable[..., None]:
+    def settled(self: PacemakerAuthority, asked: Any, answer: Any) -> None:
+        if asked.open and answer.reason not in HELPERS:
+            _count(CIB, CIB_ANSWERS.kind_of(answer.reason))
+        original(self, asked, answer)
+
+    return settled
 
 
 def _settle(original: Callable[..., None]) -> Callable[..., None]:
@@ -315,6 +335,7 @@ _WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (Switchover, "_resume", _resume),
     (Switchover, "_end", _end),
     (RecordKeeper, "answered", _answered),
+    (PacemakerAuthority, "_settle", _cib_answer),
     (Promotion, "settle", _settle),
     (Inbox, "take", _take_inbox),
     (StreamDecoder, "feed", _feed),

@@ -28,6 +28,9 @@ from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover
 from tests.simulation.network import Address, Network
 from tests.simulation.operator import Management, Operator
+from tests.simulation.pacemaker.authority import PacemakerAuthority
+from tests.simulation.pacemaker.cluster import Cluster
+from tests.simulation.pacemaker.manager import ResourceManager
 from tests.simulation.plan import ControllerPlan, LinkPlan, Plan
 from tests.simulation.poller import Poller
 from tests.simulation.register import Register
@@ -69,8 +72,22 @@ class World:
         self.movers = {m.name: Mover(around, m) for m in plan.movers}
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]
         self.actors += [*self.movers.values(), *self.rule_users]
-        self.arbitrated = plan.authority == "register"
-        self.register = Register(self.clock, self.network, plan.register, plan.random)
+        self.arbitrated = plan.authority != "manual"
+        self.cluster: Cluster | None = None
+        self.register: Register | PacemakerAuthority
+        self.manager: ResourceManager | None = None
+        if plan.authority == "pacemaker":
+            names = [machine.name for machine in self.machines]
+            rng = plan.random("cluster")
+            self.cluster = Cluster(self.clock, self.network, plan.pacemaker, rng, names)
+            self.register = PacemakerAuthority(self.clock, self.cluster, plan.random)
+            self.network.on_change = self.cluster.changed
+            self.manager = ResourceManager(
+                self.clock, self.network, plan.random("resource manager"), self.cluster, self.machines,
+                lambda: self.faults,
+            )  # fmt: skip
+        else:
+            self.register = Register(self.clock, self.network, plan.register, plan.random)
         self.operator: Management
         self.controllers: list[Controller] = []
         if self.arbitrated:
@@ -104,17 +121,24 @@ class World:
 
     @property
     def promotions(self) -> int:
-        return sum(asker.promotions for asker in (self.operator, *self.controllers))
+        return sum(asker.promotions for asker in self._askers())
 
     @property
     def refusals(self) -> list[str]:
-        return [why for asker in (self.operator, *self.controllers) for why in asker.refusals]
+        return [why for asker in self._askers() for why in asker.refusals]
+
+    def _askers(self) -> list[Management]:
+        """Whoever promotes."""
+        managers: list[Management] = [self.manager] if self.manager is not None else []
+        return [self.operator, *self.controllers, *managers]
 
     def whole(self) -> tuple[Machine, list[Machine]] | None:
         """(primary, backups) if every node runs, one is active, the others ready, linked and in its
         record."""
         pair = self._ready()
         if pair is None or len(pair[1]) < len(self.machines) - 1:
+            return None
+        if self.cluster is not None and not self.cluster.calm:
             return None
         # Nor does it wait for anybody else, such as the node that was on a disk that is lost.
         serving = pair[0].running.core.primary

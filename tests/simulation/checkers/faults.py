@@ -13,7 +13,6 @@ from tests.simulation.journal import Message, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Cut
 from tests.simulation.plan import Plan
-from tests.simulation.register import HOST as REGISTER
 
 
 class Failed25:
@@ -101,7 +100,9 @@ class CutOff28:
 
     def _alone(self, machine: Machine) -> bool:
         blocked = self.network.blocked
-        return blocked(REGISTER, machine.name) and all(
+        if self.register is None or self.register.could_answer(machine.name):
+            return False
+        return all(
             other is machine or other.node is None or other.paused or blocked(other.name, machine.name)
             for other in self.machines
         )

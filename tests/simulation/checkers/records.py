@@ -17,12 +17,20 @@ from tests.simulation.machine import Machine
 class Register(Protocol):
     """What of the register the checkers read, from outside the network."""
 
-    slow_until: float
-    lossy_until: float
+    @property
+    def slow_until(self) -> float:
+        """Until then it may take its time."""
+
+    @property
+    def lossy_until(self) -> float:
+        """Until then it may not answer."""
 
     @property
     def history(self) -> Sequence[tuple[float, dict[str, Any]]]:
         """Each record that it ever held with the instant of its swap, oldest first."""
+
+    def could_answer(self, host: str) -> bool:
+        """Whether anything that it says could get there now, and be said."""
 
 
 @dataclass(slots=True)

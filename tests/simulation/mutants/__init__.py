@@ -13,6 +13,7 @@ from tests.simulation.mutants import (
     epochs,
     events,
     lease,
+    pacemaker,
     promotion,
     queues,
     record,
@@ -25,8 +26,8 @@ from tests.simulation.mutants import (
 from tests.simulation.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *promotion.MUTANTS, *lease.MUTANTS,
-    *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
+    *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *promotion.MUTANTS,
+    *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
     *rules.MUTANTS,
 )  # fmt: skip
