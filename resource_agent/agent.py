@@ -36,6 +36,8 @@ _GRACE = 2.0
 promotion that has failed would cost it its place in the record."""
 _BRISK = 0.5
 """Seconds for a broker that has just failed to answer, when it is to be demoted."""
+_DEAF = 1.0
+"""Seconds between SIGTERM and SIGKILL for a broker that can hardly heed the first."""
 _LAST = 5.0
 """Seconds for a killed process to be gone; one that is not waits for a disk, and its node is to be fenced."""
 _LAST_OF_DEMOTION = 1.0
@@ -179,8 +181,10 @@ class Agent:
     def stop(self) -> Code:
         process = self._process
         if process is not None and not process.gone:
-            doomed = process.look() is Process.FROZEN or self._state.has("failed")
-            patience = 1.0 if doomed else self._cluster.left * (1 - _KILL_RESERVE)
+            heeds = self._state.has("answered") and not self._state.has(
+                "failed"
+            )  # while it starts, it cannot
+            patience = self._cluster.left * (1 - _KILL_RESERVE) if heeds else _DEAF
             fault = self._end(patience, _LAST)
             if fault is not None:
                 raise Refused(Code.GENERIC, fault)
