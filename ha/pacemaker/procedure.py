@@ -19,7 +19,7 @@ admin_epoch is raised, which Pacemaker leaves to administrators, to make the cop
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,6 +78,7 @@ class AskQuorum:
     """Votes, as corosync's votequorum has them here: the result has them in `votes`."""
 
 
+Outcome = Literal["done", "conflict", "unknown"]
 Command = QueryCib | CreateSet | ReplaceSet | RaiseAdminEpoch | AskQuorum
 
 
@@ -97,7 +98,7 @@ class Result:
 class Answer:
     """As `Node.authority_answered` wants it, and a sentence."""
 
-    outcome: Literal["done", "conflict", "unknown"]
+    outcome: Outcome
     record: dict[str, Any] | None
     reason: str
 
@@ -121,23 +122,43 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(f"{standing.reason}; nothing was written")
+    if view.document == record:
+        answer = yield from _there(register, view, standing, record, ())
+        return answer if answer.outcome != "done" else _conflict(view)
     if standing.without and view.version == expected:
         view, standing = yield from _outrank(register, view.admin_epoch + 1)
         if not standing.ok:
             return _unknown(f"{standing.reason}; nothing was written")
     if view.version != expected:
         return _conflict(view)
+    away = standing.without
     (written,) = yield [_write(register, expected, record)]
     if written.code not in (0, NO_SUCH, EXISTS):
         return _unknown(f"the CIB may have the new record or not: {_said(written)}")
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(f"the CIB may have the new record or not: {standing.reason}")
-    if written.code == 0 and view.document == record:
-        return Answer("done", view.document, standing.reason)
+    if view.document == record:
+        answer = yield from _there(register, view, standing, record, away)
+        return answer if written.code == 0 or answer.outcome != "done" else _conflict(view)
     if view.version == expected:
         return _unknown("the CIB holds the record of before the swap")
     return _conflict(view)
+
+
+def _there(
+    register: Register, view: CibView, standing: Standing, record: Mapping[str, Any], away: Sequence[str]
+) -> Procedure:
+    """The record is held. Who is gone, and was not `away` when it was written, may lack it, and must not
+    bring back what was before.
+    """
+    if set(standing.without) - set(away):
+        view, standing = yield from _outrank(register, view.admin_epoch + 1)
+        if not standing.ok:
+            return _unknown(f"the CIB has the new record, but may lose it: {standing.reason}")
+        if view.document != record:
+            return _conflict(view)
+    return Answer("done", view.document, standing.reason)
 
 
 def _write(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Command:

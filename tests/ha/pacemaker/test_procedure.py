@@ -217,3 +217,38 @@ def test_without_the_higher_admin_epoch_nothing_is_written(result: Result, said:
             commands = procedure.send([result if raises else cibs.result("a", each) for each in commands])
     assert end.value.value.outcome == "unknown" and said in end.value.value.reason
     assert not cibs.sets
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_who_is_lost_while_it_is_written_does_not_outrank_it_either(heard: bool) -> None:
+    """Whether it is heard at once that it was written, or found when the same is asked for again."""
+    cibs = whole("a", "b")
+    cibs.votes["a"] = Votes(True, 3, False, frozenset({"1"}))
+
+    def cut(here: str) -> None:
+        cibs.states["a"] = {"a": MEMBER, "b": LOST}
+        cibs.reaches = lambda here, there: here == there
+        del cibs.sets["b"]
+
+    cibs.on_write = cut
+    if heard:
+        assert cibs.run("a", swap(A, None, record())).outcome == "done"
+    else:
+        cibs.result("a", CreateSet("understudy", set_of(record())))
+        again = cibs.run("a", swap(A, None, record()))
+        assert (again.outcome, again.record) == ("conflict", record())
+    assert cibs.admin_epochs == {"a": 1} and "b" not in cibs.sets
+
+
+def test_a_record_that_cannot_be_made_to_last_is_unknown() -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = DOWN
+    cibs.sets["a"] = set_of(record())
+    procedure = swap(A, None, record())
+    commands = next(procedure)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            raises = isinstance(commands[0], RaiseAdminEpoch)
+            results = [Result(None, error="no answer")] if raises else [cibs.result("a", commands[0])]
+            commands = procedure.send(results)
+    assert end.value.value.outcome == "unknown" and "may lose it" in end.value.value.reason
