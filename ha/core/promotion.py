@@ -21,7 +21,7 @@ from typing import Protocol
 from broker.model.values import Position
 from ha.core.authority import Authority, Evidence, PeerAnswer, Verdict
 from ha.core.backup import Backup
-from ha.core.effects import Answer, Redial
+from ha.core.effects import Answer, Redial, SaveRecord
 from ha.core.in_sync_record import InSyncRecord, is_behind, next_record
 from ha.core.lineage import Lineage
 from ha.core.neighbours import Neighbours
@@ -237,8 +237,18 @@ class Promotion:
             self._lineage.cluster_id or (old.cluster_id if old else None) or attempt.check.new_cluster_id
         )
         attempt.record = next_record(old, verdict.how, epoch, me.who, me.name, cluster)
+        self._trust_own_copy()
         attempt.step, attempt.answer_by = Step.COMMITTING, now + self._c.tuning.authority_patience
         self._keeper.propose(attempt.record, old.version if old else None, self._committed, self._beaten, now)
+
+    def _trust_own_copy(self) -> None:
+        """The record names this very process: what it has is whole, and on disk, though its primary died
+        before it said so. Marked before the swap, which may be made without this node living to hear of it.
+        """
+        record = self._c.record
+        if self._c.incomplete and record is not None and self._c.me.who in record.in_sync:
+            self._c.incomplete = False
+            self._c.do(SaveRecord(record, False))
 
     # -- committing
 

@@ -64,6 +64,28 @@ def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     assert pair.register.swaps.count("b") == 1
 
 
+def test_an_heir_that_dies_before_it_hears_of_its_promotion_can_be_promoted_again() -> None:
+    """It was included when its primary died, and had not heard of that either: its disk still had it in the
+    midst of a catch-up, and nobody else is in the record that it leaves behind."""
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    pair.kill(a)
+    pair.register.delay = 0.1
+    answers = manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.keeper.busy)
+    pair.register.mute = {"b"}
+    pair.until(lambda: owner(pair) == "b")
+    assert not answers and in_sync(pair) == set()
+    pair.kill(b)
+    pair.register.mute.clear()
+    pair.start(b)
+    pair.run(0.5)
+    answer = pair.ask(b, "promote")
+    assert answer["ok"] and pair.contents(b, "q") == "x", answer
+
+
 def test_a_running_member_needs_no_more_than_the_register() -> None:
     """Silence of the old primary is enough: it can confirm nothing once the lease has run out."""
     pair = registered()
