@@ -35,7 +35,13 @@ class Debian:
 
     def inside(self, *command: str, environment: dict[str, str] | None = None) -> str:
         """Run a command in there, which must succeed: both outputs."""
-        there = ("env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "chroot", self.folder, *command)
+        there: list[str | Path] = [
+            "env",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "chroot",
+            self.folder,
+            *command,
+        ]
         code, said = self.around(*there, cwd=self.folder, environment=environment or {})
         assert code == 0, f"{command}: {said}"
         return said
