@@ -155,6 +155,7 @@ class Node:
         self._started = False
         self.last_words(now)
         self._rest(now)
+        self.core.farewell()
         self._effects.run(now)
         self.broker.drop_withheld()
         self.broker.close_connections(320, SHUTDOWN, now)

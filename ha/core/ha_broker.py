@@ -374,6 +374,11 @@ class HaBroker:
             self.step_down("demoted by the operator", now)
         self._c.do(Answer(token, True, f"now {self.status.value}"))
 
+    def farewell(self) -> None:
+        """This process ends: whom it follows need not wait for it, nor for `ack_timeout`."""
+        if self.backup is not None and self.backup.peer is not None:
+            self._c.do(SendMethod(self.backup.peer, Method.FAREWELL, b""))
+
     def step_down(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
         """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
         the record. But for the `heir` of a switchover, its peer and the HANDOVER for it.

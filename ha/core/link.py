@@ -35,6 +35,8 @@ class Method(enum.IntEnum):
     RESET_QUEUE = 15
     """Queue uuid and a sentence, from a backup in sync whose copy of that queue is not to be trusted: the
     primary sends the queue again, whole, in the stream."""
+    FAREWELL = 16
+    """From a backup whose process ends, its last word: it will never be promoted, and need not be waited for."""
     DATA = 20
     ACK = 21
     HEARTBEAT = 22

@@ -113,6 +113,9 @@ class PeerMethods:
         elif method == Method.RESET_QUEUE:
             if self._node.primary is not None:
                 self._node.primary.reset_queue(peer, payload[:16], payload[16:].decode("utf-8", "replace"))
+        elif method == Method.FAREWELL:
+            if self._node.primary is not None:
+                self._node.primary.drop_peer(peer, "it has stopped", now)
         elif method == Method.JOIN:
             self._join(peer, parse_json(payload), now)
         else:

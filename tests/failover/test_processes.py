@@ -254,6 +254,18 @@ def test_sigterm_is_a_clean_end_with_an_inventory_and_a_seal(pair: Pair) -> None
         assert [(record["first"], record["last"]) for record in present] == [(1, 50)]
 
 
+def test_a_backup_that_is_stopped_holds_up_nobody(tmp_path: Path) -> None:
+    """It says so itself: a primary that only saw the link close would wait for `ha.ack_timeout`."""
+    with Pair(tmp_path, "ha.ack_timeout=300s") as pair:
+        pair.whole()
+        with Publisher(pair.both, "shop", declare=[ORDERS]) as shop:
+            assert pair.stop("right") == 0
+            shop.publish(b"1", "orders")
+            shop.flush(timeout=PATIENCE)
+        changes = [record["reason"] for record in pair.ledger("left") if record["kind"] == "insync"]
+        assert changes == ["promoted", "included", "excluded"]
+
+
 def test_a_restarted_standalone_broker_still_has_what_was_persistent(tmp_path: Path) -> None:
     with Pair(tmp_path, "ha.brokers=", "ha.replicate=none") as single:
         single.start("left")

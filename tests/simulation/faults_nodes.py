@@ -164,7 +164,7 @@ def step_clock(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def draw_death(rng: Random) -> Death:
-    return rng.choice((Death.KILLED, Death.CRASHED, Death.CRASHED, Death.POWER))
+    return rng.choice((Death.KILLED, Death.CRASHED, Death.CRASHED, Death.POWER, Death.STOPPED))
 
 
 def draw_length(rng: Random) -> float:

@@ -48,6 +48,8 @@ class Death(enum.Enum):
     """As after a crash of the machine that its peers are told of."""
     POWER = "without power"
     """Its unsynced writes are lost, and no peer is told until the machine is up again."""
+    STOPPED = "stopped"
+    """SIGTERM: it says its last words, syncs, and ends."""
 
 
 def _ignore(machine: Machine) -> None:
@@ -185,6 +187,8 @@ class Machine:
     def kill(self, death: Death = Death.CRASHED) -> None:
         """End the process now."""
         clean = self.rng.random() < 0.5
+        if death is Death.STOPPED:
+            death, clean = self._last_words(), True
         told = "nobody is told" if death is Death.POWER else f"{'FIN' if clean else 'RST'} to its peers"
         self.clock.note(f"{self.name} is {death.value} ({told})")
         self.on_killed(self)
@@ -210,6 +214,24 @@ class Machine:
             self.disk.kill()
         else:
             self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
+
+    def _last_words(self) -> Death:
+        """What it does at SIGTERM; and how it ends, which its disk may decide."""
+        if self.node is None or self.paused or self._in_tick:
+            return Death.KILLED
+        node = self.node
+        self.clock.note(f"{self.name} is told to stop (SIGTERM)")
+        try:
+            node.stop(self.clock.now)
+        except Crash:
+            return Death.CRASHED
+        for conn in node.take_dirty():
+            socket = self.inbound.get(id(conn))
+            if socket is not None:
+                socket.flush()
+        for dial in list(self.dials.values()):
+            dial.flush()
+        return Death.KILLED
 
     def pause(self, *, in_tick: bool = False) -> None:
         """SIGSTOP, between two ticks or, in the next one, before its output is handed to the kernel."""

@@ -304,6 +304,8 @@ class LinkTalk:
                 position, off = notice["position"], notice["off"]
                 soon = "hands over soon" if off is None else f"does not hand over: {off}"
                 yield said(soon if position is None else f"hands over at {position[1]}", news=True)
+            case Method.FAREWELL:
+                yield said("stops, and need not be waited for", news=True)
             case Method.EXCLUDED:
                 notice = json.loads(body)
                 yield said(
