@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tests.cluster import cases_disk, cases_upkeep, faults
 from tests.cluster.configuration import Flavour
 from tests.cluster.faults import BROKER
+from tests.cluster.machine import Machine
+from tests.cluster.phases import Round
 from tests.cluster.play import Play
 
 _PAIR = Flavour()
@@ -110,19 +112,36 @@ def one_alone(play: Play) -> None:
 
 
 def one_alone_with_a_third_vote(play: Play) -> None:
-    """With qnetd's vote one may: once the other one has been fenced, and if its copy is known to be the
-    last.
+    """With qnetd's vote one node may go on alone, if it is the only one of the record. While the record names
+    the other one too, that one is waited for: what it holds is not known.
     """
-    with play.round("cold start of the last primary alone, with qnetd") as made:
-        primary = play.primary()
-        for machine in play.machines.values():
-            machine.power_off()
+    with play.round("cold start of the last primary alone, then of the other one") as made:
+        primary = _all_off_but_this_one(play, made)
+        play.site.until(lambda: bool(play.site.status(primary.name)), f"the broker on {primary.name}")
+        play.pause(faults.HELD)
+        assert play.watch.first(primary.name, lambda sample: sample.serves, made.fault) is None, "it serves"
+        play.switch.stays_off = False
+        play.other(primary).power_on()
+    with play.round("cold start of the last primary alone, the other one being out of the record") as made:
         play.switch.stays_off = True
-        made.fault = time.time()
-        primary.power_on()
+        play.backup().power_off()
+        play.until_fenced(made.fault)
+        play.goes_on()
+        primary = _all_off_but_this_one(play, made)
         play.until_promoted(primary, made.fault)
         play.switch.stays_off = False
         play.other(primary).power_on()
+
+
+def _all_off_but_this_one(play: Play, made: Round) -> Machine:
+    """The primary, which starts again."""
+    primary = play.primary()
+    play.switch.stays_off = True
+    for machine in play.machines.values():
+        machine.power_off()
+    made.fault = time.time()
+    primary.power_on()
+    return primary
 
 
 def row_of_faults(play: Play) -> None:
