@@ -2,7 +2,8 @@
 
 Owner: the session of tests, or `python -m tests.cluster.engine` for a look around by hand. It takes no part
 of the machine's network (no NAT, no forwarding, no default bridge), and its data lies outside of the
-checkout, so that a fresh checkout on the same machine finds the images. One run at a time: a lock says so.
+checkout, so that a fresh checkout on the same machine finds the images. One run at a time on a machine, for
+all have the same addresses: a lock says so, and the next one waits.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ POOL = "198.51.100.0/24"
 PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftables", "mkfs.ext4": "e2fsprogs"}
 """What has to be there, and the Debian package that has it."""
 _PR_SET_PDEATHSIG = 1
+_LOCK = Path("/run/lock/understudy-lab")
+_WAITS = 900.0
+"""Seconds that a run waits for the end of another one."""
 _STARTS = 60.0
 """Seconds that the engine may take to answer, or to end."""
 
@@ -63,7 +67,7 @@ class Engine:
     def __enter__(self) -> Self:
         install()
         self.home.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self.home / "lock")
+        self._lock = _locked(_LOCK)
         self._run = Path(tempfile.mkdtemp(prefix="understudy-lab-", dir="/run"))
         try:
             self._start()
@@ -145,14 +149,18 @@ def install() -> None:
 
 
 def _locked(path: Path) -> IO[str]:
-    """Raises NoEngine while another run has it."""
+    """Waits while another run has it. Raises NoEngine when that takes too long."""
     lock = path.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise NoEngine(f"another run uses {path.parent}: wait for its end, or set UNDERSTUDY_LAB") from error
-    return lock
+    deadline, pause = time.monotonic() + _WAITS, threading.Event()
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError as error:
+            if time.monotonic() > deadline:
+                lock.close()
+                raise NoEngine("another run of the lab does not come to its end") from error
+            pause.wait(0.5)
 
 
 class _Connection(http.client.HTTPConnection):
