@@ -108,7 +108,8 @@ class Agent:
 
     def _set_score(self, score: Score) -> None:
         """Each change has the manager compute its transition anew. So a score does not rise while one is
-        probably under way, soon after a change of roles; and one that is set is not set again for a while.
+        probably under way, soon after a change of roles, unless it is that of a primary and another node's
+        could be higher; and one that is set is not set again for a while.
         """
         if score is Score.KEEP:
             return
@@ -121,7 +122,8 @@ class Agent:
             if value == score.value and age < _SCORE_LASTS:
                 return
             before = next((each for each in Score if each.value == value), None)
-            if unrest and before is not None and score.raises(before):
+            enough = score is not Score.PROVEN or before is Score.IN_RECORD
+            if unrest and enough and before is not None and score.raises(before):
                 return
         if self._cluster.score(score) and os.path.isdir(self._state.path):
             self._state.scored(score.value)
@@ -204,13 +206,13 @@ class Agent:
     def promote(self) -> Code:
         """Ask, and ask again while the broker is promotable: what refuses it may pass."""
         refusal, began = "", time.monotonic()
+        self._state.set_for("changed", _UNREST)
         while True:
             found, facts = self._judge(Asked.PROMOTE)
             if found.code is Code.SUCCESS:
                 self._state.set("heir", False)
                 self._state.set("leaving", False)
                 self._state.set("promoted", True)
-                self._state.set_for("changed", _UNREST)
                 return found.code
             doubtful = facts.state in (State.BEHIND, State.TROUBLED) and time.monotonic() - began < _GRACE
             if found.code is not None and not (facts.process is Process.ALIVE and doubtful):

@@ -179,9 +179,7 @@ def _promote(facts: Facts) -> Decision:
     if facts.process is not Process.ALIVE or facts.state in (*_FAULTS, State.STANDALONE):
         return found
     if facts.state in (State.ACTIVE, State.ALONE):
-        # Its score rises with the next monitor: a change now would have the manager begin its transition anew
-        # before the clients' address is here.
-        return Decision(Code.SUCCESS, Score.KEEP, "it serves")
+        return Decision(Code.SUCCESS, Score.PROVEN, "it serves")
     if facts.state in (State.BEHIND, State.TROUBLED):
         return Decision(Code.GENERIC, Score.NEVER, found.sentence)
     return _WORK
