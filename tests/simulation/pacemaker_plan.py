@@ -39,7 +39,7 @@ def draw_pacemaker(rng: Random, *, nodes: int) -> PacemakerPlan:
         limit=rng.choice((0.2, 0.5)),
         patience=rng.choice((0.6, 1.5)),
         every=rng.choice((0.05, 0.1, 0.3)),
-        fence_takes=rng.choice((0.05, 0.3, 1.0)),
+        fence_takes=rng.choice((0.05, 0.3, 1.0, 3.0)),
         fence_fails=rng.choice((0.0, 0.0, 0.3)),
         vouches=rng.random() < 0.5,
         qdevice=nodes == 2 and rng.random() < 0.3,

@@ -65,49 +65,47 @@ def _outrank_nobody(outrank: Any) -> Any:
     return lambda register, admin_epoch: procedure._look(register)
 
 
-TWO = "8 where two are in force, or serve; 3 where one confirms alone and the other does not know of it."
+ALONE = "28 where it serves on with nobody to vouch for it, 8 where two records are in force."
 
 MUTANTS = (
     Mutant(
         "take the quorum of two nodes for one",
         "two_node makes quorum of one vote: each side of a partition has it, and each commits.",
-        (8, 3),
+        (28, 8),
         (Patch(standing, "_by_quorum", _any_quorum),),
-        because=TWO,
+        because=ALONE,
     ),
     Mutant(
         "take a lost node for a fenced one",
         "Whoever does not answer counts as down, although no switch has taken its power.",
-        (8, 3),
+        (28, 8),
         (Patch(NodeState, "down", _gone_is_down),),
-        because=TWO,
+        because=ALONE,
     ),
     Mutant(
         "believe in one copy of the CIB",
         "What this node's CIB daemon says is not compared with what those of the other members have.",
-        (8, 3),
+        (8,),
         (Patch(procedure, "judge", _take_for_equal),),
-        because=TWO,
     ),
     Mutant(
         "count a write as done once it is in one copy",
         "cibadmin returns 0 as soon as this node's daemon has it; the others may never get it.",
-        (8, 3),
+        (8,),
         (Patch(procedure, "swap", _written_is_done),),
-        because=TWO,
     ),
     Mutant(
         "answer a conflict without a look at the others",
         "A swap that is asked for again meets itself in this node's own copy, and that counts as proof, "
         "whoever else may have which.",
-        (28,),
+        (28, 8),
         (Patch(procedure, "swap", _refuse_at_once),),
+        because=ALONE,
     ),
     Mutant(
         "outrank nobody",
         "A node that was away brings a copy of the CIB with a higher epoch, and it becomes everybody's.",
-        (8, 3),
+        (8,),
         (Patch(procedure, "_outrank", _outrank_nobody),),
-        because=TWO,
     ),
 )
