@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.failover.pair import Pair
 from understudy.config import load
 
 VIP = "understudy-vip"
+HASH = "$argon2id$..."
 TEXT = paper.PAPER.read_text()
 
 
@@ -38,7 +40,11 @@ ELSEWHERE = (
 def test_the_configuration_is_one(tmp_path: Path) -> None:
     (box,) = [box for box in paper.boxes() if box.where == "configuration"]
     path = tmp_path / "understudy.toml"
-    path.write_text(box.text)
+    assert box.text.count(HASH) == 1
+    command = (sys.executable, "-m", "understudy", "passwd", "--administrator", "--stdin", "ops")
+    printed = run(*command, stdin="a password\n").stdout
+    (password,) = [user["password"] for user in tomllib.loads(printed)["auth"]["users"].values()]
+    path.write_text(box.text.replace(HASH, password))
     settings = load(path, (), {})
     assert settings.ha.authority == "pacemaker"
     assert set(tomllib.loads(box.text)["auth"]["users"]) == {"ops"}

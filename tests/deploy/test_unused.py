@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from tests.deploy.tools import DEPLOY, ROOT
@@ -26,6 +27,11 @@ def test_each_file_of_deploy_is_used_by_a_test() -> None:
         used |= found
         text += "".join(path.read_text() for path in found)
     assert not files - used, "neither a test nor a file that one uses names these"
+
+
+def test_it_is_in_the_source_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "/deploy" in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
 
 
 def implied(path: Path, used: set[Path]) -> bool:
