@@ -54,6 +54,11 @@ class NodeCollector(Collector):
         yield _gauge(
             "understudy_paged_messages", "Messages of serving queues on disk only", found.get("paged") or 0
         )
+        yield _gauge(
+            "understudy_authority_ok",
+            "1 while the authority commits changes of the in-sync record",
+            (found.get("authority") or {}).get("ok", True),
+        )
         yield from _alarms(found.get("alarms") or [])
         yield from _members(found.get("members") or [])
         yield from _replications(found.get("replications") or [], found.get("followers") or [])

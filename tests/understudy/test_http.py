@@ -205,9 +205,17 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         'understudy_messages_left_total{reason="expired"} 3.0',
         "understudy_dequeue_lag_seconds_max 0.0125",
         "understudy_withheld 1.0",
+        "understudy_authority_ok 1.0",
     ):
         assert line in text.splitlines()
     assert 'member="a"' not in text
+
+
+def test_an_authority_that_commits_nothing_is_in_the_metrics() -> None:
+    node = StandIn()
+    node.more["authority"] = {"kind": "pacemaker", "ok": False, "reason": "b is lost and not fenced"}
+    ((_, text),) = visit(node, ("GET", "/metrics", {}))
+    assert "understudy_authority_ok 0.0" in text.splitlines()
 
 
 def test_metrics_tell_when_the_certificate_runs_out() -> None:
