@@ -88,6 +88,9 @@ def test_what_pacemaker_says_is_in_the_table(cluster: Simulated) -> None:
     seen = cluster.said(*shlex.split(look))
     for words in ("Promoted: [ a ]", "Unpromoted: [ b ]", "Started a", "Online: [ a b ]"):
         assert words in seen and f"`{words}`" in TEXT
+    cluster.happens("--op-inject", "understudy_monitor_2000@b=7")
+    assert "Failed Resource Actions" in cluster.said(*shlex.split(look))
+    assert "`Failed Resource Actions`" in TEXT
     cluster.fails("a", fenced=False)
     assert "Node a: UNCLEAN (offline)" in cluster.said(*shlex.split(look))
     assert "`Node a: UNCLEAN (offline)`" in TEXT
