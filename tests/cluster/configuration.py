@@ -21,7 +21,7 @@ NODES = ("a", "b")
 HOST = "198.51.100.1"
 VIP = "198.51.100.20"
 PREFIX = 27
-FENCING_DELAY = "2s"
+FENCING_DELAY = "1s"
 """Longer than the lab's switch needs, as deploy/site.env asks for."""
 PORT = 5672
 HTTP = 15672

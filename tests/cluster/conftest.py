@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.engine import Engine
+from tests.cluster.engine import Engine, left_over, why_not
 from tests.cluster.phases import Round, table
 
 if TYPE_CHECKING:
@@ -72,11 +72,12 @@ def report() -> Report:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    if os.geteuid() != 0:
-        pytest.skip("machines in containers need root")
+    if reason := why_not():
+        pytest.skip(reason)
     with Engine() as made:
         os.environ.update(DOCKER_HOST=made.host, TESTCONTAINERS_RYUK_DISABLED="true")
         yield made
+    assert not left_over(), f"left over: {left_over()}"
 
 
 @pytest.fixture(scope="session")

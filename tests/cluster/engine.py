@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -28,7 +29,10 @@ POOL = "198.51.100.0/24"
 """Where networks are made (TEST-NET-2): nobody has these addresses."""
 PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftables", "mkfs.ext4": "e2fsprogs"}
 """What has to be there, and the Debian package that has it."""
+_CAPABILITIES = (12, 21)
+"""CAP_NET_ADMIN and CAP_SYS_ADMIN, in linux/capability.h."""
 _PR_SET_PDEATHSIG = 1
+_RUNS = "/run/understudy-lab-"
 _LOCK = Path("/run/lock/understudy-lab")
 _WAITS = 900.0
 """Seconds that a run waits for the end of another one."""
@@ -68,7 +72,7 @@ class Engine:
         install()
         self.home.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(_LOCK)
-        self._run = Path(tempfile.mkdtemp(prefix="understudy-lab-", dir="/run"))
+        self._run = Path(tempfile.mkdtemp(prefix=Path(_RUNS).name, dir="/run"))
         try:
             self._start()
         except BaseException:
@@ -130,10 +134,21 @@ class Engine:
             pause.wait(0.05)
 
 
+def why_not() -> str:
+    """What this machine lacks, whatever is installed; "" if nothing."""
+    if os.geteuid() != 0:
+        return "machines in containers need root"
+    status = Path("/proc/self/status").read_text()
+    may = int(status.partition("CapEff:")[2].split()[0], 16)
+    if any(not may >> number & 1 for number in _CAPABILITIES):
+        return "machines in containers need a root that may mount and make networks"
+    return ""
+
+
 def install() -> None:
     """See that all programs are there, installing them where we may. Raises NoEngine."""
-    if os.geteuid() != 0:
-        raise NoEngine("a cluster of containers needs root")
+    if reason := why_not():
+        raise NoEngine(reason)
     os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"
     missing = [package for tool, package in PACKAGES.items() if shutil.which(tool) is None]
     if not missing:
@@ -182,6 +197,18 @@ def _answers(path: Path) -> bool:
         return False
     finally:
         connection.close()
+
+
+def left_over() -> list[str]:
+    """What there is on this machine of a lab, whoever left it: interfaces, mounts, processes."""
+    shown = subprocess.run(["ip", "-oneline", "-4", "address"], capture_output=True, text=True).stdout
+    found = [line for line in shown.splitlines() if f" {POOL.rsplit('.', 1)[0]}." in line]
+    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if _RUNS in line]
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if _RUNS.encode() in (command := path.read_bytes()):
+                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found
 
 
 def _unmount_below(folder: Path) -> None:

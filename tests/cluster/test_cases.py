@@ -7,6 +7,7 @@ the pair is whole again after each fault. `test_verdicts` has the books of each 
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -32,3 +33,6 @@ def test_case(name: str, engine: Engine, image: str, report: Report, tmp_path: P
         case.play(play)
         play.end()
     report.add(name, play)
+    if case.target is not None:
+        outages = [each.outage["orders"] for each in play.rounds]
+        assert median(outages) < case.target, f"{case.target:g} s are promised: {outages}"
