@@ -82,6 +82,9 @@ class Verdict:
 
 
 class Authority(Protocol):
+    ARBITRATES: bool
+    """Of two promotions at once it lets one win, and of two primaries the later."""
+
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """May this node be primary now?"""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.model.values import Position
@@ -148,8 +148,18 @@ class Promotion:
         return {i: a for i, a in self._neighbours.answers.items() if not self._lineage.foreign(a)}
 
     def judge(self) -> Verdict:
-        """Whether an unforced promotion would be granted, as far as is known without asking."""
-        return self._authority.judge(self.evidence(), force_lossy=False)
+        """Whether an unforced promotion would be granted, as far as is known without asking.
+
+        That the primary said last that it serves is no objection to a backup in sync with it: it may hang,
+        and a promotion asks it anew. Not so where nobody arbitrates, and such a word is all there is.
+        """
+        evidence, record = self.evidence(), self._c.record
+        if self._authority.ARBITRATES and record is not None and self._c.me.who in record.in_sync:
+            others = {
+                i: a for i, a in evidence.answers.items() if not (a.serving and i == record.owner.node_id)
+            }
+            evidence = replace(evidence, answers=others)
+        return self._authority.judge(evidence, force_lossy=False)
 
     # -- asking
 

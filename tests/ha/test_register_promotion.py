@@ -46,6 +46,19 @@ def test_a_promotion_that_cannot_ask_the_register_is_refused() -> None:
     assert pair.ask(b, "promote")["ok"]
 
 
+def test_a_backup_of_a_primary_that_hangs_is_promotable() -> None:
+    """A resource manager goes by it: what the primary said last, before it hung, is nothing against it."""
+    pair = registered()
+    a, b = pair.hosts
+    a.frozen = True
+    pair.until(lambda: b.running.status()["link"] == "lost", 10)
+    for _ in range(30):
+        found = b.running.status()
+        assert found["promotable"], found["reason"]
+        pair.run(0.1)
+    assert pair.ask(b, "promote", limit=10)["ok"]
+
+
 def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     pair = registered()
     a, b = pair.hosts
