@@ -36,7 +36,7 @@ class Method(enum.IntEnum):
     """Queue uuid and a sentence, from a backup in sync whose copy of that queue is not to be trusted: the
     primary sends the queue again, whole, in the stream."""
     FAREWELL = 16
-    """From a backup whose process ends, its last word: it will never be promoted, and need not be waited for."""
+    """From a backup whose process ends, its last word: it is never promoted, and need not be waited for."""
     DATA = 20
     ACK = 21
     HEARTBEAT = 22

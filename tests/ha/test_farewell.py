@@ -43,7 +43,7 @@ def test_one_that_is_killed_still_is() -> None:
 
 def test_one_that_has_stopped_comes_back_as_any_other() -> None:
     pair = Pair()
-    a, b = pair.hosts
+    b = pair[1]
     pair.up()
     stop(pair, b)
     pair.run(0.1)
