@@ -15,7 +15,7 @@ def full(play: Play) -> None:
         primary.disk.fill()
         play.until_promoted(heir, made.fault)
         primary.disk.give_room()
-        heir.run("crm_resource", "--cleanup", "--resource", "understudy")
+        play.forget_failures(heir)
 
 
 def hanging(play: Play) -> None:
@@ -26,4 +26,4 @@ def hanging(play: Play) -> None:
         primary.disk.hang()
         play.until_promoted(heir, made.fault)
         primary.disk.go_on()
-        heir.run("crm_resource", "--cleanup", "--resource", "understudy")
+        play.forget_failures(heir)

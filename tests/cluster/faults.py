@@ -19,8 +19,10 @@ Fault = Callable[[Play], None]
 
 
 def broker_killed(play: Play) -> None:
+    primary, heir = play.primary(), play.backup()
     with play.round("kill -9 of the primary's broker") as made:
-        made.fault = play.primary().kill(BROKER)
+        made.fault = primary.kill(BROKER)
+    play.forget_failures(heir)
 
 
 def backups_broker_killed(play: Play) -> None:
