@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from resource_agent.broker_status import is_manual, member_names, read_status
@@ -126,19 +127,24 @@ class Agent:
             if unrest and enough and before is not None and score.raises(before):
                 return
         if self._cluster.score(score) and os.path.isdir(self._state.path):
-            self._state.scored(score.value)
+            self._keep(self._state.scored, score.value)
 
     def _remember(self, facts: Facts) -> None:
         if facts.process is not Process.ALIVE:
             return
         failed = facts.state in (State.SILENT, State.STALLED)
+        self._keep(self._state.set, "failed", failed)
+        if not failed and facts.state is not State.STARTING:
+            self._keep(self._state.set, "answered", True)
+            self._keep(self._state.set, "promoted", facts.state.serves and not facts.heir)
+
+    def _keep(self, write: Callable[..., None], *what: object) -> None:
+        """What cannot be remembered, since /run is full, must not fail a broker that is well, nor hold up its
+        demotion."""
         try:
-            self._state.set("failed", failed)
-            if not failed and facts.state is not State.STARTING:
-                self._state.set("answered", True)
-                self._state.set("promoted", facts.state.serves and not facts.heir)
+            write(*what)
         except OSError as error:
-            self._cluster.log("warning", f"cannot write {self._state.path}: {error.strerror}")
+            self._cluster.log("warning", f"cannot write in {self._state.path}: {error.strerror}")
 
     def _finish(self, found: Decision) -> Code:
         """Say why, where there is a reason to."""
@@ -206,13 +212,13 @@ class Agent:
     def promote(self) -> Code:
         """Ask, and ask again while the broker is promotable: what refuses it may pass."""
         refusal, began = "", time.monotonic()
-        self._state.set_for("changed", _UNREST)
+        self._keep(self._state.set_for, "changed", _UNREST)
         while True:
             found, facts = self._judge(Asked.PROMOTE)
             if found.code is Code.SUCCESS:
                 self._state.set("heir", False)
                 self._state.set("leaving", False)
-                self._state.set("promoted", True)
+                self._keep(self._state.set, "promoted", True)
                 return found.code
             doubtful = facts.state in (State.BEHIND, State.TROUBLED) and time.monotonic() - began < _GRACE
             if found.code is not None and not (facts.process is Process.ALIVE and doubtful):
@@ -243,7 +249,7 @@ class Agent:
         """Hand over to whom the manager is about to promote; else just stop serving; end what cannot."""
         found, facts = self._judge(Asked.DEMOTE)
         if found.code is None:
-            self._state.set_for("changed", _UNREST)
+            self._keep(self._state.set_for, "changed", _UNREST)
             if not self._steps_down(facts):
                 fault = self._end(0, _LAST_OF_DEMOTION)
                 self._cluster.log("warning", fault or "it could not be demoted, and was killed")
@@ -277,8 +283,8 @@ class Agent:
         me = self._settings.node_name
         if (when, what) == ("pre", "demote"):
             if self._cluster.meta("on_node", me) in self._cluster.names("promote_uname"):
-                self._state.set_for("heir", _HEIR)
-                self._state.set_for("changed", _UNREST)
+                self._keep(self._state.set_for, "heir", _HEIR)
+                self._keep(self._state.set_for, "changed", _UNREST)
             elif self._cluster.meta("on_node", me) in self._cluster.names("demote_uname"):
                 self._step_down_early()
         elif (when, what) == ("pre", "promote"):
@@ -290,7 +296,7 @@ class Agent:
             return
         facts, _said = self._look()
         if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
-            self._state.set_for("changed", _UNREST)
-            self._state.set_for("leaving", _LEAVING)
+            self._keep(self._state.set_for, "changed", _UNREST)
+            self._keep(self._state.set_for, "leaving", _LEAVING)
             self._steps_down(facts)
             self._judge(Asked.MONITOR)

@@ -72,7 +72,7 @@ def _run(cluster: Cluster, environ: Mapping[str, str], binary: str) -> Code:
         if not cluster.action:
             raise Refused(Code.ARGS, "exactly one action has to be given")
         raise Refused(Code.UNIMPLEMENTED, f"there is no action {cluster.action}")
-    settings = read_settings(environ, binary, cluster.instance)
+    settings = read_settings(environ, binary, cluster.instance, cluster.action in ("stop", "demote"))
     agent = Agent(settings, cluster, os.path.exists(settings.binary))
     actions: dict[str, Callable[[], Code]] = {
         "start": agent.start,

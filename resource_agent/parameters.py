@@ -14,6 +14,8 @@ from typing import NamedTuple
 from resource_agent.codes import Code
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_PATHS = ("binary", "config", "log_file", "state_dir")
+_TIMES = ("status_timeout", "disk_timeout", "recovery_timeout")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
@@ -96,18 +98,18 @@ class Settings(NamedTuple):
     recovery_timeout: float
 
 
-def read_settings(environ: Mapping[str, str], binary: str, instance: str) -> Settings:
-    """`binary`: its default; `instance`: of the resource, without the number of a clone's. Raises Refused."""
+def read_settings(environ: Mapping[str, str], binary: str, instance: str, ends: bool = False) -> Settings:
+    """`binary`: its default; `instance`: of the resource, without the number of a clone's; `ends`: what is
+    wrong is as by default, since a stop that fails has the node fenced. Raises Refused."""
     raw = {p.name: environ.get(f"OCF_RESKEY_{p.name}", "").strip() or p.default for p in PARAMETERS}
     raw["binary"] = environ.get("OCF_RESKEY_binary", "").strip() or binary
     raw["log_file"] = raw["log_file"] or f"/var/log/understudy/{instance}.log"
     raw["node_name"] = raw["node_name"] or node_name(environ)
-    for name in ("binary", "config", "log_file", "state_dir"):
-        if not os.path.isabs(raw[name]) or "\0" in raw[name]:
-            raise Refused(Code.CONFIGURED, f"{name}={raw[name]}: not an absolute path")
-    times = {
-        name: _seconds(name, raw[name]) for name in ("status_timeout", "disk_timeout", "recovery_timeout")
-    }
+    for name, sentence in _wrong(raw):
+        if not ends:
+            raise Refused(Code.CONFIGURED, sentence)
+        raw[name] = next((p.default for p in PARAMETERS if p.name == name and p.default), "/dev/null")
+    times = {name: _seconds(raw[name]) for name in _TIMES}
     return Settings(
         raw["binary"], raw["config"], raw["user"], raw["group"], raw["node_name"], raw["log_file"],
         raw["state_dir"], **times,
@@ -119,10 +121,17 @@ def node_name(environ: Mapping[str, str]) -> str:
     return environ.get("OCF_RESKEY_CRM_meta_on_node") or os.uname().nodename
 
 
-def _seconds(name: str, text: str) -> float:
+def _wrong(raw: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names of parameters, and a sentence on each."""
+    paths = [name for name in _PATHS if not os.path.isabs(raw[name]) or "\0" in raw[name]]
+    times = [name for name in _TIMES if _seconds(raw[name]) <= 0]
+    return [(name, f"{name}={raw[name]}: not an absolute path") for name in paths] + [
+        (name, f'{name}={raw[name]}: not a time such as "10s", and more than nothing') for name in times
+    ]
+
+
+def _seconds(text: str) -> float:
+    """0 if it is no time."""
     found = _DURATION.fullmatch(text)
     unit = _UNITS.get(found.group(2)) if found is not None else None
-    seconds = float(found.group(1)) * unit if found is not None and unit is not None else 0.0
-    if seconds <= 0:
-        raise Refused(Code.CONFIGURED, f'{name}={text}: not a time such as "10s", and more than nothing')
-    return seconds
+    return float(found.group(1)) * unit if found is not None and unit is not None else 0.0

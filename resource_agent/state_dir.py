@@ -18,8 +18,11 @@ broker's user's.
 from __future__ import annotations
 
 import os
+import stat
 import time
 
+from resource_agent.codes import Code
+from resource_agent.parameters import Refused
 from resource_agent.process import Running
 
 _MARKS = ("answered", "promoted", "failed", "heir", "leaving", "changed")
@@ -38,8 +41,14 @@ class StateDir:
         self.notify = os.path.join(self.path, "notify")
 
     def make(self, uid: int, gid: int) -> None:
-        """There it is, with the broker's own directory in it."""
-        os.makedirs(self.path, mode=0o755, exist_ok=True)
+        """There it is, with the broker's own directory in it. Refused where another user could make the agent
+        believe, and kill, what he wants."""
+        base = os.path.dirname(self.path)
+        os.makedirs(os.path.dirname(base), exist_ok=True)
+        for folder in (base, self.path):
+            _make_passable(folder)
+        _check_owner(base, sticky_will_do=True)
+        _check_owner(self.path)
         own = os.path.dirname(self.control)
         os.makedirs(own, mode=0o700, exist_ok=True)
         if os.geteuid() == 0:
@@ -111,3 +120,19 @@ class StateDir:
             os.unlink(os.path.join(self.path, name))
         except (FileNotFoundError, NotADirectoryError):
             return
+
+
+def _make_passable(folder: str) -> None:
+    """For the broker's user to get through, whatever this process's umask is."""
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        return
+    os.chmod(folder, 0o755)
+
+
+def _check_owner(folder: str, sticky_will_do: bool = False) -> None:
+    found = os.stat(folder, follow_symlinks=sticky_will_do)
+    open_to_others = found.st_mode & 0o022 and not (sticky_will_do and found.st_mode & stat.S_ISVTX)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()) or open_to_others:
+        raise Refused(Code.PERM, f"state_dir: {folder} is no directory that only its owner, root, may change")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.resource_agent.site import Site, stand_in
+from tests.resource_agent.site import Site, stand_in, state_of
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become another user")
 
@@ -39,9 +39,9 @@ def test_parameters(site: Site, parameter: str, value: str, code: int, sentence:
     node.parameters[parameter] = value
     for action in ("validate-all", "start"):
         assert sentence in node.ok(action, code).reason
+    node.ok("stop")
     if code != 6:
         node.ok("monitor", 7, probe=True)
-        node.ok("stop")
         assert node.ok("monitor", 5 if parameter == "binary" else 7).code
 
 
@@ -126,6 +126,70 @@ def test_a_log_that_cannot_be_written(site: Site) -> None:
     node = site.alone()
     node.parameters["log_file"] = str(node.folder)
     assert f"log_file={node.folder}: cannot be written" in node.ok("start", 4).reason
+
+
+def test_what_is_wrong_keeps_nobody_from_stopping(site: Site) -> None:
+    """A stop that fails has the node fenced, and the same words are on all nodes."""
+    node = site.alone()
+    node.ok("start")
+    node.until_score("100")
+    node.ok("promote")
+    pid = node.pid
+    node.parameters |= {"status_timeout": "soon", "disk_timeout": "0", "log_file": "log"}
+    node.ok("monitor", 6)
+    node.ok("demote")
+    assert node.status()["status"] not in ("active", "recovering")
+    node.ok("stop")
+    assert state_of(pid) in ("", "Z")
+
+
+def test_a_full_run_fails_no_broker_that_is_well(site: Site) -> None:
+    """Nothing new can be written, since each name that the agent writes to is a directory."""
+    node = site.alone()
+    node.ok("start")
+    node.until_score("100")
+    for mark in ("answered", "promoted", "failed", "heir", "leaving", "changed", "score"):
+        (node.state / f"{mark}.new").mkdir()
+    assert "cannot write in" in node.ok("promote").said
+    node.ok("monitor", 191)
+    node.ok("notify", notify_type="pre", notify_operation="demote", notify_demote_uname=node.name)
+    node.ok("demote")
+    node.ok("monitor")
+    node.ok("stop")
+    node.ok("monitor", 7)
+
+
+@pytest.mark.parametrize("which", ["base", "own"])
+def test_a_state_directory_that_others_may_write_in(site: Site, which: str) -> None:
+    """Whoever can put a process id there can have root end that process."""
+    node = site.alone()
+    node.state.mkdir(parents=True)
+    folder = node.state if which == "own" else node.state.parent
+    folder.chmod(0o777)
+    assert f"state_dir: {folder} is no directory that only its owner" in node.ok("start", 4).reason
+    folder.chmod(0o755)
+    node.ok("start")
+    node.ok("stop")
+
+
+def test_the_brokers_user_gets_to_its_directory_whatever_the_umask(site: Site) -> None:
+    node = site.alone()
+    before = os.umask(0o077)
+    try:
+        node.ok("start")
+    finally:
+        os.umask(before)
+    for folder in (node.state, node.state.parent):
+        assert folder.stat().st_mode & 0o777 == 0o755
+    node.ok("stop")
+
+
+@root_only
+def test_a_state_directory_of_another_user(site: Site) -> None:
+    node = site.alone()
+    node.state.mkdir(parents=True)
+    os.chown(node.state, pwd.getpwnam("nobody").pw_uid, -1)
+    assert "is no directory that only its owner" in node.ok("start", 4).reason
 
 
 def test_a_state_directory_that_is_a_file(site: Site) -> None:
