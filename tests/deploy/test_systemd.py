@@ -13,6 +13,7 @@ from pathlib import Path
 import kombu
 import pytest
 
+from resource_agent.parameters import PARAMETERS
 from tests.deploy.tools import DEPLOY, PATIENCE, UNDERSTUDY, require, run, succeed
 from understudy.demo import free_ports
 
@@ -69,6 +70,14 @@ def test_the_two_units_differ_in_names_only() -> None:
     assert set(one) == set(many)
     assert {name for name in one if one[name] != many[name]} == set(NAME_OF_ITS_OWN)
     assert all("%i" in many[name][0] and "%i" not in one[name][0] for name in NAME_OF_ITS_OWN)
+
+
+@pytest.mark.parametrize("unit", [UNIT, TEMPLATE], ids=["one", "many"])
+def test_systemd_leaves_the_agents_directory_alone(unit: Path) -> None:
+    """It gives a RuntimeDirectory to the broker's user, and removes it when the unit ends."""
+    (agents,) = (Path(each.default) for each in PARAMETERS if each.name == "state_dir")
+    (name,) = values(unit)["RuntimeDirectory"]
+    assert agents.parent == Path("/run") and Path(name).parts[0] != agents.name
 
 
 def test_under_pacemaker_it_does_not_start(tmp_path: Path) -> None:
