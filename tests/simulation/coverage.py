@@ -171,6 +171,7 @@ RARE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.CIB, "the CIB holds the record of before the swap"),
+            (watching.CIB, "the CIB has the new record, but may lose it: …"),
             (watching.CIB, "the CIB's admin_epoch cannot be raised: …"),
             (watching.CIB, "… has another copy of the record than this node"),
             (watching.CIB, "…, and corosync does not tell of quorum: …"),
