@@ -11,6 +11,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.cluster.engine import MARK
+
 SIZE = 1 << 30
 """Bytes; sparse."""
 
@@ -18,7 +20,7 @@ SIZE = 1 << 30
 class Disk:
     def __init__(self, folder: Path, name: str) -> None:
         self._image = folder / f"{name}.disk"
-        self.mount = folder / f"{name}.data"
+        self.mount = folder / f"{MARK}{name}"
         self._frozen = False
 
     def make(self, size: int = SIZE) -> None:

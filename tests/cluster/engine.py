@@ -32,7 +32,9 @@ PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftabl
 _CAPABILITIES = (12, 21)
 """CAP_NET_ADMIN and CAP_SYS_ADMIN, in linux/capability.h."""
 _PR_SET_PDEATHSIG = 1
-_RUNS = "/run/understudy-lab-"
+MARK = "understudy-lab-"
+"""How each folder begins that a lab mounts something in."""
+_RUN = Path("/run")
 _LOCK = Path("/run/lock/understudy-lab")
 _WAITS = 900.0
 """Seconds that a run waits for the end of another one."""
@@ -72,7 +74,8 @@ class Engine:
         install()
         self.home.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(_LOCK)
-        self._run = Path(tempfile.mkdtemp(prefix=Path(_RUNS).name, dir="/run"))
+        _sweep()
+        self._run = Path(tempfile.mkdtemp(prefix=MARK, dir=_RUN))
         try:
             self._start()
         except BaseException:
@@ -91,8 +94,8 @@ class Engine:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_STARTS)
-        _unmount_below(self._run)
-        shutil.rmtree(self._run, ignore_errors=True)
+        if self._lock is not None and self._run.name:
+            _sweep()
         if self._lock is not None:
             self._lock.close()
 
@@ -201,19 +204,40 @@ def _answers(path: Path) -> bool:
 
 def left_over() -> list[str]:
     """What there is on this machine of a lab, whoever left it: interfaces, mounts, processes."""
-    shown = subprocess.run(["ip", "-oneline", "-4", "address"], capture_output=True, text=True).stdout
-    found = [line for line in shown.splitlines() if f" {POOL.rsplit('.', 1)[0]}." in line]
-    found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if _RUNS in line]
+    found = [f"interface {name}" for name in _interfaces()] + [f"mount {path}" for path in _mounts()]
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if _RUNS.encode() in (command := path.read_bytes()):
-                found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if f"{_RUN}/{MARK}" in command:
+                found.append(f"process {path.parent.name}: {command}")
     return found
 
 
-def _unmount_below(folder: Path) -> None:
-    """What an engine that was killed has left mounted there."""
-    inside = f"{folder}/"
-    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for mount in reversed([each for each in mounts if each.startswith(inside)]):
+def _interfaces() -> list[str]:
+    """Those with an address of a lab's networks."""
+    shown = subprocess.run(["ip", "-oneline", "-4", "address"], capture_output=True, text=True).stdout
+    return [line.split()[1] for line in shown.splitlines() if f" {POOL.rsplit('.', 1)[0]}." in line]
+
+
+def _mounts() -> list[str]:
+    """The innermost first."""
+    points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [point for point in reversed(points) if f"/{MARK}" in point]
+
+
+def _sweep() -> None:
+    """Clear away what a run left behind that was killed before it could; its engine dies with it."""
+    for folder in _RUN.glob(f"{MARK}*"):
+        with suppress(OSError, ValueError):
+            pid = int((folder / "dockerd.pid").read_text())
+            if str(folder) in Path(f"/proc/{pid}/cmdline").read_text():
+                os.kill(pid, signal.SIGTERM)
+                deadline, pause = time.monotonic() + _STARTS, threading.Event()
+                while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+                    pause.wait(0.1)
+    for mount in _mounts():
         subprocess.run(["umount", "--lazy", mount], capture_output=True)
+    for folder in _RUN.glob(f"{MARK}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in _interfaces():
+        subprocess.run(["ip", "link", "delete", name], capture_output=True)

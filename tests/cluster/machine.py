@@ -30,7 +30,6 @@ class Machine:
         self.logs = logs
         self._container = container
         """A testcontainers DockerContainer, started."""
-        self._cuts = False
 
     @property
     def address(self) -> str:
@@ -125,15 +124,15 @@ class Machine:
     # -- its network
 
     def drop(self, *rules: str) -> None:
-        """Each rule, in words of nftables, drops what it matches: `in ip saddr 198.51.100.12`."""
-        if not self._cuts:
-            table = "add table inet cut; add chain inet cut in { type filter hook input priority 0; };"
-            self._nft(table + " add chain inet cut out { type filter hook output priority 0; };")
-            self._cuts = True
-        self._nft("; ".join(f"add rule inet cut {rule} drop" for rule in rules))
+        """Each rule, in words of nftables, drops what it matches: `in ip saddr 198.51.100.12`. They are gone
+        after `mend`, and with the power.
+        """
+        table = "add table inet cut; add chain inet cut in { type filter hook input priority 0; };"
+        table += " add chain inet cut out { type filter hook output priority 0; };"
+        self._nft(table + "; ".join(f"add rule inet cut {rule} drop" for rule in rules))
 
     def mend(self) -> None:
-        if self._cuts and self.powered:
+        if self.powered:
             with suppress(AssertionError):  # it was rebooted, and has no rules any more
                 self._nft("flush table inet cut")
 
