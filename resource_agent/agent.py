@@ -298,5 +298,6 @@ class Agent:
         if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
             self._keep(self._state.set_for, "changed", _UNREST)
             self._keep(self._state.set_for, "leaving", _LEAVING)
+            # First: what changes after this action would have the manager begin once more.
+            self._set_score(Score.NEVER)
             self._steps_down(facts)
-            self._judge(Asked.MONITOR)
