@@ -112,6 +112,18 @@ def test_a_primary_that_cannot_even_be_stopped_is_fenced_first(cluster: Simulate
     assert (cluster.role("b"), cluster.place(VIP)) == ("Promoted", "b")
 
 
+@pytest.mark.parametrize("code", [1, 9])
+def test_the_last_copy_is_not_restarted_for_a_promotion_that_has_failed(
+    cluster: Simulated, code: int
+) -> None:
+    """Started again it would have all but what tells that it lacks nothing: nobody could be promoted without
+    the node that is gone."""
+    failed = cluster.happens("--node-fail", "a", "--op-fail", f"understudy_promote_0@b={code}")
+    assert "promote understudy on b" in failed.done
+    assert cluster.happens().done == ["demote understudy on b"]
+    assert cluster.happens().done == ["promote understudy on b", f"start {VIP} on b"]
+
+
 def test_nothing_moves_back_by_itself(cluster: Simulated) -> None:
     cluster.happens("--node-fail", "a")
     cluster.scores(b=1000)
