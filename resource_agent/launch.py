@@ -95,7 +95,7 @@ def launch(settings: Settings, who: Account, state: StateDir, deadline: float) -
         child = _spawn(settings, who, state, log)
         process = running(child.pid)
         if process is not None:
-            state.started(process)
+            _note(process, state)
         return _wait(child, process, listener, deadline, settings.log_file, written)
     finally:
         listener.close()
@@ -127,6 +127,15 @@ def _spawn(settings: Settings, who: Account, state: StateDir, log: int) -> subpr
     except OSError as error:
         code = Code.PERM if isinstance(error, PermissionError) else Code.INSTALLED
         raise Refused(code, f"cannot run {settings.binary}: {error.strerror}") from None
+
+
+def _note(process: Running, state: StateDir) -> None:
+    """Whom nobody knows of nobody can stop, and no other could have its data directory."""
+    try:
+        state.started(process)
+    except OSError:
+        end(process, deadline=time.monotonic() + 1.0, patience=0, last=1.0)
+        raise
 
 
 def _raise_limit() -> None:

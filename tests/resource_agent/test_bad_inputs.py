@@ -159,6 +159,17 @@ def test_a_full_run_fails_no_broker_that_is_well(site: Site) -> None:
     node.ok("monitor", 7)
 
 
+def test_a_broker_that_cannot_be_noted_is_not_left_running(site: Site) -> None:
+    """Or it would hold its data directory, and no stop would find it."""
+    node = site.alone()
+    (node.state / "pid.new").mkdir(parents=True)
+    assert str(node.state / "pid.new") in node.ok("start", 1).reason
+    node.ok("monitor", 7)
+    (node.state / "pid.new").rmdir()
+    node.ok("start")
+    node.ok("stop")
+
+
 @pytest.mark.parametrize("which", ["base", "own"])
 def test_a_state_directory_that_others_may_write_in(site: Site, which: str) -> None:
     """Whoever can put a process id there can have root end that process."""
