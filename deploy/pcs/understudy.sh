@@ -22,7 +22,7 @@ pcs "$@" resource create understudy ocf:understudy:understudy \
     op notify interval=0s timeout=20s \
     op monitor interval=1s role=Promoted timeout=20s on-fail=demote \
     op monitor interval=2s role=Unpromoted timeout=20s \
-    meta priority=10 migration-threshold=3 failure-timeout=60s \
+    meta priority=10 migration-threshold=6 failure-timeout=60s \
     promotable understudy-clone promoted-max=1 clone-max=2 notify=true \
     --no-default-ops
 

@@ -56,16 +56,18 @@ class Simulated:
         return self
 
     def scores(self, **scores: int | str | None) -> None:
-        """What the agents on these nodes last said; None: nothing."""
+        """What the agents on these nodes last said; None: nothing. What has failed there stays counted."""
         tree = ET.parse(self.cib)
         for name, score in scores.items():
             state = tree.find(f"./status/node_state[@uname='{name}']")
             assert state is not None, f"{name} was never up"
-            for old in state.findall("transient_attributes"):
-                state.remove(old)
-            if score is not None:
+            values = state.find("./transient_attributes/instance_attributes")
+            if values is None:
                 transient = ET.SubElement(state, "transient_attributes", id=NODES[name])
                 values = ET.SubElement(transient, "instance_attributes", id=f"status-{name}")
+            for old in values.findall(f"./nvpair[@name='{SCORE}']"):
+                values.remove(old)
+            if score is not None:
                 ET.SubElement(values, "nvpair", id=f"score-{name}", name=SCORE, value=str(score))
         tree.write(self.cib)
 

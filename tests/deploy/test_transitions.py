@@ -86,6 +86,17 @@ def test_a_primary_on_its_own_that_dies_is_started_and_promoted_again(cluster: S
     assert cluster.happens().done == ["promote understudy on a", f"start {VIP} on a"]
 
 
+def test_the_only_copy_may_die_twice_within_a_minute(cluster: Simulated) -> None:
+    """Each of its deaths counts twice, for its monitor as primary and for the one as backup."""
+    cluster.happens("--node-fail", "b")
+    for _death in range(2):
+        cluster.scores(a="-INFINITY")
+        assert "demote understudy on a" in cluster.happens("--op-inject", "understudy_monitor_1000@a=7").done
+        cluster.happens("--op-inject", "understudy_monitor_2000@a=7")
+        cluster.scores(a=110)
+        assert cluster.happens().done == ["promote understudy on a", f"start {VIP} on a"]
+
+
 def test_a_backup_that_dies_is_started_again_and_nothing_else_happens(cluster: Simulated) -> None:
     cluster.scores(a=1000, b="-INFINITY")
     died = cluster.happens("--op-inject", "understudy_monitor_2000@b=7")
