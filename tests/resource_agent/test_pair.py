@@ -5,6 +5,7 @@ from __future__ import annotations
 import pika
 import pytest
 
+from resource_agent.control_client import ask
 from tests.failover.pair import FAULTS
 from tests.resource_agent.site import Node, Site
 
@@ -49,6 +50,20 @@ def test_the_backup_is_promoted_when_the_primary_is_killed(site: Site) -> None:
     a.ok("start")
     b.until_score("1000", 8)
     a.until_score("500")
+
+
+def test_the_last_copy_gets_over_a_promotion_whose_agent_has_died(site: Site) -> None:
+    """It serves and the manager takes it for failed: it is demoted, not restarted, and promoted again,
+    without the node that it has replaced."""
+    a, b = site.whole()
+    publish(a, b"one")
+    a.kill()
+    assert ask(b.control, "POST", "/api/promote", 20, {})[1]["ok"]
+    b.ok("notify", notify_type="pre", notify_operation="demote", notify_demote_uname="b")
+    b.ok("demote", notify_demote_uname="b")
+    b.until_score("500")
+    b.ok("promote")
+    assert read(b) == [b"one"]
 
 
 def test_a_demotion_hands_over_to_whom_the_manager_promotes(site: Site) -> None:
