@@ -89,6 +89,9 @@ class Replay:
         for user in plan.rules:
             if user.message_ttl is not None or user.expiration is not None:
                 self._passing |= {queue_of(user), dead_of(user)}
+            elif user.max_length is not None:
+                # What is over the limit becomes a dead letter at the promotion, and says when (x-death).
+                self._passing.add(dead_of(user))
 
     def outcome(self) -> tuple[str, list[str], dict[tuple[str, str], Any]] | None:
         """Who was promoted, and what it then serves; None if nobody was."""
