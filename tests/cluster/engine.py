@@ -78,6 +78,7 @@ class Engine:
         self._run = Path(tempfile.mkdtemp(prefix=MARK, dir=_RUN))
         try:
             self._start()
+            self._forget()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -98,6 +99,12 @@ class Engine:
             _sweep()
         if self._lock is not None:
             self._lock.close()
+
+    def _forget(self) -> None:
+        """Machines and networks of a run that was killed: the engine keeps them with the images."""
+        if left := self.docker("container", "ls", "--all", "--quiet").split():
+            self.docker("container", "rm", "--force", "--volumes", *left)
+        self.docker("network", "prune", "--force")
 
     def docker(self, *arguments: str, stdin: IO[bytes] | None = None, timeout: float = 900) -> str:
         """Run the client; its output. Raises NoEngine with what it said."""
