@@ -22,7 +22,7 @@ HOST = "198.51.100.1"
 VIP = "198.51.100.20"
 PREFIX = 27
 FENCING_DELAY = "2s"
-"""Longer than the lab's switch needs, as deploy/site.env asks for, and than the election of a new DC takes."""
+"""Longer than the lab's switch needs, as deploy/site.env asks, and than the election of a new DC takes."""
 PORT = 5672
 HTTP = 15672
 """Where a watcher asks for the status: a listener of `broker.http`."""
