@@ -7,6 +7,7 @@ Owner: `main`, one per invocation. Pacemaker runs at most one action of a resour
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -298,6 +299,9 @@ class Agent:
         if facts.process is Process.ALIVE and facts.state.serves and facts.state is not State.STANDALONE:
             self._keep(self._state.set_for, "changed", _UNREST)
             self._keep(self._state.set_for, "leaving", _LEAVING)
-            # First: what changes after this action would have the manager begin once more.
-            self._set_score(Score.NEVER)
+            # Meanwhile, for a change after this action would have the manager begin once more, and one before
+            # it would let the address go first.
+            falls = threading.Thread(target=self._set_score, args=(Score.NEVER,))
+            falls.start()
             self._steps_down(facts)
+            falls.join()

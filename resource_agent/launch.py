@@ -23,6 +23,8 @@ from resource_agent.state_dir import StateDir
 
 SETTLE = 2.0
 """Seconds that a broker which holds its data directory is given to be ready as well: mostly it is."""
+_STOP_TIMEOUT = "1s"
+"""Clients were told at the demotion; whoever has not said goodbye since came by an address that is gone."""
 _TAIL = 4000
 _MISCONFIGURED = 2
 """The program's exit code for what is wrong with its configuration."""
@@ -111,6 +113,7 @@ def _spawn(settings: Settings, who: Account, state: StateDir, log: int) -> subpr
     command = [
         settings.binary, "serve", "--config", settings.config,
         "--set", f"broker.name={settings.node_name}", "--set", f"broker.control={state.control}",
+        "--set", f"broker.stop_timeout={_STOP_TIMEOUT}",
     ]  # fmt: skip
     environ = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": who.home,

@@ -14,7 +14,7 @@ _ACTIONS = (
     '<action name="stop" timeout="60s" />',
     '<action name="monitor" depth="0" timeout="20s" interval="2s" role="Unpromoted" />',
     '<action name="monitor" depth="0" timeout="20s" interval="1s" role="Promoted" />',
-    '<action name="promote" timeout="60s" />',
+    '<action name="promote" timeout="120s" />',
     '<action name="demote" timeout="30s" />',
     '<action name="notify" timeout="20s" />',
     '<action name="reload-agent" timeout="10s" />',
