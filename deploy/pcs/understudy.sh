@@ -17,7 +17,7 @@ pcs "$@" resource create understudy ocf:understudy:understudy \
     config=/etc/understudy/understudy.toml \
     op start interval=0s timeout=120s \
     op stop interval=0s timeout=60s \
-    op promote interval=0s timeout=60s on-fail=demote \
+    op promote interval=0s timeout=120s on-fail=demote \
     op demote interval=0s timeout=30s \
     op notify interval=0s timeout=20s \
     op monitor interval=1s role=Promoted timeout=20s on-fail=demote \
