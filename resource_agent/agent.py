@@ -301,7 +301,7 @@ class Agent:
             self._keep(self._state.set_for, "leaving", _LEAVING)
             # Meanwhile, for a change after this action would have the manager begin once more, and one before
             # it would let the address go first.
-            falls = threading.Thread(target=self._set_score, args=(Score.NEVER,))
+            falls = threading.Thread(target=self._set_score, args=(Score.NEVER,), daemon=True)
             falls.start()
             self._steps_down(facts)
-            falls.join()
+            falls.join(1.0)

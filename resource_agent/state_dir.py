@@ -18,13 +18,17 @@ broker's user's.
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import struct
 import time
 
 from resource_agent.codes import Code
 from resource_agent.parameters import Refused
-from resource_agent.process import Running
+from resource_agent.process import Running, running
 
+_CREDENTIALS = struct.Struct("3i")
+"""Process id, user and group of the other end of a Unix socket: the kernel's `struct ucred`."""
 _MARKS = ("answered", "promoted", "failed", "heir", "leaving", "changed")
 
 
@@ -55,12 +59,25 @@ class StateDir:
             os.chown(own, uid, gid, follow_symlinks=False)
 
     def process(self) -> Running | None:
-        """The one that was started last."""
+        """The one that was started last; without a file that says so, since the agent was killed before it
+        wrote it, whoever listens at the control socket."""
         try:
             pid, start = self._read("pid").split()
             return Running(int(pid), int(start))
         except (OSError, ValueError):
+            return self._listener()
+
+    def _listener(self) -> Running | None:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(1.0)
+                link.connect(self.control)
+                found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            pid, uid, _gid = _CREDENTIALS.unpack(found)
+            owner = os.stat(os.path.dirname(self.control), follow_symlinks=False).st_uid
+        except OSError:
             return None
+        return running(pid) if uid == owner else None
 
     def started(self, process: Running) -> None:
         """A new life: what was known of the one before is forgotten."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -103,14 +104,28 @@ def test_a_broker_without_a_pair_is_no_promotable_resource(site: Site) -> None:
 
 
 def test_a_data_directory_that_is_in_use(site: Site) -> None:
-    """The agent's memory of the process is gone, and the process is not."""
+    """The agent's memory of the process is gone, with its control socket, and the process is not."""
     node = site.alone()
     node.ok("start")
     pid = node.pid
-    (node.state / "pid").rename(node.state / "elsewhere")
+    elsewhere = node.state.with_name("elsewhere")
+    node.state.rename(elsewhere)
     assert f"in use by process {pid}" in node.ok("start", 1).reason
-    (node.state / "elsewhere").rename(node.state / "pid")
+    shutil.rmtree(node.state)
+    elsewhere.rename(node.state)
     node.ok("stop")
+
+
+def test_a_process_that_was_never_noted_is_found_at_its_control_socket(site: Site) -> None:
+    """The agent was killed between the two."""
+    node = site.alone()
+    node.ok("start")
+    pid = node.pid
+    (node.state / "pid").unlink()
+    node.ok("monitor", 0, probe=True)
+    node.ok("start")
+    node.ok("stop")
+    assert state_of(pid) in ("", "Z")
 
 
 def test_a_port_that_is_in_use(site: Site) -> None:
