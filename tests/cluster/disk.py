@@ -18,9 +18,10 @@ SIZE = 1 << 30
 
 
 class Disk:
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, mark: str = MARK) -> None:
+        """`mark`: what the lab's left-overs are known by, and unmounted at its next start."""
         self._image = folder / f"{name}.disk"
-        self.mount = folder / f"{MARK}{name}"
+        self.mount = folder / f"{mark}{name}"
         self._frozen = False
 
     def make(self, size: int = SIZE) -> None:

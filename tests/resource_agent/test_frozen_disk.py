@@ -17,7 +17,7 @@ from tests.resource_agent.site import Site, until
 def disk(tmp_path: Path) -> Iterator[Disk]:
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount")
-    found = Disk(tmp_path, "a")
+    found = Disk(tmp_path, "a", mark="frozen-")
     try:
         found.make(size=64 << 20)
     except AssertionError as error:
