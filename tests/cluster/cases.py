@@ -74,6 +74,7 @@ def frozen_and_thawed(play: Play) -> None:
         play.pause(faults.HELD)
         primary.thaw()
         play.switch.broken = False
+        play.pause(faults.HELD)  # a request for fencing that is under way, with its delay, comes yet
 
 
 def promotion_killed(play: Play) -> None:
