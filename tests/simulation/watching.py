@@ -72,7 +72,9 @@ REFUSALS = (
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
-LOSSES = arguments_of([primary], frozenset({"_lose"}), 1)
+LOSSES = arguments_of([primary], frozenset({"_lose"}), 1) + arguments_of(
+    [peer_methods], frozenset({"drop_peer"}), 1
+)
 CIB_ANSWERS = (
     arguments_of([standing], frozenset({"Standing"}), 1)
     + returns_of(standing, "_myself")
