@@ -51,7 +51,8 @@ test: setup
 
 test-cluster: setup
 	@sh scripts/ensure_namespaces.sh
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/cluster tests/failover tests/deploy/test_operations_site.py $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/cluster tests/failover $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/deploy/test_operations_site.py
 
 test-cluster-smoke: setup
 	@sh scripts/ensure_namespaces.sh
