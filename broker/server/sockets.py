@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 import ssl
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
@@ -84,9 +85,9 @@ class _Socket(asyncio.BufferedProtocol):
         self.close()
         return b""
 
+    @abstractmethod
     def untrusted(self, fault: str) -> None:
         """There is no TLS with the other end, or no more."""
-        raise NotImplementedError
 
     def write(self, parts: list[bytes]) -> int:
         """One write; octets that the kernel has not taken yet."""

@@ -337,7 +337,7 @@ class Primary:
         self._c.do(ClosePeer(peer, 320, f"CONNECTION_FORCED - no longer a backup: {why}"))
 
     def drop_peer(self, peer: int, why: str, now: float) -> None:
-        """The peer has misbehaved on its link: as a loss, but the connection is ours to close."""
+        """The peer has misbehaved on its link, or ends: a loss, but the connection is ours to close."""
         backup = self._at(peer)
         if backup is not None:
             self._lose(backup, why, now)

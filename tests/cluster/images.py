@@ -24,11 +24,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.engine import Engine, NoEngine
+from tests.cluster.engine import MARK, Engine, NoEngine
 
 ROOT = Path(__file__).parent.parent.parent
 NODE = Path(__file__).parent / "node"
-_PREFIX = "understudy-lab-"
 _SOURCES = ("understudy", "broker", "ha", "spark", "resource_agent", "deploy")
 _PYTHONS = {"bookworm": "3.11", "trixie": "3.13"}
 """Debian's Python in each release."""
@@ -83,7 +82,7 @@ def _made(
     make: Callable[[str, Path], None],
     say: Callable[[str], None],
 ) -> str:
-    name = f"{_PREFIX}{kind}"
+    name = f"{MARK}{kind}"
     tag = f"{name}:{hashlib.sha256(chr(0).join(inputs).encode()).hexdigest()[:16]}"
     there = engine.docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", name).split()
     if tag not in there:

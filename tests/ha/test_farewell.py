@@ -66,7 +66,9 @@ def test_a_farewell_of_a_stranger_is_nothing() -> None:
     pair = Pair()
     a, b = pair.hosts
     pair.up()
+    before = a.running.core.record
     for peer in (12345, *a.running.core.neighbours.dialed):
         a.running.core.method(peer, Method.FAREWELL, b"", pair.now)
     pair.run(0.1)
     assert a.status == "active" and b.status == "ready"
+    assert a.running.core.record == before
