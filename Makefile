@@ -7,26 +7,33 @@ MESSAGES ?= 60000
 SEEDS    ?= 1000
 FIRST    ?= 1
 SOAK_SEEDS ?= 20000
+HISTORIES ?= 200
 ROUNDS   ?= 100
 SEED     ?=
+WORKERS  ?= 3
 ARGS     ?=
 
+# Hundreds of the processes that the tests start would compile all of the source each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-cluster test-cluster-smoke test-deploy check lint types bench bench-durable sim soak soak-simulation format clean
+.PHONY: help setup java demo test test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable sim soak soak-simulation soak-books format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
-	@echo "make test                     the tests (ARGS='-k link -x' goes to pytest)"
+	@echo "make test                     the tests, in three processes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one)"
 	@echo "make test-cluster             Pacemaker, corosync, fencing and a virtual IP on machines in containers, and all that may go wrong (root, Debian; it installs what it needs)"
 	@echo "make test-cluster-smoke       five cases of these, and partitions of real nodes in network namespaces (root)"
 	@echo "make test-deploy              what is in deploy/, held against the tools that it is for (as root: all, and it installs them)"
+	@echo "make test-spark-cluster       the reconciling job on a standalone Spark cluster and on Spark Connect, with 20,000,000 messages and a worker killed in the middle (minutes)"
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
+	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
@@ -47,7 +54,7 @@ demo: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) $(ARGS)
 
 test: setup
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-cluster: setup
 	@sh scripts/ensure_namespaces.sh
@@ -62,6 +69,9 @@ test-deploy: setup
 	@sh scripts/ensure_cluster_tools.sh
 	@[ "$$(id -u)" != 0 ] || export UNDERSTUDY_TEST_TOOLS=required; \
 	  $(BIN)/python -m pytest -m 'cluster or not cluster' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
+
+test-spark-cluster: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m soak tests/spark/engine $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -90,6 +100,10 @@ soak: setup
 soak-simulation: $(STAMP)
 	@$(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && exit $$mutants
+
+soak-books: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
+	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only --quiet .

@@ -44,7 +44,7 @@ _LAST = 5.0
 """Seconds for a killed process to be gone; one that is not waits for a disk, and its node is to be fenced."""
 _LAST_OF_DEMOTION = 1.0
 """The same where it is enough that nothing of it runs any more."""
-_ASKABLE = (State.READY, State.FORMER_OWNER, State.BEST_COPY)
+_ASKABLE = (State.READY, State.DOUBTFUL, State.FORMER_OWNER, State.BEST_COPY)
 _KILL_RESERVE = 0.25
 """Share of a stop's time that is kept for SIGKILL."""
 

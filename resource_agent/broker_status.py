@@ -47,7 +47,9 @@ def _following(status: dict[str, Any]) -> State:
     if status.get("promotable") is not True:
         well = _authority_answers(status) and not status.get("alarms")
         return State.BEHIND if well else State.TROUBLED
-    if status["status"] == "ready" or any(m.get("self") and m.get("in_sync") for m in _members(status)):
+    if status["status"] == "ready":  # it hears a primary, which may be waiting for its proof
+        return State.READY if _authority_answers(status) else State.DOUBTFUL
+    if any(m.get("self") and m.get("in_sync") for m in _members(status)):
         return State.READY
     owner = status.get("owner")
     return State.FORMER_OWNER if owner and owner == status.get("name") else State.BEST_COPY

@@ -41,6 +41,9 @@ class Score(enum.Enum):
     """This very process holds every confirmed message."""
     UNPROVEN = "400"
     """Serves nobody although it is primary: a backup in the record is better."""
+    DOUBTFUL = "300"
+    """In the record, but its authority does not answer: it could not be promoted, and is no better than a
+    primary that waits for its proof."""
     FORMER_OWNER = "110"
     BEST_COPY = "100"
     """The best that is left after all nodes were down."""
@@ -56,6 +59,6 @@ class Score(enum.Enum):
 
 
 _RISING = (
-    Score.KEEP, Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.UNPROVEN, Score.IN_RECORD,
-    Score.PROVEN,
+    Score.KEEP, Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.DOUBTFUL, Score.UNPROVEN,
+    Score.IN_RECORD, Score.PROVEN,
 )  # fmt: skip

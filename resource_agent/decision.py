@@ -55,6 +55,8 @@ class State(enum.Enum):
     """Primary, its proof has run out, and the authority is of no help."""
     READY = "ready"
     """In the record, by this process."""
+    DOUBTFUL = "doubtful"
+    """In the record, and follows a primary, but its own authority is of no help."""
     FORMER_OWNER = "former owner"
     """The best copy after all were down, and the last primary's."""
     BEST_COPY = "best copy"
@@ -104,6 +106,7 @@ _ANSWERS: dict[State, Decision] = {
     State.RENEWING: Decision(Code.DEGRADED_PROMOTED, Score.KEEP, "it proves anew that it is the primary"),
     State.UNPROVEN: Decision(Code.DEGRADED_PROMOTED, Score.UNPROVEN, "it cannot prove to be the primary"),
     State.READY: Decision(Code.SUCCESS, Score.IN_RECORD, "it is in the record"),
+    State.DOUBTFUL: Decision(Code.SUCCESS, Score.DOUBTFUL, "it is in the record, and cannot ask if it is so"),
     State.FORMER_OWNER: Decision(Code.SUCCESS, Score.FORMER_OWNER, "it has the best copy, and was primary"),
     State.BEST_COPY: Decision(Code.SUCCESS, Score.BEST_COPY, "it has the best copy"),
     State.PROMOTING: Decision(Code.SUCCESS, Score.KEEP, "it is being promoted"),

@@ -18,6 +18,7 @@ need pcs pcs
 need fence_ipmilan fence-agents
 need haproxy haproxy
 need keepalived keepalived
+need logrotate logrotate
 need systemd-analyze systemd
 need xmllint libxml2-utils
 need shellcheck shellcheck

@@ -6,13 +6,17 @@ Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote, unquote
 
 from spark.contents import Inventory, Process
+from spark.schema import NOT_PARQUET
 
+STANDALONE = "standalone"
+"""Why a broker of no cluster promotes itself."""
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
 """Kinds that a broker writes only in an epoch that somebody opened."""
 
@@ -44,8 +48,12 @@ class Writer:
     first_us: int = 0
     last_us: int = 0
     view: int = 0
+    pruned_us: int = 0
+    """Records up to this time were pruned; 0: none."""
     records: dict[str, int] = field(default_factory=dict)
     views: dict[int, tuple[int, int]] = field(default_factory=dict)
+    enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When it first and last noted an `enqueue`, by view."""
     chains: list[tuple[int, int]] = field(default_factory=list)
     sealed: bool = False
     end: str = "unknown"
@@ -81,6 +89,26 @@ class SyncChange:
     reason: str
     names: tuple[str, ...]
     ts_us: int
+    n: int = 0
+    """The position from which on it holds."""
+
+
+@dataclass(slots=True, frozen=True)
+class Hole:
+    """Records first..last (by `wseq`) of a process that are not there. `gap` or `torn-tail`."""
+
+    kind: str
+    writer: str
+    incarnation: int
+    first: int
+    last: int
+    file: str
+    excused: bool
+    sentence: str
+
+
+Where = Callable[[str, int, int, int], str]
+"""Writer, incarnation, first and last `wseq` that are missing -> in which file, in words, or ""."""
 
 
 @dataclass(slots=True)
@@ -91,7 +119,13 @@ class Books:
     promotions: list[Promotion] = field(default_factory=list)
     changes: list[SyncChange] = field(default_factory=list)
     queue_names: dict[str, str] = field(default_factory=dict)
+    definers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Brokers that know a queue, by its UUID."""
+    replicated: set[str] = field(default_factory=set)
+    """Queues whose messages backups are to hold."""
     clusters: set[str] = field(default_factory=set)
+    members: set[str] = field(default_factory=set)
+    """Brokers that are, or were, in a cluster."""
     missing: list[str] = field(default_factory=list)
     broken: bool = False
     """A broker's or a consumer's records are missing: what is not in the books may still have happened."""
@@ -100,27 +134,52 @@ class Books:
     unreadable: int = 0
     served: set[int] = field(default_factory=set)
     """Epochs in which a broker noted traffic."""
+    holes: list[Hole] = field(default_factory=list)
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
+
+    def line_of(self, promotion: Promotion) -> str:
+        """Whose epochs follow each other: those of a cluster, or of one broker that was never in any."""
+        if promotion.reason == STANDALONE and promotion.node not in self.members:
+            return f"{STANDALONE} {promotion.node}"
+        if len(self.clusters) < 2:
+            return ""  # a node of a new cluster does not know its name at once
+        return self.writers[promotion.node, promotion.incarnation].cluster
+
+    def lines(self) -> list[list[Promotion]]:
+        """The promotions of each line, by epoch."""
+        out: dict[str, list[Promotion]] = defaultdict(list)
+        for promotion in sorted(self.promotions, key=lambda p: p.epoch):
+            out[self.line_of(promotion)].append(promotion)
+        return list(out.values())
+
+    def notes_disk(self, promotion: Promotion) -> bool:
+        """Whether the owner of an epoch notes what is on its disk (schema version 2)."""
+        return self.writers[promotion.node, promotion.incarnation].records.get("durable", 0) > 0
 
     def inventory(self) -> Inventory:
         """Whose `present` records say what is in the queues at the end."""
         brokers = [w for w in self.writers.values() if w.role == "broker"]
         if self.promotions:
-            last = max(self.promotions, key=lambda p: p.epoch)
-            owner = self.writers[last.node, last.incarnation]
-            if owner.sealed:
-                return Inventory(complete=True, processes=(owner.process,), owner=owner.process)
-            copies = tuple(w.process for w in brokers if w.view == last.epoch)
-            return Inventory(complete=False, processes=copies, owner=None)
+            complete, processes, owners = True, [], []
+            for line in self.lines():
+                last = line[-1]
+                owner = self.writers[last.node, last.incarnation]
+                if owner.sealed:
+                    owners.append(owner.process)
+                    processes.append(owner.process)
+                else:
+                    complete = False
+                    processes += [w.process for w in brokers if w.view == last.epoch]
+            return Inventory(complete, tuple(processes), tuple(owners))
         view = max((w.view for w in brokers), default=0)
         current = [w for w in brokers if w.view == view]
         complete = bool(current) and all(w.sealed for w in current)
-        return Inventory(complete=complete, processes=tuple(w.process for w in current), owner=None)
+        return Inventory(complete, tuple(w.process for w in current))
 
 
-def keep_books(events: Iterable[Event]) -> Books:
-    """From the events of STATE_KINDS to the whole picture."""
+def keep_books(events: Iterable[Event], where: Where = lambda *_: "") -> Books:
+    """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing."""
     books = Books()
     torn: list[Event] = []
     for event in events:
@@ -129,6 +188,7 @@ def keep_books(events: Iterable[Event]) -> Books:
         _check_chain(writer)
     _name_ends(books)
     _place_torn(books, torn)
+    _find_gaps(books, where)
     _judge(books)
     return books
 
@@ -137,7 +197,7 @@ def _enter(books: Books, event: Event, torn: list[Event]) -> None:
     kind = event["kind"]
     if kind == "version":
         books.missing.append(
-            f"{_int(event, 'n')} records have schema version {event['name']}; this job reads version 1"
+            f"{_int(event, 'n')} records have schema version {event['name']}; this job reads versions 1 and 2"
         )
         return
     if kind == "malformed":
@@ -158,19 +218,28 @@ def _enter(books: Books, event: Event, torn: list[Event]) -> None:
                 books.clusters.add(writer.cluster)
         case "seal":
             writer.sealed = True
+        case "pruned":
+            if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
+                writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
+            writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
         case "definition":
             books.queue_names[_str(event, "queue")] = _str(event, "name")
+            books.definers[_str(event, "queue")].add(key[0])
+            if _str(event, "reason") == "replicated":
+                books.replicated.add(_str(event, "queue"))
         case "promote":
             previous, reason = _str(event, "peer"), _str(event, "reason")
             promotion = Promotion(_int(event, "view"), *key, previous, reason, _int(event, "ts_us"))
             books.promotions.append(promotion)
+            books.members |= {previous} - {""} if reason == STANDALONE else {key[0], previous} - {""}
         case "insync":
             names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
             change = SyncChange(
                 _int(event, "view"), *key, _int(event, "wseq"), _str(event, "peer"), _str(event, "reason"),
-                names, _int(event, "ts_us"),
+                names, _int(event, "ts_us"), _int(event, "n"),
             )  # fmt: skip
             books.changes.append(change)
+            books.members |= {*names, change.peer} - {""}
 
 
 def _enter_span(writer: Writer, event: Event) -> None:
@@ -181,8 +250,9 @@ def _enter_span(writer: Writer, event: Event) -> None:
     writer.last_us = max(writer.last_us, end)
     writer.view = max(writer.view, view)
     writer.records[kind] = writer.records.get(kind, 0) + _int(event, "n")
-    old = writer.views.get(view, (begin, end))
-    writer.views[view] = (min(old[0], begin), max(old[1], end))
+    for seen in (writer.views, writer.enqueues) if kind == "enqueue" else (writer.views,):
+        old = seen.get(view, (begin, end))
+        seen[view] = (min(old[0], begin), max(old[1], end))
 
 
 def _check_chain(writer: Writer) -> None:
@@ -228,13 +298,41 @@ def _place_torn(books: Books, torn: list[Event]) -> None:
         by_file[unquote(_str(event, "name").rsplit("/", 1)[-1]) or whose].append(event)
     crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
     for file, lines in sorted(by_file.items()):
-        owners = [w for w in crashed if file.startswith(f"{quote(w.name, safe='') or '_'}-{w.incarnation}-")]
-        if len(lines) == 1 and owners and not any(w.torn for w in owners):
+        owners = [w for w in crashed if file.startswith(_stem(w))]
+        whole = _str(lines[0], "reason") == NOT_PARQUET
+        excused = len(lines) == 1 and bool(owners) and not whole and not any(w.torn for w in owners)
+        count = "a line of" if len(lines) == 1 else f"{len(lines)} lines of"
+        said = f"{'' if whole else count + ' '}{file} cannot be read ({_str(lines[0], 'reason')})"
+        if excused:
             owners[0].torn = 1
         else:
-            count = "a line" if len(lines) == 1 else f"{len(lines)} lines"
-            books.missing.append(f"{count} of {file} cannot be read ({_str(lines[0], 'reason')})")
+            books.missing.append(said)
             books.broken = True
+        torn_one = next((w for w in books.writers.values() if file.startswith(_stem(w))), None)
+        if torn_one is not None and not torn_one.gaps:
+            books.holes.append(_torn_tail(torn_one, file, len(lines), excused=excused))
+
+
+def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
+    last = max((last for _, last in writer.chains), default=-1)
+    why = f"; {writer.ended_by}" if excused else ""
+    called = f"the ledger of {writer.name} (incarnation {writer.incarnation})"
+    text = f"{called} ends torn after record {last}, in {file}{why}"
+    return Hole("torn-tail", *writer.process, last + 1, last + lines, file, excused, text)
+
+
+def _stem(writer: Writer) -> str:
+    return f"{quote(writer.name, safe='') or '_'}-{writer.incarnation}-"
+
+
+def _find_gaps(books: Books, where: Where) -> None:
+    for w in sorted(books.writers.values(), key=lambda w: w.process):
+        called = f"the ledger of {w.name} (incarnation {w.incarnation})"
+        for first, last in w.gaps:
+            place = where(*w.process, first, last)
+            numbers = f"{first}..{last}" if first != last else f"{first}"
+            said = f"{called} lacks records {numbers}{f' ({place})' if place else ''}"
+            books.holes.append(Hole("gap", *w.process, first, last, place, False, said))
 
 
 def _included_later(books: Books) -> list[tuple[str, int]]:
@@ -254,16 +352,24 @@ def _judge(books: Books) -> None:
     for w in sorted(books.writers.values(), key=lambda w: w.process):
         called = f"the ledger of {w.name} (incarnation {w.incarnation})"
         if w.gaps:
-            holes = ", ".join(f"{a}..{b}" if a != b else f"{a}" for a, b in w.gaps[:5])
-            say(f"{called} lacks records {holes}{' and more' if len(w.gaps) > 5 else ''}")
+            gaps = [
+                h.sentence for h in books.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)
+            ]
+            say("; ".join([gaps[0], *(text.removeprefix(called).strip() for text in gaps[1:5])]))
             books.broken |= w.role != "producer"
         if w.repeats:
             again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
-            say(f"{called} numbers records {again} twice")
+            say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
             books.repeated = True
+            books.broken |= w.role != "producer"
         if w.end == "unknown":
             say(f"{called} has no end, and nobody says that it crashed")
             books.broken |= w.role != "producer"
+    pruned = max((w.pruned_us for w in books.writers.values()), default=0)
+    if pruned:
+        when = datetime.fromtimestamp(pruned / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+        say(f"the books were pruned: what was written until {when} is not all there")
+        books.broken = True
     if len(books.clusters) > 1:
         say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")
     roles = {w.role for w in books.writers.values()}
@@ -285,7 +391,7 @@ def _judge(books: Books) -> None:
     for view in sorted(books.served - opened):
         say(f"no ledger here opened epoch {view}, so that of its primary is missing")
         books.broken = True
-    owners: dict[int, set[str]] = defaultdict(set)
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
     for promotion in books.promotions:
-        owners[promotion.epoch].add(promotion.node)
-    books.two_owners = sorted(epoch for epoch, nodes in owners.items() if len(nodes) > 1)
+        owners[books.line_of(promotion), promotion.epoch].add(promotion.node)
+    books.two_owners = sorted({epoch for (_, epoch), nodes in owners.items() if len(nodes) > 1})

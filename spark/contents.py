@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,7 +12,7 @@ from spark.ranges import islands, size, sweep
 
 ID_MEASURES = (
     "enqueued", "copied", "confirmed", "dequeued", "acked", "fresh", "flagged", "present", "quarantined",
-    "held", "late", "early",
+    "held", "late", "by_primary", "by_backup",
 )  # fmt: skip
 
 Process = tuple[str, int]
@@ -23,14 +23,14 @@ Process = tuple[str, int]
 class Inventory:
     """Whose word counts for what is in the queues at the end.
 
-    `complete`: the last owner ended cleanly, so that an id it does not list is not there; otherwise an id
-    without a fate is unknown, not lost. `processes`: whose `present` records count. `owner`: the process that
-    served last, if known: what it once held it must account for.
+    `complete`: each last owner ended cleanly, so that an id that none lists is not there; otherwise an id
+    without a fate is unknown, not lost. `processes`: whose `present` records count. `owners`: the processes
+    that served last and ended cleanly, one for each line: what such a one once held it must account for.
     """
 
     complete: bool
     processes: tuple[Process, ...]
-    owner: Process | None
+    owners: tuple[Process, ...] = ()
 
 
 def _by(processes: Sequence[Process]) -> Column:
@@ -40,15 +40,27 @@ def _by(processes: Sequence[Process]) -> Column:
     return out
 
 
+def _digit(digits: Mapping[Process, int]) -> Column:
+    cases = [(_by([process]), F.lit(digit).cast("long")) for process, digit in digits.items()]
+    if not cases:
+        return F.lit(0).cast("long")
+    out = F.when(*cases[0])
+    for test, digit in cases[1:]:
+        out = out.when(test, digit)
+    return out.otherwise(0)
+
+
 def id_segments(
-    events: DataFrame, confirmed: DataFrame, late: DataFrame, early: DataFrame, inventory: Inventory
-) -> DataFrame:
+    events: DataFrame, confirmed: DataFrame, late: DataFrame, inventory: Inventory,
+    digits: Mapping[Process, int],
+) -> DataFrame:  # fmt: skip
     """queue, epoch, first..last and ID_MEASURES: how many records of each sort cover the segment.
 
     enqueued (by primaries), copied (by backups), confirmed (to the publisher), dequeued (with a reason, by
     anyone), acked (says a consumer), fresh and flagged (received without and with `redelivered`), present (in
-    the final inventory), quarantined, held (once in the last owner's queue), late and early (see `order` and
-    `replication`).
+    the final inventory), quarantined, held (once in a last owner's queue), late (see `order`), by_primary
+    and by_backup: dequeued by processes that ever served, as what they were then, in the `digits` of each
+    (see `dequeues`).
     """
     kind, reason = F.col("kind"), F.coalesce("reason", F.lit(""))
     put = kind.isin("enqueue", "backup_enqueue")
@@ -61,12 +73,16 @@ def id_segments(
         "flagged": (kind == "received") & (reason == "redelivered"),
         "present": (kind == "present") & _by(inventory.processes),
         "quarantined": kind == "quarantine",
-        "held": put & _by([inventory.owner] if inventory.owner else []),
+        "held": put & _by(inventory.owners),
     }
+    digit = _digit(digits)
+    counts = {name: F.when(mark, 1).otherwise(0) for name, mark in marks.items()}
+    counts["by_primary"] = F.when(kind == "dequeue", digit).otherwise(0)
+    counts["by_backup"] = F.when(kind == "backup_dequeue", digit).otherwise(0)
     kinds = ("dequeue", "backup_dequeue", "acked", "received", "present", "quarantine")
     rows = events.where(put | kind.isin(*kinds)).where("queue is not null and epoch is not null")
-    deltas = _measured(rows, {name: F.when(mark, 1).otherwise(0) for name, mark in marks.items()})
-    for extra, name in ((confirmed, "confirmed"), (late, "late"), (early, "early")):
+    deltas = _measured(rows, counts)
+    for extra, name in ((confirmed, "confirmed"), (late, "late")):
         deltas = deltas.unionByName(_measured(extra, {name: F.lit(1)}))
     return sweep(deltas, ["queue", "epoch"], ID_MEASURES)
 
@@ -80,6 +96,24 @@ def _measured(rows: DataFrame, values: dict[str, Column]) -> DataFrame:
 SEEN = "enqueued + copied > 0"
 RECEIVED = "fresh + flagged > 0"
 FATE = "dequeued + acked + present > 0"
+_ONES = 0x0111_1111_1111_1111
+
+
+def _digits_used(name: str) -> str:
+    parts = " | ".join(f"shiftright({name}, {place})" for place in range(4))
+    return f"(({parts}) & {_ONES}L)"
+
+
+SUSPICIONS = {
+    "gone_twice": f"(by_primary & {14 * _ONES}L) != 0 or dequeued > 12"
+    f" or ({_digits_used('by_primary')} & {_digits_used('by_backup')}) != 0",
+    "put_twice": "enqueued > 1",
+    "alone": f"enqueued > 0 and copied = 0 and quarantined = 0 and not ({FATE})",
+    "given_again": "flagged > 0 and dequeued > 0",
+}
+"""Segments worth a second look: perhaps dequeued twice by one process (a digit above 1, or in use for both
+roles); perhaps enqueued by two; on one node only and without a fate; perhaps received after its dequeue."""
+
 LABELS = {
     "lost": f"confirmed > 0 and not ({FATE})",
     "unaccounted": f"confirmed = 0 and held > 0 and quarantined = 0 and not ({FATE})",
@@ -87,7 +121,6 @@ LABELS = {
     "duplicate-redelivered": "fresh <= 1 and fresh + flagged > 1",
     "duplicate-illegal": "fresh > 1",
     "reordered": "late > 0 and fresh = 1",
-    "early": "early > 0",
 }
 """What a segment is called, by its counts. An unflagged second delivery is a duplicate, not also late."""
 
@@ -111,7 +144,8 @@ def id_findings(segments: DataFrame) -> DataFrame:
 def id_totals(segments: DataFrame) -> DataFrame:
     """For each queue and epoch, numbers of ids: enqueued (by anyone), confirmed, received, deliveries (with
     repetitions), dequeued (by brokers), acked (by consumers), present, quarantined, unconfirmed (without a
-    fate: what a failover took with it, and its publisher knows)."""
+    fate: what a failover took with it, and its publisher knows). SUSPICIONS: how many ids are worth a second
+    look."""
     tests = {
         "enqueued": SEEN,
         "confirmed": "confirmed > 0",
@@ -122,6 +156,7 @@ def id_totals(segments: DataFrame) -> DataFrame:
         "quarantined": "quarantined > 0",
         "unconfirmed": f"{SEEN} and confirmed = 0 and not ({FATE})",
     }
+    tests |= SUSPICIONS
     counts = [F.sum(F.when(F.expr(test), size()).otherwise(0)).alias(name) for name, test in tests.items()]
     deliveries = F.sum(size() * (F.col("fresh") + F.col("flagged"))).alias("deliveries")
     return segments.groupBy("queue", "epoch").agg(*counts, deliveries)

@@ -26,11 +26,12 @@ def _flag(condition: Column) -> Column:
 
 def placements(events: DataFrame) -> DataFrame:
     """Runs that a broker put into a queue, by publish tag: prod, first..last (tags), queue, epoch, id (of
-    first), kind, n, view, node. Publishers that announced no identity are not among them."""
+    first), kind, n, view, node, durable. Publishers that announced no identity are not among them."""
     named = _is("enqueue", "backup_enqueue") & F.col("prod").isNotNull() & F.col("pfirst").isNotNull()
     return events.where(named).select(
         "prod", F.col("pfirst").alias("first"), (F.col("pfirst") + size() - 1).alias("last"),
         "queue", "epoch", F.col("first").alias("id"), "kind", "n", "view", F.col("writer").alias("node"),
+        "durable",
     )  # fmt: skip
 
 
@@ -124,27 +125,33 @@ def doubts(logical: DataFrame) -> DataFrame:
 
 
 def confirmed_ids(placed: DataFrame, settled: DataFrame) -> DataFrame:
-    """Ids whose publish was confirmed: queue, epoch, first..last, prod, tag of first, kind, n, view, node."""
+    """Ids whose publish was confirmed: queue, epoch, first..last, prod, tag of first, kind, n, view, node,
+    durable."""
     sure = settled.where("confirmed").drop("confirmed")
     shifted = F.col("id") + F.col("first") - F.col("left_first")
     return overlap(placed, sure, ["prod"]).select(
         "queue", "epoch", shifted.alias("first"), (shifted + size() - 1).alias("last"),
-        "prod", F.col("first").alias("tag"), "kind", "n", "view", "node",
+        "prod", F.col("first").alias("tag"), "kind", "n", "view", "node", "durable",
     )  # fmt: skip
 
 
-def resent_ids(sent: DataFrame, logical: DataFrame, placed: DataFrame) -> DataFrame:
-    """Ids of messages that were sent more than once: queue, epoch, first..last (ids), stream, offset (logical
-    number less id), confirms = how many of the sends were confirmed. Few: what was in doubt at a failover."""
+def resent_tags(sent: DataFrame, logical: DataFrame) -> DataFrame:
+    """Tags of messages that were sent more than once: prod, first..last, stream, tag_offset (tag less logical
+    number), confirms = how many of the sends were confirmed. Few: what was in doubt at a failover."""
     again = logical.where("sends > 1").select("stream", "first", "last", "confirms")
     by_logical = sent.select(
         "stream", F.col("logical").alias("first"), (F.col("logical") + size() - 1).alias("last"), "prod",
         (F.col("first") - F.col("logical")).alias("tag_offset"),
     )  # fmt: skip
-    by_tag = overlap(by_logical, again, ["stream"], small=True).select(
+    return overlap(by_logical, again, ["stream"], small=True).select(
         "prod", (F.col("first") + F.col("tag_offset")).alias("first"),
         (F.col("last") + F.col("tag_offset")).alias("last"), "stream", "tag_offset", "confirms",
     )  # fmt: skip
+
+
+def resent_ids(by_tag: DataFrame, placed: DataFrame) -> DataFrame:
+    """Ids of what `resent_tags` gives: queue, epoch, first..last (ids), stream, offset (logical number less
+    id), confirms."""
     ids = F.col("id") + F.col("first") - F.col("left_first")
     return overlap(placed, by_tag, ["prod"], small=True).select(
         "queue", "epoch", ids.alias("first"), (ids + size() - 1).alias("last"), "stream",

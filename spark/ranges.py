@@ -10,23 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 OVERLAP_WIDTH = 4096
 """Ids in a bucket of `overlap`: wide enough that most ranges lie in one, narrow enough that few share it."""
 
 
-def settle(frame: DataFrame) -> DataFrame:
+def settle(frame: DataFrame, *, large: bool = False) -> DataFrame:
     """Keep a frame that is used more than once, and let Spark forget how it was made.
 
     Without the latter every later step plans all earlier ones again, which on small ledgers takes longer than
     the work itself. In one process a local checkpoint does both. On a cluster, where it would not outlive an
-    executor, the frame is only cached and its lineage kept.
+    executor, the frame is only cached and its lineage kept. Spark Connect sends the whole plan with each
+    step, and takes no deep ones: there the checkpoint has two copies, so that any one executor may be lost.
+    `large` rows, of some MB, go to the disk: they would spoil what Spark makes of the sizes of all others.
     """
-    master = frame.sparkSession.sparkContext.master or ""
-    if master.startswith("local"):
+    if (frame.sparkSession.conf.get("spark.master") or "").startswith("local"):
+        if large:
+            return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
         return frame.localCheckpoint(eager=False)
+    if is_remote():
+        return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
     return frame.persist()
 
 

@@ -17,12 +17,13 @@ def timeline(events: DataFrame, width_us: int) -> DataFrame:
     return events.where("kind = 'rate'").groupBy("name", slot).agg(F.sum("n").alias("n"))
 
 
-def pauses(events: DataFrame, limit: int = 1000) -> DataFrame:
-    """The longest times in which no producer noted a confirm: from_us, to_us. Longest first, up to `limit`.
-
-    Pauses of PULSE_SLACK_US and less may be missing.
-    """
+def gaps(events: DataFrame) -> DataFrame:
+    """Times in which no producer noted a confirm: from_us, to_us. PULSE_SLACK_US and less may be missing."""
     along = Window.orderBy("ts_us").rowsBetween(Window.unboundedPreceding, -1)
     pulses = events.where("kind = 'pulse'").select("ts_us", F.max("ts_last_us").over(along).alias("from_us"))
-    gaps = pulses.where("ts_us > from_us").select("from_us", F.col("ts_us").alias("to_us"))
-    return gaps.orderBy((F.col("to_us") - F.col("from_us")).desc()).limit(limit)
+    return pulses.where("ts_us > from_us").select("from_us", F.col("ts_us").alias("to_us"))
+
+
+def pauses(events: DataFrame, limit: int = 1000) -> DataFrame:
+    """The longest of `gaps`, longest first, up to `limit`."""
+    return gaps(events).orderBy((F.col("to_us") - F.col("from_us")).desc()).limit(limit)

@@ -23,6 +23,10 @@ SHOWN_RANGES = 200
 """Ranges that are collected for one kind of finding in one place; totals cover all of them."""
 SMALL_BYTES = 256 * 1024 * 1024
 """Ledgers up to this size together are read sooner without Java's optimizing compiler."""
+BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
+"""Columns of events that hold a block: few and large, and looked through apart from all others."""
+HULLS = ("hull", "receipts")
+"""Kinds of events by which the driver sees whether order is plain."""
 SLOTS = 200
 """About how many points a timeline has."""
 
@@ -34,11 +38,16 @@ class NoLedgers(Exception):
 
 
 def reconcile_folders(
-    folders: Sequence[Path], *, master: str | None = None, progress: Progress = lambda _: None
+    folders: Sequence[Path],
+    *,
+    master: str | None = None,
+    latency: bool = False,
+    progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
     """Find, read and reconcile; starts a Spark session and stops it.
 
-    `progress` is told, in a few words, what is being done. Raises NoLedgers, and `SparkUnavailable` of
+    `latency` adds confirm latency, for which the ledgers are read once more. `progress` is told, in a few
+    words, what is being done. Raises NoLedgers, and `SparkUnavailable` of
     `spark.session` where PySpark or Java is missing.
     """
     from spark.session import open_session, require_pyspark
@@ -53,29 +62,48 @@ def reconcile_folders(
     size = sum(path.stat().st_size for path in found.ledgers)
     session = open_session(master, small=size < SMALL_BYTES)
     try:
-        return reconcile(session, found, progress=progress)
+        answer = reconcile(session, found, progress=progress)
+        if latency:
+            progress("measuring confirm latency")
+            answer["latency"] = _latency(session, found, answer)
+        return answer
     finally:
         session.stop()
 
 
-def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """As `reconcile_folders`, of what was found, in a session that is already there."""
-    from spark import schema, verdict
-    from spark.books import keep_books
-    from spark.condense import condense
-    from spark.ranges import settle
+def _latency(session: SparkSession, found: Found, answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    from spark.insight.confirms import confirm_latency
     from spark.read import read_records
 
+    return confirm_latency(read_records(session, found.ledgers), answer["timeline"])
+
+
+def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """As `reconcile_folders`, of what was found, in a session that is already there."""
+    from spark import evidence, schema, verdict
+    from spark.books import keep_books
+    from spark.holes import Places
+    from spark.ranges import settle
+    from spark.read import read_events, read_records
+
     progress(f"reading {len(found.ledgers)} ledgers")
-    events = settle(condense(read_records(session, found.ledgers)))
-    books = keep_books(events.where(events["kind"].isin(*schema.STATE_KINDS)).collect())
+    every = settle(read_events(session, found.ledgers), large=True)
+    events = settle(every.where("packed is null").drop("packed"))
+    packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
+    few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
+    where = Places(found.ledgers).of_gap
+    books = keep_books((row.asDict() for row in few if row["kind"] not in HULLS), where)
     if not books.writers and not books.missing:
         raise NoLedgers("the ledgers are empty")
     _mention(books, found)
-    numbers = _numbers(events, books, progress)
+    hulls = [row.asDict() for row in few if row["kind"] in HULLS]
+    numbers = _numbers(packed, events, books, hulls, progress)
     copies = [str(path) for path in found.copies]
     files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
-    return verdict.result(books, numbers, files)
+    answer = verdict.result(books, numbers, files)
+    progress("looking up the lines that show it")
+    evidence.attach(answer["findings"], lambda: read_records(session, found.ledgers, files=True))
+    return answer
 
 
 def _mention(books: Books, found: Found) -> None:
@@ -89,40 +117,65 @@ def _mention(books: Books, found: Found) -> None:
         books.broken = True
 
 
-def _numbers(events: DataFrame, books: Books, progress: Progress) -> Any:
-    """Run the transforms and collect what they found."""
-    from spark import contents, order, publishing, rates, replication
+def _numbers(
+    packed: DataFrame, plain: DataFrame, books: Books, hulls: Sequence[Mapping[str, Any]], progress: Progress
+) -> Any:
+    """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
+    others; `hulls`: those of HULLS."""
+    from spark import checks, contents, dequeues, interest, order, publishing, rates, replication
     from spark.ranges import settle
+    from spark.runs import Interest, expand, tangled_pairs
+    from spark.tallies import any_late, tally, unshelve
     from spark.verdict import Numbers
 
     kinds = {kind for writer in books.writers.values() for kind in writer.records}
     progress("matching publishes with confirms")
-    tags = settle(publishing.tag_segments(events))
-    placed, sent = settle(publishing.placements(events)), settle(publishing.sends(events))
-    settled = settle(publishing.outcomes(tags))
+    answers = interest.answers(plain)
+    sent, settled = settle(publishing.sends(plain)), interest.settled_frame(plain.sparkSession, *answers)
     logical = settle(publishing.logical_segments(sent, settled))
-    confirmed = settle(publishing.confirmed_ids(placed, settled))
-    tag_counts = _only_row(publishing.tag_totals(tags))
     logical_counts = _only_row(publishing.logical_totals(logical))
+    resent, noted = settle(publishing.resent_tags(sent, logical)), settle(replication.acks(plain))
+    lacks = replication.unacknowledged(books, (row.asDict() for row in noted.collect()))
+    tangled = tangled_pairs(row for row in hulls if row["kind"] == "hull")
+    close = interest.closer(plain, answers[0], resent, lacks, tangled)
+    progress("unpacking what is of interest")
+    rest = plain.where("kind not in ('hull', 'receipts')")
+    tallied = tally(packed)
+    events = rest.unionByName(expand(packed, close)).unionByName(tallied, allowMissingColumns=True)
+    events = settle(events)
+    exact = rest.unionByName(unshelve(packed))
+    exact = exact.unionByName(expand(packed, Interest(answers[0], everything=True)))
+    tags = settle(publishing.tag_segments(interest.as_publishers_say(events)))
+    tag_counts = _only_row(publishing.tag_totals(tags))
+    placed = settle(publishing.placements(events))
+    runs = publishing.confirmed_ids(placed, settled)
+    confirmed = settle(runs.unionByName(interest.sure_ids(events, runs.columns)))
+    progress("comparing clocks")
+    clocks = checks.compare_clocks(events, books)
+    early = checks.early(exact, confirmed, lacks, books, clocks)
     progress("following every id through its queue")
-    early = settle(replication.early_confirms(events, confirmed))
-    late = order.late_receipts(events)
-    segments = settle(contents.id_segments(events, confirmed, late, early, books.inventory()))
+    behind = any_late(row for row in hulls if row["kind"] == "receipts")
+    late = order.late_receipts(exact if behind else exact.where("false"))
+    digits = dequeues.digits(books)
+    segments = settle(contents.id_segments(events, confirmed, late, books.inventory(), digits))
     ids = [row.asDict() for row in contents.id_totals(segments).collect()]
+    looks = {name: sum(row.pop(name) for row in ids) for name in contents.SUSPICIONS}
     progress("looking for what was lost, doubled or out of order")
-    found = [
-        publishing.tag_findings(tags), publishing.doubts(logical), contents.id_findings(segments),
-        order.enqueue_findings(events),
-    ]  # fmt: skip
+    found = [publishing.tag_findings(tags), publishing.doubts(logical), contents.id_findings(segments)]
+    found += [early] if early is not None else []
+    found += checks.second_looks(events, exact, segments, looks, noted, books, clocks)
     if tag_counts["sends"] > logical_counts["published"]:
-        resent = publishing.resent_ids(sent, logical, placed)
-        found.append(publishing.resend_findings(resent, events.where("kind = 'received'")))
+        again = publishing.resent_ids(resent, placed)
+        found.append(publishing.resend_findings(again, events.where("kind = 'received'")))
     if "quiesce" in kinds:
         found.append(contents.quiesce_findings(events))
     rows = [row.asDict() for row in findings([settle(frame) for frame in found]).collect()]
     progress("measuring rates and outage")
-    pauses = [(row["from_us"], row["to_us"]) for row in rates.pauses(events).collect()]
-    return Numbers(tag_counts, logical_counts, ids, rows, _timeline(events, books), pauses)
+    measured = unshelve(packed, "measured")
+    pauses = [(row["from_us"], row["to_us"]) for row in rates.pauses(measured).collect()]
+    names = sorted({writer.name for writer in books.writers.values()})
+    described = checks.described(books, clocks, names)
+    return Numbers(tag_counts, logical_counts, ids, rows, _timeline(measured, books), pauses, described)
 
 
 def _only_row(frame: DataFrame) -> dict[str, int]:
@@ -158,7 +211,7 @@ def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFram
     return counted.where(F.col("_place") <= shown).drop("_place")
 
 
-def _timeline(events: DataFrame, books: Books) -> Mapping[str, Any]:
+def _timeline(measured: DataFrame, books: Books) -> Mapping[str, Any]:
     """start_us, slot_us, and for each of sent, confirmed, received the ids in each slot."""
     from spark.rates import timeline
     from spark.schema import RATE_BUCKET_US
@@ -168,7 +221,7 @@ def _timeline(events: DataFrame, books: Books) -> Mapping[str, Any]:
     width = max(1, -(-(end - begin) // (SLOTS * RATE_BUCKET_US))) * RATE_BUCKET_US
     first, last = begin // width, end // width
     series: dict[str, Any] = {name: [0] * (last - first + 1) for name in ("sent", "confirmed", "received")}
-    for row in timeline(events, width).collect():
+    for row in timeline(measured, width).collect():
         series[row["name"]][min(max(row["slot"] - first, 0), last - first)] += row["n"]
     return {"start_us": first * width, "slot_us": width, **series}
 
@@ -178,10 +231,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spark.session import SparkUnavailable
 
     parser = argparse.ArgumentParser(
-        prog="spark.reconcile", description="Reconcile the ledgers below folders."
+        prog="spark.reconcile",
+        description="Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.",
+        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage.",
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="LEDGER_DIR")
     parser.add_argument("--master", help="Spark master; by default two local threads, or spark-submit's own")
+    parser.add_argument("--format", choices=("json",), default="json", help="what it prints: JSON only")
     try:
         options = parser.parse_args(arguments)
     except SystemExit as error:

@@ -1,4 +1,4 @@
-"""The ledger's schema, version 1, and that of the condensed events every transform works on.
+"""The ledger's schema, versions 1 and 2, and that of the condensed events every transform works on.
 
 `read` gives DataFrames of RECORD_SCHEMA, `condense` turns them into EVENT_SCHEMA. What each kind and field
 means, with units, is written down in `spark/README.md`.
@@ -6,10 +6,10 @@ means, with units, is written down in `spark/README.md`.
 
 from __future__ import annotations
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-VERSION = 1
-"""The only value of `v` that this job reads."""
+VERSIONS = (1, 2)
+"""The values of `v` that this job reads. Version 2 adds `durable`, as a field and as a kind, and `commit`."""
 
 GREATEST = 1 << 53
 """No id, tag or position gets there: a line with a greater one is unreadable, and no sum overflows."""
@@ -28,30 +28,42 @@ def _fields(longs: str, strings: str) -> list[StructField]:
 
 RECORD_SCHEMA = StructType(
     _fields(
-        "v incarnation wseq ts_us view epoch first last pfirst n",
+        "v incarnation wseq ts_us view epoch first last pfirst n durable",
         f"writer kind queue reason prod name peer {CORRUPT} {FILE}",
     )
 )
 """One line of a ledger. Absent fields are null."""
 
-EVENT_SCHEMA = StructType(
-    _fields(
-        "incarnation wseq ts_us ts_last_us view epoch first last pfirst n",
-        "writer kind queue reason prod name peer",
-    )
+LONG_FIELDS = frozenset(
+    ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
 )
-"""A run of records of one writer and kind whose ranges follow each other, or a summary made by `condense`."""
+"""Fields of a record that are integers."""
+TEXT_FIELDS = frozenset(("writer", "kind", "queue", "reason", "prod", "name", "peer", CORRUPT, FILE))
+"""Fields that are strings."""
+
+EVENT_SCHEMA = StructType(
+    [
+        *_fields(
+            "incarnation wseq ts_us ts_last_us view epoch first last pfirst n durable",
+            "writer kind queue reason prod name peer",
+        ),
+        StructField("packed", BinaryType(), nullable=True),
+    ]
+)
+"""A run of records of one writer and kind whose ranges follow each other, or a summary made by `condense`.
+
+`packed` is a block of runs (see `spark.runs`), and null in all other kinds."""
 
 FINDING_SCHEMA = StructType(_fields("epoch first last", "label queue prod note"))
 """A range of ids (with queue and epoch), of publish tags or logical numbers (with prod), and what it is."""
 
 MERGED_KINDS = (
-    "sent", "confirmed", "nacked", "returned", "unrouted", "backup_enqueue", "dequeue", "backup_dequeue",
-    "replicated", "received", "acked", "present", "quarantine",
+    "sent", "confirmed", "nacked", "returned", "unrouted", "dequeue", "backup_dequeue", "replicated",
+    "durable", "received", "acked", "present", "quarantine",
 )  # fmt: skip
 """Kinds whose adjacent ranges `condense` joins. Not `enqueue`: each of its records has its own position."""
 
-RANGE_KINDS = frozenset((*MERGED_KINDS, "enqueue", "quiesce"))
+RANGE_KINDS = frozenset((*MERGED_KINDS, "enqueue", "backup_enqueue", "quiesce", "commit"))
 """Kinds that are wrong without `first` and `last`."""
 
 QUEUE_KINDS = frozenset({
@@ -60,11 +72,12 @@ QUEUE_KINDS = frozenset({
 })  # fmt: skip
 """Kinds that are wrong without `queue` and `epoch`."""
 
-PRODUCER_KINDS = frozenset({"sent", "confirmed", "nacked", "returned", "unrouted"})
+PRODUCER_KINDS = frozenset({"sent", "confirmed", "nacked", "returned", "unrouted", "commit"})
 """Kinds that are wrong without `prod`."""
 
 STATE_KINDS = (
-    "open", "definition", "promote", "demote", "insync", "seal", "chain", "span", "malformed", "version",
+    "open", "definition", "promote", "demote", "insync", "seal", "pruned", "chain", "span", "malformed",
+    "version",
 )  # fmt: skip
 """Kinds of events that are few: the driver collects them to judge the books themselves."""
 
@@ -73,6 +86,20 @@ RATE_BUCKET_US = 100_000
 
 CONFIRM_SLOT_US = 10_000
 """Confirms further apart than this are not joined into one event, so that their time stays known."""
+
+SLOTS_US = {
+    "confirmed": CONFIRM_SLOT_US, "received": 1_000_000, "dequeue": 1_000_000, "backup_dequeue": 1_000_000,
+}  # fmt: skip
+"""The same for each kind whose time matters."""
+
+SAMPLE_EVERY = 1 << 14
+"""Of each session's tags and each queue's ids, the first and every so manieth keep their times: ranges that
+hold one are not joined."""
+SAMPLED_KINDS = frozenset({"sent", "confirmed", "received", "acked", "dequeue"})
+"""Kinds for which that is so, and `enqueue`."""
+
+NOT_PARQUET = "half-written or foreign Parquet"
+"""What is said of a whole file, where others have it said of a line."""
 
 PULSE_SLACK_US = 20_000
 """Confirms of one writer no further apart than this are one stretch of activity; an outage is longer."""

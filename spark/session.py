@@ -1,4 +1,4 @@
-"""Starts Spark for the jobs: finds Java, binds to loopback, keeps the logs quiet.
+"""Starts Spark for the jobs: finds Java, binds to loopback, keeps the logs quiet. Or asks Spark Connect.
 
 Called by `spark.reconcile`, the command line and the tests; the transforms only ever see DataFrames.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WANTED_JAVA = (17, 21)
+_CONNECT = "sc://"
+_ANSWERS = 10.0
+"""Seconds that a master or a server may take to accept a connection."""
 ADVICE = "Spark needs Java 17 or 21, and none was found: install openjdk-17-jre-headless or set JAVA_HOME"
 
 
@@ -63,12 +67,17 @@ def require_pyspark() -> None:
 def open_session(master: str | None = None, *, small: bool = False) -> SparkSession:
     """A session for `master` (default: two local threads), or whatever spark-submit has already set up.
 
-    `small` is for work that is over before an optimizing compiler pays. Raises SparkUnavailable without
-    PySpark or Java.
+    `sc://HOST:PORT` is a Spark Connect server: no Java is needed here. `small` is for work that is over
+    before an optimizing compiler pays. Raises SparkUnavailable without PySpark or Java, or when nobody
+    listens there.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
 
+    if master is not None:
+        _require_listener(master)
+    if master is not None and master.startswith(_CONNECT):
+        return _connected(master)
     submitted = master is None and "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ["JAVA_HOME"] = str(find_java())
@@ -87,6 +96,35 @@ def open_session(master: str | None = None, *, small: bool = False) -> SparkSess
     with _QuietStart():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _require_listener(master: str) -> None:
+    """Spark itself would try for minutes. Of the masters in `spark://A:7077,B:7077` one is enough."""
+    for scheme, default in ((_CONNECT, 15002), ("spark://", 7077)):
+        if not master.startswith(scheme):
+            continue
+        for each in master.removeprefix(scheme).partition("/")[0].split(","):
+            host, _, port = each.rpartition(":") if ":" in each else (each, "", str(default))
+            try:
+                with socket.create_connection((host.strip("[]"), int(port)), _ANSWERS):
+                    return
+            except (OSError, ValueError, OverflowError):
+                continue
+        raise SparkUnavailable(f"no Spark at {master}")
+
+
+def _connected(master: str) -> SparkSession:
+    """The server has its own settings: what can still be said is said."""
+    try:
+        import pyspark.sql.connect.session  # noqa: F401
+    except ImportError as error:
+        raise SparkUnavailable("Spark Connect is not installed: pip install 'understudy[spark]'") from error
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote(master).getOrCreate()
+    for key in ("spark.sql.session.timeZone", "spark.sql.execution.arrow.maxRecordsPerBatch"):
+        session.conf.set(key, _options(local=False, small=False)[key])
     return session
 
 

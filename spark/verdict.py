@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark.books import Books, Writer
+from spark.books import Books, Hole, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
 EXIT_CODES = {PROVEN: 0, VIOLATED: 1, NOT_PROVABLE: 2}
@@ -34,20 +34,39 @@ WORDS = {
     "enqueued-twice": "enqueued twice in one queue from a single publish",
     "early": "confirmed before an in-sync backup had acknowledged them",
     "copy-differs": "not held by all nodes at a quiesce point",
+    "dequeued-twice": "removed from their queue twice by one primary",
+    "acked-returned": "handed out again by a primary that knew that they were acked",
+    "unexplained": "removed from their queue without a documented reason",
+    "enqueued-by-two": "enqueued under the same ids by two nodes",
     "two-primaries": "served by two primaries in one epoch",
+    "quarantine-differs": "not where they belong: quarantine and queue disagree",
+    "torn": "of one transaction, of which a node has only a part",
     "in-doubt": "sent, and never confirmed, refused or returned",
     "unknown-producer": "enqueued for a producer whose ledger is not here",
     "reused": "publish tags used twice in one session: their confirms are ambiguous",
 }
 """What each kind of finding says of its ids. The order is that of the report."""
 
+WORDS_NOTED = {
+    ("two-primaries", "overlap"): "served while there were two primaries",
+    ("quarantine-differs", "served"): "put into quarantine although a later primary had them",
+    ("quarantine-differs", "missing"): "dropped without having been put into quarantine",
+}
+"""Where the note makes another sentence of it."""
+
+COUNTED = (
+    "copy-differs", "dequeued-twice", "acked-returned", "unexplained", "enqueued-by-two", "two-primaries",
+    "quarantine-differs", "torn",
+)  # fmt: skip
+"""Kinds that have a number of their own, under their own name, among the totals."""
+
 MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
 MISSING = frozenset({"unknown-producer", "reused"})
 NEEDS_WHOLE_BOOKS = frozenset(
-    {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs"}
+    {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
 )
 NEEDS_INVENTORY = frozenset({"lost", "unaccounted"})
-NEEDS_EACH_ONCE = frozenset({"duplicate-illegal", "reordered"})
+NEEDS_EACH_ONCE = frozenset({"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice"})
 
 
 @dataclass(slots=True)
@@ -78,6 +97,7 @@ class Numbers:
     findings: Sequence[Mapping[str, Any]]
     timeline: Mapping[str, Any]
     pauses: Sequence[tuple[int, int]]
+    clocks: Sequence[Mapping[str, Any]] = ()
 
 
 def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> str:
@@ -86,7 +106,7 @@ def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> st
         return ALLOWED
     if kind in MISSING:
         return UNKNOWN
-    if kind in NEEDS_WHOLE_BOOKS and books.broken:
+    if books.broken and (kind in NEEDS_WHOLE_BOOKS or (kind, note) == ("quarantine-differs", "missing")):
         return UNKNOWN
     if kind in NEEDS_INVENTORY and not books.inventory().complete:
         return UNKNOWN
@@ -138,16 +158,25 @@ REACH_US = 60_000_000
 """How far from a promotion a pause in confirms may lie and still belong to it."""
 
 
+def clocks_agree(books: Books, clocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no producer's and no primary's clock is certainly off: else their times cannot be laid side by
+    side."""
+    timed = {w.name for w in books.writers.values() if w.role == "producer"}
+    timed |= {p.node for p in books.promotions}
+    return not any(clock["sentence"] for clock in clocks if clock["writer"] in timed)
+
+
 def failovers(books: Books, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Each promotion after the first, with the outage that producers saw, in ms (None: not on both sides).
+    """Each promotion after the first of its line, with the outage that producers saw, in ms (None: not on
+    both sides).
 
     `around_ms`: from the last confirm before the promotion to the first after it, 0 if less than 20 ms.
     `outage_ms`: the longest pause of confirms that touches the time from REACH_US before to as much after.
     """
     out = []
-    promotions = sorted(books.promotions, key=lambda p: p.epoch)
-    for place, promotion in enumerate(promotions):
-        if place == 0 and not promotion.previous:
+    starts = [line[0] for line in books.lines() if not line[0].previous]
+    for promotion in sorted(books.promotions, key=lambda p: p.epoch):
+        if promotion in starts:
             continue
         at = promotion.ts_us
         near = [(b - a, a, b) for a, b in pauses if a <= at + REACH_US and b >= at - REACH_US]
@@ -172,7 +201,7 @@ def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str
         missing.append("no last owner ended cleanly, so nobody says what was in the queues at the end")
     violated = [f for f in found if f.severity == VIOLATION]
     verdict = VIOLATED if violated else NOT_PROVABLE if missing else PROVEN
-    fails = failovers(books, numbers.pauses)
+    fails = failovers(books, numbers.pauses if clocks_agree(books, numbers.clocks) else ())
     outages = [f["outage_ms"] for f in fails if f["outage_ms"] is not None]
     totals = _totals(numbers, found)
     return {
@@ -184,12 +213,13 @@ def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str
         "outage_ms": max(outages, default=None),
         "failovers": fails,
         "queues": _queues(numbers, found, books, missing),
-        "findings": [_finding(f, books) for f in found],
+        "findings": [*(_finding(f, books) for f in found), *map(_hole, books.holes)],
         "nodes": _bands(books),
         "writers": [_writer(w) for w in sorted(books.writers.values(), key=lambda w: (w.role, w.process))],
         "clusters": sorted(books.clusters),
         "files": {**files, "unreadable_lines": books.unreadable},
         "timeline": numbers.timeline,
+        "clocks": list(numbers.clocks),
     }
 
 
@@ -224,6 +254,7 @@ def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
         "in_doubt": count("in-doubt"),
         "reordered": count("reordered", "reordered-enqueue"),
         "early": count("early"),
+        **{kind.replace("-", "_"): count(kind) for kind in COUNTED},
     }
 
 
@@ -268,13 +299,35 @@ def _where(finding: Finding, books: Books) -> str:
     return ", ".join(parts)
 
 
+REMARKS = {
+    "quarantined": " (a copy is in quarantine)",
+    "received": " (a consumer received them)",
+    "overlap": ", confirmed by their primary after another one had begun",
+    "missing": " (they were on the disk of a primary that came back, and nowhere else)",
+}
+
+
+def _remark(finding: Finding) -> str:
+    """What the note of a finding says of it, if anything."""
+    note = finding.note or ""
+    if finding.kind == "early" and note:
+        return ""
+    if finding.kind in ("dequeued-twice", "acked-returned", "torn"):
+        return f" (on {note})"
+    if finding.kind == "unexplained":
+        return f" (the reason given is {note!r})" if note else " (no reason is given)"
+    return REMARKS.get(note, "")
+
+
 def _sentence(finding: Finding, books: Books) -> str:
     perhaps = "perhaps " if finding.severity == UNKNOWN and finding.kind not in MISSING else ""
     plural = "" if finding.count == 1 else "s"
     amount = f"{finding.count:,} message{plural} " if finding.count else "messages "
-    extra = {"quarantined": " (a copy is in quarantine)", "received": " (a consumer received them)"}
-    note = extra.get(finding.note or "", f" (to {finding.note})" if finding.kind == "early" else "")
-    return f"{amount}{perhaps}{WORDS[finding.kind]}{note}: {_where(finding, books)}"
+    note = _remark(finding)
+    if finding.kind == "early" and finding.note:
+        return f"{amount}{perhaps}confirmed before they were on the {finding.note}: {_where(finding, books)}"
+    words = WORDS_NOTED.get((finding.kind, finding.note or ""), WORDS[finding.kind])
+    return f"{amount}{perhaps}{words}{note}: {_where(finding, books)}"
 
 
 def _finding(finding: Finding, books: Books) -> dict[str, Any]:
@@ -283,6 +336,16 @@ def _finding(finding: Finding, books: Books) -> dict[str, Any]:
         "name": _queue_name(finding.queue, books) if finding.queue else None, "epoch": finding.epoch,
         "prod": finding.prod, "note": finding.note, "count": finding.count, "pieces": finding.pieces,
         "ranges": finding.ranges, "sentence": _sentence(finding, books),
+    }  # fmt: skip
+
+
+def _hole(hole: Hole) -> dict[str, Any]:
+    """A hole in a ledger among the findings; its numbers are those of the records (`wseq`)."""
+    return {
+        "kind": hole.kind, "severity": ALLOWED if hole.excused else UNKNOWN, "queue": None, "name": None,
+        "epoch": None, "prod": f"{hole.writer}#{hole.incarnation}", "note": hole.file or None,
+        "count": hole.last - hole.first + 1, "pieces": 1, "ranges": [[hole.first, hole.last]],
+        "sentence": hole.sentence,
     }  # fmt: skip
 
 

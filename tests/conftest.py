@@ -1,7 +1,8 @@
 """For every test: the seed that this run uses is printed, and no process may be left over at its end.
 
 `PYTEST_SEED=N` repeats a run's random choices; without it a new seed is drawn, printed in the header, and
-printed again when something failed.
+printed again when something failed. The processes of `pytest -n` use the seed of the one that started them;
+each looks for what its own tests left over, and tells that one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ import os
 import random
 import secrets
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.workers import ByFile
 
 RUN_MARK = "PYTEST_RUN_OF_THIS_TREE"
 """An environment variable that every process started by a test inherits, and by which leftovers are found."""
@@ -27,7 +35,13 @@ settings.register_profile("understudy", deadline=None, print_blob=True)
 settings.load_profile("understudy")
 
 
+_LEFT_OVER = "left over"
+"""What a process of `pytest -n` tells at its end: lines."""
+_left: list[str] = []
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["PYTEST_SEED"] = str(SEED)
     os.environ[RUN_MARK] = f"{os.getpid()}.{SEED}"
     random.seed(SEED)
 
@@ -42,23 +56,66 @@ def seed() -> int:
     return SEED
 
 
+@pytest.fixture(scope="session")
+def session() -> Iterator[SparkSession]:
+    """Spark's, for all tests; without PySpark those that want it are skipped."""
+    pytest.importorskip("pyspark")
+    from spark.session import open_session
+
+    session = open_session(small=True)
+    yield session
+    session.stop()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
     if exitstatus:
         terminalreporter.write_line(f"repeat this run's random choices with PYTEST_SEED={SEED}")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    from tests.workers import ByFile
+
+    return ByFile(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        from tests.workers import longest_first
+
+        longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    _left.extend(getattr(node, "workeroutput", {}).get(_LEFT_OVER, []))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A process that a test left behind fails the run; it is ended, so that it harms no later one."""
-    left = _left_over(f"{RUN_MARK}={os.environ[RUN_MARK]}".encode())
-    for pid, command in left:
-        print(f"\nleft over: process {pid}: {command}")
+    to_tell: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if to_tell is not None or not session.config.getoption("numprocesses", None):
+        _left.extend(_end_what_is_left())
+    if to_tell is not None:
+        to_tell[_LEFT_OVER] = _left
+        return
+    for line in _left:
+        print(f"\n{line}")
+    if _left and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _end_what_is_left() -> list[str]:
+    """A line for each."""
+    lines = []
+    for pid, command in _left_over(f"{RUN_MARK}={os.environ[RUN_MARK]}".encode()):
+        lines.append(f"left over: process {pid}: {command}")
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    if left and exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return lines
 
 
 def _left_over(mark: bytes) -> list[tuple[int, str]]:

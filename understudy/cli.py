@@ -49,6 +49,13 @@ _COMMANDS = {
         "reconcile_command",
         "Prove from ledgers, with Spark, that nothing was lost.",
     ),
+    "watch": ("understudy.cli_watch", "watch", "Alarm on losses and silent writers, while ledgers grow."),
+    "ledger": ("understudy.cli_ledger", "ledger", "Check, compact, prune and convert ledgers."),
+    "report": (
+        "understudy.cli_report",
+        "report",
+        "Latencies, rates and failovers of days, from ledgers, with Spark.",
+    ),
     "demo": ("understudy.cli_demo", "demo", "A pair, real clients, a killed primary, and Spark's verdict."),
 }
 

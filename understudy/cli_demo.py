@@ -20,6 +20,7 @@ from rich.table import Table
 from understudy.cli_options import Failed, Wrong, leave
 from understudy.demo import Demo, DemoFailed, Options, Outcome
 from understudy.demo_progress import Progress
+from understudy.report import beside
 
 FOLDER = Path("understudy-demo")
 MARK = ".understudy-demo"
@@ -69,7 +70,7 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
     if keep:
         console.print(f"ledgers, data and logs are in {escape(str(folder))}", soft_wrap=True)
     elif outcome.good:
-        clear(folder, but=outcome.report)
+        clear(folder, but=() if outcome.report is None else (outcome.report, beside(outcome.report)))
     if not outcome.good:
         leave(outcome.verdict_code or 1)
 
@@ -100,12 +101,12 @@ def prepare(folder: Path) -> None:
         raise Wrong(f"cannot use {folder}: {error.strerror}") from None
 
 
-def clear(folder: Path, but: Path | None = None) -> None:
+def clear(folder: Path, but: tuple[Path, ...] = ()) -> None:
     """Remove what a demo left in its folder."""
     if not (folder / MARK).exists():
         return
     for entry in folder.iterdir():
-        if entry == but or entry.name == MARK:
+        if entry in but or entry.name == MARK:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

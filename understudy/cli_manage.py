@@ -200,6 +200,13 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
         f"   epoch {found['epoch']}   link {found['link']}   promotable {_text(found['promotable'])}"
     )
     console.print(f"  {escape(str(found['reason']))}")
+    if (ledger := found.get("ledger")) and (ledger["lost"] or ledger["failing"]):
+        state = "cannot be written" if ledger["failing"] else "is written again"
+        console.print(
+            f"  [yellow]the ledger {state}: {ledger['lost']:,} records are missing from "
+            f"{escape(ledger['path'])}[/]",
+            soft_wrap=True,
+        )
     members = found.get("members") or []
     for key in ("replications", "followers"):
         if found.get(key):

@@ -174,6 +174,10 @@ class LedgerSection(_Section):
     dir: Path | None = None
     """Default: `ledger` below `broker.data_dir`."""
     rotate: Size = Field(default=64 * 2**20, ge=1)
+    rotate_age: DurationOrZero = 86400.0
+    """A new file is begun at the latest after this; 0: never."""
+    heartbeat: Duration = 5.0
+    """Silence of a ledger for longer than this means that its node is silent too."""
 
 
 class LogSection(_Section):

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*\Z")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107

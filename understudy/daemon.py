@@ -162,6 +162,7 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
                 incarnation=files.identity.incarnation,
                 cluster=files.identity.cluster_id or "",
                 rotate_bytes=settings.ledger.rotate,
+                rotate_age=settings.ledger.rotate_age,
             )
         node = Node(
             broker=_broker_settings(settings),
@@ -170,7 +171,7 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
             files=files,
             ledger=ledger,
             random_bytes=os.urandom,
-            log=partial(_tell, notifier),
+            log=partial(_tell, notifier, ledger),
         )
         spill = Spill(
             real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
@@ -183,9 +184,11 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
     return _Parts(node, store, files, ledger, spill, tls, notifier)
 
 
-def _tell(notifier: Notifier, text: str) -> None:
-    """What the node says of itself."""
+def _tell(notifier: Notifier, ledger: LedgerPort, text: str) -> None:
+    """What the node says of itself. While it reads a large store, that is its only sign of life."""
     LOG.info(text)
+    if isinstance(ledger, LedgerSink):
+        ledger.beat()
     notifier.starting(text)
 
 
@@ -267,6 +270,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     doors: list[HttpServer] = []
     stopped: str | None = None
     authority: PacemakerDriver | None = None
+    beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
     try:
         authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
@@ -275,6 +279,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         parts.notifier.ready(f"{settings.broker.name} takes connections")
         stopped = node.stopped or await shell.run()
     finally:
+        beats.cancel()
         parts.notifier.stopping()
         # A node that must end of itself does and says nothing more; what it would write now may be wrong.
         if stopped is None and node.stopped is None:
@@ -289,6 +294,13 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         parts.notifier.close()
     LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
     return stopped
+
+
+async def _beats(ledger: LedgerPort, seconds: float) -> None:
+    """Heartbeats of the ledger, on the loop that serves: silence means that nothing is served either."""
+    while isinstance(ledger, LedgerSink):
+        ledger.beat()
+        await asyncio.sleep(seconds)
 
 
 def _watch(tls: Tls | None) -> CertificateWatch | None:

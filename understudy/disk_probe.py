@@ -39,12 +39,13 @@ class DiskProbe:
         last one took, None before the first; `failed`: what the disk said to it instead, if it refused.
         """
         now = self._clock()
+        latency, failed = self._latency, self._failed  # before the next write, which may be quick
         if self._began is None:
             self._began = now
             threading.Thread(target=self._probe, args=(now,), name="disk-probe", daemon=True).start()
         began = [at for at in (self._began, self._busy_since()) if at is not None]
         stalled = max((now - at for at in began), default=0.0)
-        return {"stalled_for": max(0.0, stalled), "latency": self._latency, "failed": self._failed}
+        return {"stalled_for": max(0.0, stalled), "latency": latency, "failed": failed}
 
     def _probe(self, began: float) -> None:
         try:

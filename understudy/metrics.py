@@ -63,6 +63,7 @@ class NodeCollector(Collector):
         yield from _members(found.get("members") or [])
         yield from _replications(found.get("replications") or [], found.get("followers") or [])
         yield from _counts(found)
+        yield from _ledger(found.get("ledger"))
         expiry = GaugeMetricFamily(
             "understudy_tls_certificate_expires_seconds",
             "When the node's certificate runs out, in seconds since 1970",
@@ -161,6 +162,24 @@ def _counts(found: dict[str, Any]) -> Iterator[Metric]:
         "Longest time that a dequeue has waited to be told, since the start",
         dequeues.get("longest_lag", 0),
     )
+
+
+def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:
+    """Without a value of a node that keeps none."""
+    lost = CounterMetricFamily(
+        "understudy_ledger_lost_records", "Records that are missing from the ledger, since the start"
+    )
+    failures = CounterMetricFamily(
+        "understudy_ledger_write_failures", "Writes to the ledger that failed, since the start"
+    )
+    written = GaugeMetricFamily(
+        "understudy_ledger_last_write_timestamp_seconds", "When the ledger was written, in seconds since 1970"
+    )
+    if found is not None:
+        lost.add_metric([], float(found["lost"]))
+        failures.add_metric([], float(found["failures"]))
+        written.add_metric([], float(found["last_write"]))
+    yield from (lost, failures, written)
 
 
 def _gauge(name: str, text: str, value: Any) -> GaugeMetricFamily:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +35,22 @@ class UsageCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            click.echo(f"understudy reconcile: {error.format_message()}", err=True)
+            click.echo(f"understudy {self.name}: {error.format_message()}", err=True)
             sys.exit(USAGE)
 
 
 @click.command(name="reconcile", cls=UsageCommand)
 @click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
-@click.option("--master", metavar="URL", help="Spark master; two threads of this machine by default.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spark master, or sc://HOST:PORT of Spark Connect; two threads of this machine by default.",
+)
 @click.option(
     "--report",
     metavar="FILE.html",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write an HTML report.",
+    help="Write an HTML report, and the JSON beside it.",
 )
 @click.option(
     "--format",
@@ -66,13 +70,13 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
             _fail(f"no ledger there: no such folder: {folder}", NOTHING)
     if report is not None and not report.parent.is_dir():
         _fail(f"no such folder for the report: {report.parent}", USAGE)
-    answer = _run(folders, master)
+    answer = _run(folders, master, report is not None)
     if form == "json":
         click.echo(json.dumps(answer, indent=1))
     else:
         print_result(answer, Console())
     if report is not None:
-        _write_report(answer, report)
+        _write_report(answer, folders, report)
     sys.exit(exit_status(answer))
 
 
@@ -86,33 +90,50 @@ def _fail(text: str, status: int) -> None:
     sys.exit(status)
 
 
-def _run(folders: tuple[Path, ...], master: str | None) -> dict[str, Any]:
+def _run(folders: tuple[Path, ...], master: str | None, latency: bool) -> dict[str, Any]:
     from spark.reconcile import NoLedgers, reconcile_folders
+
+    def work(progress: Callable[[str], None]) -> dict[str, Any]:
+        return reconcile_folders(folders, master=master, latency=latency, progress=progress)
+
+    return driven(work, _fail, NoLedgers)
+
+
+def driven(
+    work: Callable[[Callable[[str], None]], dict[str, Any]],
+    fail: Callable[[str, int], None],
+    nothing: type[Exception],
+) -> dict[str, Any]:
+    """What `work` returns, which drives Spark and is given something to tell its progress to.
+
+    `fail` is told in one line, with an exit status, what went wrong; `nothing` is raised without ledgers.
+    """
     from spark.session import SparkUnavailable
 
     console = Console(stderr=True)
     try:
         with console.status("looking for ledgers") as status:
-            return reconcile_folders(folders, master=master, progress=status.update)
-    except NoLedgers as error:
-        _fail(str(error), NOTHING)
+            return work(status.update)
+    except nothing as error:
+        fail(str(error), NOTHING)
     except SparkUnavailable as error:
-        _fail(str(error), USAGE)
+        fail(str(error), USAGE)
     except Exception as error:
         if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
             raise
         first = str(error).strip().splitlines()
-        _fail(f"Spark failed: {first[0] if first else type(error).__name__}", USAGE)
+        fail(f"Spark failed: {first[0] if first else type(error).__name__}", USAGE)
     raise AssertionError("unreachable")
 
 
-def _write_report(answer: Mapping[str, Any], path: Path) -> None:
-    from understudy.report import render
+def _write_report(answer: Mapping[str, Any], folders: Sequence[Path], path: Path) -> None:
+    from understudy.report import write
+    from understudy.report.evidence import with_lines
 
     try:
-        path.write_text(render(answer), encoding="utf-8")
+        write(with_lines(answer, folders), path)
     except OSError as error:
-        _fail(f"cannot write {path}: {error.strerror}", USAGE)
+        _fail(f"cannot write {error.filename or path}: {error.strerror}", USAGE)
 
 
 def print_result(answer: Mapping[str, Any], console: Console) -> None:
@@ -131,10 +152,16 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     summary.add_row(*(f"{number:,}" for number in numbers), outage)
     console.print(summary)
     console.print(_queue_table(answer))
+    said = set()
     for finding in answer["findings"][:SHOWN_FINDINGS]:
+        said.add(finding["sentence"])
         console.print(f"{finding['severity']}: {finding['sentence']}", markup=False, highlight=False)
     for sentence in answer["missing"]:
-        console.print(f"missing: {sentence}", markup=False, highlight=False)
+        if sentence not in said:
+            console.print(f"missing: {sentence}", markup=False, highlight=False)
+    for clock in answer["clocks"]:
+        if clock["sentence"]:
+            console.print(f"clocks: {clock['sentence']}", markup=False, highlight=False)
 
 
 def _queue_table(answer: Mapping[str, Any]) -> Table:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 class Channel(Consuming):
     """`producer` names this channel's publishes in the ledger: only where the client gave its connection a
-    name (client property `producer`) and asked for confirms, whose tags then count its messages."""
+    name (client property `producer`) and asked for confirms, or for transactions. From then on
+    `next_publish_tag` counts its messages."""
 
     __slots__ = ("assembly", "confirming", "next_publish_tag", "producer")
 
@@ -82,11 +83,15 @@ class Channel(Consuming):
         if not self.confirming:
             self.confirming = True
             self.next_publish_tag = 1
+        self.name_producer()
+        if not arguments["nowait"]:
+            self.answer("confirm.select-ok")
+
+    def name_producer(self) -> None:
+        """Publishes are noted under the name that the client gave its connection, if it did."""
         session = self.connection.client_properties.get("producer")
         if isinstance(session, str) and session:
             self.producer = f"{session}/{self.number}"
-        if not arguments["nowait"]:
-            self.answer("confirm.select-ok")
 
     # -- the end
 

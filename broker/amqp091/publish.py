@@ -370,7 +370,7 @@ def _publish_run(
     largest: int, first: int, target: Target,
 ) -> None:  # fmt: skip
     if channel.transaction is not None:
-        channel.transaction.publish(channel, route, raws, kind, largest, mandatory=target.mandatory)
+        channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
     if target.mandatory and not route.queues:
         _return(channel, target, raws)

@@ -15,6 +15,7 @@ from broker.amqp091.publish import return_frame
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.publish_route import PublishRoute
 from broker.model.queue_arguments import OverflowRule
+from broker.model.records import Commit
 from broker.model.values import Need
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ class Settlement(enum.Enum):
 
 
 class HeldRun(NamedTuple):
-    """Publishes of one route, persistence, expiration and priority."""
+    """Publishes of one route, persistence, expiration and priority; `first` is the tag of the first."""
 
     route: PublishRoute
     raws: list[bytes]
     kind: Checked
     largest: int
+    first: int
     mandatory: bool
 
 
@@ -58,12 +60,12 @@ class Transaction:
         self.octets = 0
 
     def publish(
-        self, channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int, *,
-        mandatory: bool,
+        self, channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
+        first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
         """Hold a run. Raises ResourceError (506) when the connection holds too much."""
         octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws)
-        self.publishes.append(HeldRun(route, raws, kind, largest, mandatory))
+        self.publishes.append(HeldRun(route, raws, kind, largest, first, mandatory))
         self.octets += octets
         connection = channel.connection
         connection.publisher.transacting += octets
@@ -90,6 +92,9 @@ def select(channel: Channel, arguments: dict[str, Any]) -> None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction()
+        channel.next_publish_tag = 1
+        if channel.connection.vhost.history.ledger_wanted:
+            channel.name_producer()
     channel.answer("tx.select-ok")
 
 
@@ -103,7 +108,13 @@ def commit(channel: Channel, arguments: dict[str, Any]) -> None:
         need = max(need, _publish(channel, run))
     for how, runs in transaction.settlements:
         need = max(need, channel.settle(how, runs))
-    channel.connection.vhost.history.gather()
+    history = channel.connection.vhost.history
+    history.gather()
+    if transaction.publishes and channel.producer is not None and history.ledger_wanted:
+        last = transaction.publishes[-1]
+        history.append(
+            Commit(channel.producer, transaction.publishes[0].first, last.first + len(last.raws) - 1)
+        )
     transaction.end(channel)
     channel.answer("tx.commit-ok", need=need)
 
@@ -137,7 +148,8 @@ def _publish(channel: Channel, run: HeldRun) -> Need:
             channel.reply(method + raw)
     return vhost.publish(
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
-        expiration=run.kind.expiration, priority=run.kind.priority,
+        producer=channel.producer, first_tag=run.first, expiration=run.kind.expiration,
+        priority=run.kind.priority,
     ).need  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from broker.model.exchange import BUILT_IN, Exchange
 from broker.model.queue import Queue
 from broker.model.records import (
     Bind,
+    Commit,
     ConsumerSeen,
     Dequeue,
     EnqueueRun,
@@ -43,7 +44,7 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
             queue = vhost.queues_by_uuid.get(record.queue)
             if queue is not None:
                 queue.replica.dequeue(record.epoch, record.ranges)
-        case Unrouted():
+        case Unrouted() | Commit():
             pass
         case QueueDeclare():
             _declare_queue(vhost, record)

@@ -133,6 +133,17 @@ class Unrouted:
 
 
 @dataclass(slots=True)
+class Commit:
+    """Ledger only, and of no binary form: tags first..last of `producer` are one transaction, which is in
+    this batch."""
+
+    producer: str
+    first: int
+    last: int
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
 class Dequeue:
     """Messages that left one queue for one reason; `ranges` inclusive, ascending, of sequences in `epoch`."""
 
@@ -238,7 +249,7 @@ class Milestone:
 
 
 Record = (
-    EnqueueRun | Unrouted | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
+    EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
     | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone
 )  # fmt: skip
 

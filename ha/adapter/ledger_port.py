@@ -34,6 +34,9 @@ class LedgerPort(Protocol):
     def flush(self) -> None:
         """Hand all that was noted to the operating system, in one write. Called before confirms go out."""
 
+    def health(self) -> dict[str, Any]:
+        """How its file stands, for `status`; nothing of one that has none."""
+
     def close(self, *, seal: bool = True) -> None:
         """Flush and close. `seal`: the sign of a clean end, its last record."""
 
@@ -52,6 +55,9 @@ class NullLedger:
 
     def flush(self) -> None:
         return None
+
+    def health(self) -> dict[str, Any]:
+        return {}
 
     def close(self, *, seal: bool = True) -> None:
         return None

@@ -121,7 +121,8 @@ class Node:
         self._questions = Questions(self)
         self.replications = Replications(self, store, self._inbox)
         self.broker.gates += [store, self.core]
-        self.broker.sinks += [StoreSink(store, bases), LinkSink(self), LedgerSink(ledger)]
+        self._books = LedgerSink(ledger, store, history)
+        self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._books]
         self.broker.sinks.append(self.replications.feeds)
 
     # -- life
@@ -164,6 +165,7 @@ class Node:
                 for first, last in ids.ranges():
                     self.ledger.record("present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last)
         self._store.close()
+        self._books.note_durable()
         self.ledger.close(seal=self._store.failed is None)
 
     # -- inbound connections
@@ -282,6 +284,7 @@ class Node:
         self.replications.end_tick(now)
         core.end_tick(now)
         self._effects.run(now)
+        self._books.note_durable()
         self.ledger.flush()
         self._core_deadline = core.next_deadline()
 
@@ -345,8 +348,13 @@ class Node:
             "ok": not self.authority_trouble,
             "reason": self.authority_trouble or self.authority_reason,
         }
-        counts = {"quarantined": self._quarantine.count, "stored_bytes": self._store.stored_bytes}
+        counts: dict[str, Any] = {
+            "quarantined": self._quarantine.count,
+            "stored_bytes": self._store.stored_bytes,
+        }
         counts |= self.replications.status()
+        if ledger := self.ledger.health():
+            counts["ledger"] = ledger
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
 
     def manage(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.model.records import Batch
-from broker.model.values import Scope
+from broker.model.values import ORIGIN, Scope
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
 from ha.adapter.recovery import Bases
 
 if TYPE_CHECKING:
+    from broker.model.history import History
     from broker.store.store import Store
     from ha.adapter.node import Node
 
@@ -40,11 +41,26 @@ class LinkSink:
 
 
 class LedgerSink:
-    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick."""
+    """Hands it to the ledger, and the ledger to the system: before any confirm of this tick. Notes how far
+    this node's own disk has got, too."""
 
-    def __init__(self, ledger: LedgerPort) -> None:
+    def __init__(self, ledger: LedgerPort, store: Store, history: History) -> None:
         self._ledger = ledger
+        self._store = store
+        self._history = history
+        self._durable = ORIGIN
+        """What was noted last."""
 
     def batch(self, batch: Batch) -> None:
         self._ledger.batch(batch, PRIMARY)
         self._ledger.flush()
+
+    def note_durable(self) -> None:
+        """Of the epoch that is served. Asked when confirms are released and none has left yet: the store may
+        have moved on in between, and never back."""
+        durable, noted = self._store.durable, self._durable
+        if durable.epoch == self._history.epoch and durable > noted:
+            first = noted.n + 1 if noted.epoch == durable.epoch else 1
+            if first <= durable.n:
+                self._ledger.record("durable", epoch=durable.epoch, first=first, last=durable.n)
+            self._durable = durable

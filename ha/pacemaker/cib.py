@@ -76,6 +76,8 @@ class CibView:
     """`stonith-enabled`."""
     admin_epoch: int = 0
     """Of two copies that meet, the one in which this is higher becomes everybody's."""
+    epoch: int = 0
+    """The configuration's: decides where `admin_epoch` does not."""
     content: tuple[tuple[str, str], ...] | None = None
     """The nvpairs of the set as they are; None: there is no set. Equal content is the same record."""
     version: RecordVersion | None = None
@@ -98,8 +100,7 @@ def read_cib(xml: str, set_id: str) -> CibView:
     fencing = all(p.get("value", "").lower() in ("true", "yes", "on", "y", "1") for p in pairs)
     ours = [s for s in options if s.get("id") == set_id]
     nodes, ids = _nodes(root)
-    epoch = root.get("admin_epoch", "")
-    view = CibView(nodes, ids, fencing, int(epoch) if re.fullmatch("[0-9]{1,9}", epoch) else 0)
+    view = CibView(nodes, ids, fencing, _number(root, "admin_epoch"), _number(root, "epoch"))
     return _with_set(view, ours[0], set_id) if ours else view
 
 
@@ -112,6 +113,11 @@ def set_xml(set_id: str, version: RecordVersion, document: Mapping[str, Any]) ->
         for name, value in pairs
     )
     return f"<cluster_property_set id={quoteattr(set_id)}>{inner}</cluster_property_set>"
+
+
+def _number(root: ElementTree.Element, name: str) -> int:
+    text = root.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _nodes(root: ElementTree.Element) -> tuple[dict[str, NodeState | None], dict[str, str]]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
+from ha.core.in_sync_record import RecordVersion
 from ha.pacemaker.procedure import (
     AskQuorum,
     Command,
@@ -50,19 +51,31 @@ def argv_of(command: Command) -> list[str]:
         case CreateSet(_, xml):
             return [CIBADMIN, "--create", "--scope", "crm_config", "--xml-text", xml, *_LOCAL_TIMEOUT]
         case ReplaceSet(set_id, version, xml):
-            held = f"nvpair[@name='understudy-version' and @value='{version.epoch}.{version.revision}']"
-            path = f"//cluster_property_set[@id='{set_id}' and {held}]"
+            path = f"//{_set_with(set_id, version)}"
             return [CIBADMIN, "--replace", "--xpath", path, "--xml-text", xml, *_LOCAL_TIMEOUT]
-        case RaiseAdminEpoch(admin_epoch):
-            return [
-                CIBADMIN,
-                "--modify",
-                "--xml-text",
-                f'<cib admin_epoch="{admin_epoch}"/>',
-                *_LOCAL_TIMEOUT,
-            ]
+        case RaiseAdminEpoch():
+            higher = f'<cib admin_epoch="{command.admin_epoch + 1}"/>'
+            return [CIBADMIN, "--modify", "--xpath", _as_here(command), "--xml-text", higher, *_LOCAL_TIMEOUT]
         case AskQuorum():
             return ["corosync-quorumtool", "-s", "-i"]
+
+
+def _set_with(set_id: str, version: RecordVersion) -> str:
+    held = f"nvpair[@name='understudy-version' and @value='{version.epoch}.{version.revision}']"
+    return f"cluster_property_set[@id='{set_id}' and {held}]"
+
+
+def _as_here(command: RaiseAdminEpoch) -> str:
+    """The XPath of a CIB that is as the one from which the command was made."""
+    quote = '"' if "'" in command.node else "'"
+    member = (
+        f"status/node_state[@uname={quote}{command.node}{quote} and @join='member' and @expected='member']"
+    )
+    held = f"not(configuration/crm_config/cluster_property_set[@id='{command.set_id}'])"
+    if command.version is not None:
+        held = f"configuration/crm_config/{_set_with(command.set_id, command.version)}"
+    numbers = f"@admin_epoch='{command.admin_epoch}' and @epoch='{command.epoch}'"
+    return f"/cib[{numbers} and {member} and {held}]"
 
 
 def run(commands: Sequence[Command], patience: float = PATIENCE) -> list[Result]:

@@ -14,7 +14,9 @@ after a swap it is read once more. Whatever a command does wrong, or does not do
 A node that is away may come back with a copy of its own, and of copies that meet the one with the highest
 (admin_epoch, epoch, num_updates) becomes everybody's. So before a swap that stands without somebody the
 admin_epoch is raised, which Pacemaker leaves to administrators, to make the copies of inactive nodes obsolete
-("Pacemaker Explained", CIB properties): a copy that does not stand never gets that far.
+("Pacemaker Explained", CIB properties): a copy that does not stand never gets that far. A write is made by
+every CIB daemon of the ring on its own copy, also by one that is back and has not got the cluster's copy yet.
+So the raise is a compare-and-set, too, which an old copy does not match.
 """
 
 from __future__ import annotations
@@ -68,9 +70,16 @@ class ReplaceSet:
 
 @dataclass(slots=True, frozen=True)
 class RaiseAdminEpoch:
-    """Set the CIB's admin_epoch, which only goes up; nothing changes if it is that already."""
+    """Make the admin_epoch one higher, in copies that are as this one: of the same admin_epoch and epoch,
+    with the same version of the record, and `node` a member; exit code NO_SUCH where they are not.
+    """
 
+    node: str
+    set_id: str
     admin_epoch: int
+    epoch: int
+    version: RecordVersion | None
+    """As they are; None: there is no set."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -126,12 +135,12 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
         answer = yield from _there(register, view, standing, record, ())
         return answer if answer.outcome != "done" else _conflict(view)
     if standing.without and view.version == expected:
-        view, standing = yield from _outrank(register, view.admin_epoch + 1)
+        view, standing = yield from _outrank(register, view)
         if not standing.ok:
             return _unknown(f"{standing.reason}; nothing was written")
     if view.version != expected:
         return _conflict(view)
-    away = standing.without
+    away = [name for name in standing.without if not _hears(view, name)]
     (written,) = yield [_write(register, expected, record)]
     if written.code not in (0, NO_SUCH, EXISTS):
         return _unknown(f"the CIB may have the new record or not: {_said(written)}")
@@ -153,7 +162,7 @@ def _there(
     bring back what was before.
     """
     if set(standing.without) - set(away):
-        view, standing = yield from _outrank(register, view.admin_epoch + 1)
+        view, standing = yield from _outrank(register, view)
         if not standing.ok:
             return _unknown(f"the CIB has the new record, but may lose it: {standing.reason}")
         if view.document != record:
@@ -169,15 +178,26 @@ def _write(register: Register, expected: RecordVersion | None, record: Mapping[s
     return ReplaceSet(register.set_id, expected, xml)
 
 
-def _outrank(register: Register, admin_epoch: int) -> _Looking:
-    """Have this side's copy win over that of anybody who is away, whatever happened there."""
-    (raised,) = yield [RaiseAdminEpoch(admin_epoch)]
-    if raised.code != 0:
-        return CibView(), Standing(False, f"the CIB's admin_epoch cannot be raised: {_said(raised)}")
-    view, standing = yield from _look(register)
-    if standing.ok and view.admin_epoch < admin_epoch:
-        standing = Standing(False, f"the CIB's admin_epoch is {view.admin_epoch}, not {admin_epoch}")
-    return view, standing
+def _hears(view: CibView, name: str) -> bool:
+    """Whether a node that is no member may have made this side's writes on its own copy."""
+    state = view.nodes.get(name)
+    return state is not None and state.in_ccm
+
+
+def _outrank(register: Register, view: CibView) -> _Looking:
+    """Have this side's copy win over that of anybody who is away, whatever happened there. Not done if the
+    record is another by then: the caller looks at that.
+    """
+    aim, version = view.admin_epoch + 1, view.version
+    for _ in range(TRIES):
+        here = (register.node, register.set_id, view.admin_epoch, view.epoch, version)
+        (raised,) = yield [RaiseAdminEpoch(*here)]
+        if raised.code not in (0, NO_SUCH):
+            return CibView(), Standing(False, f"the CIB's admin_epoch cannot be raised: {_said(raised)}")
+        view, standing = yield from _look(register)
+        if not standing.ok or view.admin_epoch >= aim or view.version != version:
+            return view, standing
+    return view, Standing(False, f"the CIB's admin_epoch is {view.admin_epoch}, not {aim}")
 
 
 def _look(register: Register) -> _Looking:

@@ -29,7 +29,7 @@ class Case:
     flavour: Flavour = _PAIR
     smoke: bool = False
     target: float | None = None
-    """Seconds: the client kit's median time without a confirm is shorter."""
+    """Seconds: the client kit's median time without a confirm is to be shorter, on a machine that is idle."""
 
 
 def _times(fault: faults.Fault, many: int) -> Callable[[Play], None]:
@@ -166,7 +166,8 @@ CASES: dict[str, Case] = {
     "both-powered-off": Case(faults.both_powered_off),
     "primary-frozen": Case(faults.primary_frozen),
     "frozen-and-thawed": Case(frozen_and_thawed),
-    "partition": Case(faults.partition, smoke=True),
+    # The node with the primary is to win: a change of sides takes longer.
+    "partition": Case(_times(faults.partition, 3), smoke=True, target=6.0),
     "one-way": Case(faults.one_way),
     "severed-from-clients": Case(faults.severed_from_clients),
     "full-disk": Case(cases_disk.full),

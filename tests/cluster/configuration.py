@@ -21,8 +21,11 @@ NODES = ("a", "b")
 HOST = "198.51.100.1"
 VIP = "198.51.100.20"
 PREFIX = 27
-FENCING_DELAY = "2s"
-"""Longer than the lab's switch needs, as deploy/site.env asks, and than the election of a new DC takes."""
+_SHIPPED = dict(
+    line.split("=", 1)
+    for line in (ROOT / "deploy" / "site.env").read_text().splitlines()
+    if line[:1].isupper()
+)
 PORT = 5672
 HTTP = 15672
 """Where a watcher asks for the status: a listener of `broker.http`."""
@@ -68,7 +71,7 @@ def prepare(engine: Engine, image: str, folder: Path, flavour: Flavour) -> None:
         "CLUSTER": "lab", "NODE_A": "a", "NODE_B": "b",
         "ADDRESS_A": ADDRESSES["a"], "ADDRESS_B": ADDRESSES["b"],
         "ADDRESS2_A": "", "ADDRESS2_B": "", "QNETD": ADDRESSES["q"], "VIP": VIP, "VIP_PREFIX": str(PREFIX),
-        "FENCING_DELAY": "0s" if flavour.qdevice else FENCING_DELAY,
+        "FENCING_DELAY": "0s" if flavour.qdevice else _SHIPPED["FENCING_DELAY"],
     }  # fmt: skip
     settings.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     name = "two-nodes-and-qdevice" if flavour.qdevice else "two-nodes"

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,7 @@ class Played:
     rounds: list[Round]
     confirmed: int
     resent: int
+    target: float | None = None
     verdict: str = "not asked"
     sentence: str = ""
 
@@ -38,8 +40,8 @@ class Played:
 class Report:
     played: dict[str, Played] = field(default_factory=dict)
 
-    def add(self, name: str, play: Play) -> None:
-        self.played[name] = Played(play.books, play.rounds, play.confirmed, play.resent)
+    def add(self, name: str, play: Play, target: float | None = None) -> None:
+        self.played[name] = Played(play.books, play.rounds, play.confirmed, play.resent, target)
 
     def lines(self) -> list[str]:
         """In Markdown."""
@@ -47,6 +49,18 @@ class Report:
         found += ["", "| case | confirmed | sent again | verdict |", "|---|---|---|---|"]
         for name, each in self.played.items():
             found.append(f"| {name} | {each.confirmed:,} | {each.resent:,} | {each.verdict} |")
+        return found + self._aims()
+
+    def _aims(self) -> list[str]:
+        """The client kit's longest time without a confirm, against what is aimed at on an idle machine."""
+        found = ["", "| case | rounds | median, s | aim, s | |", "|---|---|---|---|---|"]
+        for name, each in self.played.items():
+            if each.target is not None:
+                outages = [one.outage["orders"] for one in each.rounds]
+                held = "held" if median(outages) < each.target else "missed"
+                found.append(
+                    f"| {name} | {len(outages)} | {median(outages):.2f} | {each.target:g} | {held} |"
+                )
         return found
 
     def write(self) -> None:

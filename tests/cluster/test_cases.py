@@ -1,13 +1,13 @@
 """Every case of `cases.py` on a real cluster: `make test-cluster`, a few by `make test-cluster-smoke`.
 
 What each must keep, whatever happens in it: no confirmed message is missing, no two nodes serve at a time,
-the pair is whole again after each fault. `test_verdicts` has the books of each reconciled.
+the pair is whole again after each fault. `test_verdicts` has the books of each reconciled. How long it took
+is measured and reported beside what is aimed at; a busy machine fails nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -32,7 +32,4 @@ def test_case(name: str, engine: Engine, image: str, report: Report, tmp_path: P
     with Play(engine, image, tmp_path, case.flavour, seed=seed) as play:
         case.play(play)
         play.end()
-    report.add(name, play)
-    if case.target is not None:
-        outages = [each.outage["orders"] for each in play.rounds]
-        assert median(outages) < case.target, f"{case.target:g} s are promised: {outages}"
+    report.add(name, play, case.target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ import kombu
 
 from tests.deploy.tools import PATH, PATIENCE, fill, require, run
 from tests.failover.cluster import Cluster, Place
+from tests.ports import free_ports
 from understudy.client import Consumer, Publisher
 from understudy.config_types import HostPort
-from understudy.demo import free_ports
 
 HOSTS = {"a": "127.0.0.1", "b": "127.0.0.2"}
 FILE = "haproxy/haproxy.cfg"
@@ -35,8 +34,7 @@ def test_haproxy_takes_the_file(tmp_path: Path) -> None:
 
 def test_clients_go_on_through_it_once_the_other_node_is_promoted(tmp_path: Path) -> None:
     require("haproxy")
-    amqp, http = ports_on_both(), ports_on_both()
-    (front,) = free_ports(1)
+    amqp, http, front = free_ports(3)
     places = {
         name: Place(HostPort(host, amqp), ("env", f"UNDERSTUDY_BROKER__HTTP={host}:{http}"))
         for name, host in HOSTS.items()
@@ -91,14 +89,3 @@ def haproxy(config: Path, log: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
-
-
-def ports_on_both() -> int:
-    """A port that is free on the addresses of both nodes."""
-    while True:
-        (port,) = free_ports(1)
-        try:
-            with socket.create_server((HOSTS["b"], port)):
-                return port
-        except OSError:
-            continue

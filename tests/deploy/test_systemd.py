@@ -15,7 +15,7 @@ import pytest
 
 from resource_agent.parameters import PARAMETERS
 from tests.deploy.tools import DEPLOY, PATIENCE, UNDERSTUDY, require, run, succeed
-from understudy.demo import free_ports
+from tests.ports import free_ports
 
 UNIT = DEPLOY / "systemd" / "understudy.service"
 TEMPLATE = DEPLOY / "systemd" / "understudy@.service"

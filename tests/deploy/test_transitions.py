@@ -47,7 +47,7 @@ def test_a_node_with_the_primary_is_lost(cluster: Simulated) -> None:
 def test_the_node_with_the_primary_has_the_lead_in_a_partition(
     crmsh: tuple[Path, str], tmp_path: Path
 ) -> None:
-    for lost, delay in (("a", "5"), ("b", "0")):
+    for lost, delay in (("a", "3"), ("b", "0")):
         cluster = Simulated(crmsh[0], tmp_path).whole()
         assert cluster.happens("--node-fail", lost).delays == {lost: delay}
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.ports import free_ports
 from understudy.config_types import HostPort
-from understudy.demo import free_ports
 from understudy.demo_children import Child, Children
 from understudy.management import Unreachable, ask
 

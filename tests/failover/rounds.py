@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from types import FrameType
+from typing import Any
 
 from tests.failover import namespaces
 from tests.failover.cluster import Cluster, Login, local_places, understudy
@@ -34,6 +35,8 @@ from tests.failover.namespaces import Lab
 from tests.failover.traffic import Traffic
 
 _SPARK_PATIENCE = 300.0
+Judge = Callable[[Path], dict[str, Any]]
+"""Spark's answer on the ledgers of a leg."""
 
 
 class RoundsFailed(Exception):
@@ -94,12 +97,23 @@ class Outcome:
         return not self.missing and all(verdict == "proven" for verdict in self.verdicts)
 
 
+def reconcile(folder: Path) -> dict[str, Any]:
+    """Spark's answer, by the command."""
+    code, out, err = understudy("reconcile", str(folder), "--format", "json", timeout=_SPARK_PATIENCE)
+    if code > 2:
+        raise AssertionError(f"reconcile ended with {code}: {err.strip()}")
+    answer = json.loads(out)
+    assert isinstance(answer, dict)
+    return answer
+
+
 class Rounds:
     """One run. `say` gets a line for each round and each leg."""
 
-    def __init__(self, options: Options, say: Callable[[str], None]) -> None:
+    def __init__(self, options: Options, say: Callable[[str], None], judge: Judge = reconcile) -> None:
         self._o = options
         self._say = say
+        self._judge = judge
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -177,11 +191,8 @@ class Rounds:
         """Spark's, on all ledgers of a leg; "" when it is not asked."""
         if not self._o.spark:
             return "not reconciled"
-        code, out, err = understudy("reconcile", str(folder), "--format", "json", timeout=_SPARK_PATIENCE)
-        if code > 2:
-            raise AssertionError(f"reconcile ended with {code}: {err.strip()}")
-        answer = json.loads(out)
-        (folder / "verdict.json").write_text(out)
+        answer = self._judge(folder)
+        (folder / "verdict.json").write_text(json.dumps(answer, indent=1))
         self.outcome.verdicts.append(answer["verdict"])
         return f"{answer['verdict']}: {answer['sentence']}"
 

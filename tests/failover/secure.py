@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from tests.failover.cluster import PATIENCE, Cluster, local_places
+from tests.ports import free_ports
 from tests.tls import Authority
 from understudy.client_tls import ClientTls, SecureAddress
 from understudy.config_types import HostPort
-from understudy.demo import free_ports
 
 NAMES = ("left", "right")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.failover.pair import kinds, read_ledgers
+from tests.understudy.ledger.schema import check_all
 from understudy.demo import Demo, Options
 from understudy.demo_progress import Progress
 
@@ -31,6 +32,7 @@ def test_the_demo_runs_and_leaves_whole_books(tmp_path: Path) -> None:
             assert '"kind":"seal"' in path.read_text().splitlines()[-1]
     for node in ("left", "right"):
         assert kinds(read_ledgers(tmp_path / "demo" / node))[-1] == "seal"
+    check_all(read_ledgers(tmp_path / "demo"))
 
 
 def test_a_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:

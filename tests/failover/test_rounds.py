@@ -8,7 +8,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.failover.faults import CUTS
 from tests.failover.rounds import Options, Rounds, table
@@ -17,10 +19,13 @@ from tests.failover.test_demo import children_of
 KILL_FREEZE_CUT = ("kill-primary", "freeze-primary", "cut-link")
 
 
-def test_a_kill_a_freeze_and_a_cut_link_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_kill_a_freeze_and_a_cut_link_lose_nothing(
+    tmp_path: Path, seed: int, judge: Callable[..., dict[str, Any]]
+) -> None:
     lines: list[str] = []
+    options = Options(3, seed, KILL_FREEZE_CUT, nodes=3, folder=tmp_path)
     try:
-        outcome = Rounds(Options(3, seed, KILL_FREEZE_CUT, nodes=3, folder=tmp_path), lines.append).run()
+        outcome = Rounds(options, lines.append, judge).run()
     finally:
         print("\n".join(lines))
     print("\n".join(table(outcome)))

@@ -216,7 +216,7 @@ def test_what_an_exchange_has_no_binding_for_goes_to_its_alternate(connection: A
 
 def test_a_queue_that_nobody_uses_expires(connection: Any) -> None:
     channel = connection.channel()
-    channel.queue_declare("reply", arguments={"x-expires": 50})
+    channel.queue_declare("reply", arguments={"x-expires": 500})
     consumer = channel.basic_consume("reply", lambda *_: None)
     connection.process_data_events(0.2)
     channel.basic_publish("", "reply", b"x")

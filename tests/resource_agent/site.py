@@ -21,12 +21,13 @@ from typing import Any, Self
 from click.testing import CliRunner
 
 from resource_agent.control_client import NoAnswer, ask
-from understudy.cli_agent import SCRIPT, agent
-from understudy.demo import free_ports
+from tests.ports import free_ports
+from understudy.cli_agent import MODULES, SCRIPT, agent
 
 PATIENCE = 30.0
 _GLANCE = 0.02
 _PREFIX = "ocf-exit-reason:"
+_CHANGE_LASTS = "\n_UNREST = 3.0\n"
 _RECORDER = """#!/bin/sh
 for word in "$@"; do
   case $word in --update=*|--delete) echo "${word#--update=}" >> "$TEST_SCORE" ;; esac
@@ -181,6 +182,14 @@ class Site:
                 os.killpg(node.pid, signal.SIGKILL)
             except (OSError, ValueError):
                 continue
+
+    def change_lasts(self, seconds: float) -> None:
+        """For so long no score rises after a change of roles: for longer than the steps of a test take on a
+        busy machine."""
+        (module,) = (self.root / MODULES).glob("*/resource_agent/agent.py")
+        text = module.read_text()
+        assert text.count(_CHANGE_LASTS) == 1
+        module.write_text(text.replace(_CHANGE_LASTS, f"\n_UNREST = {seconds}\n"))
 
     def alone(self) -> Node:
         """A node that is the only one of its pair."""

@@ -13,7 +13,7 @@ BOTH = (True, False)
 EVERY = [Facts(*each) for each in product(BOTH, Process, State, BOTH, BOTH, BOTH)]
 SERVING = {State.STANDALONE, State.ACTIVE, State.ALONE, State.RENEWING, State.UNPROVEN}
 FAILED = {State.SILENT, State.STALLED}
-PROMOTABLE = {State.READY, State.FORMER_OWNER, State.BEST_COPY}
+PROMOTABLE = {State.READY, State.DOUBTFUL, State.FORMER_OWNER, State.BEST_COPY}
 
 
 def has_failed(facts: Facts) -> bool:
@@ -48,6 +48,8 @@ def test_every_input_has_an_answer_by_the_book(asked: Asked) -> None:
             assert alive_in(facts, {State.ACTIVE, State.ALONE}), facts
         if found.score is Score.IN_RECORD:
             assert alive_in(facts, {State.READY}), facts
+        if found.score is Score.DOUBTFUL:
+            assert alive_in(facts, {State.DOUBTFUL}), facts
     assert seen == allowed[asked], "a code that no input has"
 
 
@@ -124,8 +126,10 @@ def test_a_demotion_leaves_nothing_that_could_serve() -> None:
 
 
 def test_the_better_copy_has_the_higher_score() -> None:
-    """Pacemaker promotes the highest: proven, in the record, primary without proof, best copies, nobody."""
-    order = [State.ACTIVE, State.READY, State.UNPROVEN, State.FORMER_OWNER, State.BEST_COPY]
+    """Pacemaker promotes the highest: proven, in the record, primary without proof, in the record but out of
+    touch with its authority, best copies, nobody.
+    """
+    order = [State.ACTIVE, State.READY, State.UNPROVEN, State.DOUBTFUL, State.FORMER_OWNER, State.BEST_COPY]
     scores = [decide(Asked.MONITOR, alive(state)).score for state in order]
     numbers = [int(score.value) for score in scores]
     assert numbers == sorted(numbers, reverse=True) and len(set(numbers)) == len(order)
@@ -144,7 +148,7 @@ def alive(state: State) -> Facts:
 
 
 def test_scores_rise_in_this_order() -> None:
-    rising = [Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.UNPROVEN]
-    rising += [Score.IN_RECORD, Score.PROVEN]
+    rising = [Score.NEVER, Score.NONE, Score.BEST_COPY, Score.FORMER_OWNER, Score.DOUBTFUL]
+    rising += [Score.UNPROVEN, Score.IN_RECORD, Score.PROVEN]
     for before, after in pairwise(rising):
         assert after.raises(before) and not before.raises(after) and not before.raises(before)

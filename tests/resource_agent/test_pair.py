@@ -67,6 +67,7 @@ def test_the_last_copy_gets_over_a_promotion_whose_agent_has_died(site: Site) ->
 
 
 def test_a_demotion_hands_over_to_whom_the_manager_promotes(site: Site) -> None:
+    site.change_lasts(10)
     a, b = site.whole()
     publish(a, b"one")
     told = {"notify_promote_uname": "b", "notify_demote_uname": "a"}
@@ -87,6 +88,7 @@ def test_scores_change_once_in_a_change_of_roles(site: Site) -> None:
     """Each change of one begins Pacemaker's transition anew: the old primary's falls at once, and whatever
     rises does so when the transition is over.
     """
+    site.change_lasts(10)
     a, b = site.whole()
     before = len(a.scores), len(b.scores)
     told = {"notify_promote_uname": "b", "notify_demote_uname": "a"}

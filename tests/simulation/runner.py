@@ -9,6 +9,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -82,16 +83,26 @@ def _counts(world: World) -> Counter[str]:
 
 
 def run_chunk(seeds: list[int]) -> list[Outcome]:
-    """For a worker process. Runs make few cycles; collecting between them keeps pauses out of the rate."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    """For a worker process, or in place of one."""
     outcomes = []
-    with watching.watching():
+    with watching.watching(), _collecting_by_hand():
         for seed in seeds:
             outcomes.append(run_seed(seed))
             gc.collect()
     return outcomes
+
+
+@contextmanager
+def _collecting_by_hand() -> Iterator[None]:
+    """Runs make few cycles; collecting between them keeps pauses out of the rate."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def run_seeds(

@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.simulation import coverage
 from tests.simulation.report import report
-from tests.simulation.runner import run_seed, run_seeds
+from tests.simulation.runner import Outcome, run_seed, run_seeds
 from tests.simulation.tally import Tally
 
-COUNT = 2000
+COUNT, PART = 2000, 250
+FIRSTS = range(1, COUNT + 1, PART)
+PROCESSES = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) or 1
+"""This process's share of the cores: the others of `pytest -n` have tests to run meanwhile."""
 SAME = range(150, 160)
 ROOT = Path(__file__).parents[2]
 
 
-def test_two_thousand_seeds() -> None:
-    tally = Tally()
-    for outcome in run_seeds(1, COUNT):
+@pytest.mark.parametrize("first", FIRSTS)
+def test_two_thousand_seeds(first: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tally, outcomes = Tally(), list(run_seeds(first, PART, PROCESSES))
+    for outcome in outcomes:
         tally.add(outcome)
     if tally.failures:
         told = report(tally.failures[0], most_seconds=30.0).text()
         rest = "\n".join(f"seed {o.seed}: {o.failure}" for o in tally.failures[1:])
-        raise AssertionError(f"{tally.last_line(1)}\n{rest}\n\n{told}")
-    # The seeds must have been worth it: what never happens proves nothing.
+        raise AssertionError(f"{tally.last_line(first)}\n{rest}\n\n{told}")
+    parts = _parts_of_this_run(tmp_path_factory, first, outcomes)
+    if len(parts) == len(FIRSTS):
+        _all_were_worth_it(parts)
+
+
+def _parts_of_this_run(
+    tmp_path_factory: pytest.TempPathFactory, first: int, outcomes: list[Outcome]
+) -> list[Path]:
+    """Those that are done, in whatever process of `pytest -n`; this one is among them now."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    new = folder / f"seeds-{first}.new"
+    new.write_bytes(pickle.dumps(outcomes))
+    new.rename(new.with_suffix(".done"))
+    return sorted(folder.glob("seeds-*.done"))
+
+
+def _all_were_worth_it(parts: list[Path]) -> None:
+    """What never happens proves nothing."""
+    tally = Tally()
+    for part in parts:
+        for outcome in pickle.loads(part.read_bytes()):
+            tally.add(outcome)
+    assert tally.runs == COUNT
     assert tally.median_operations >= 200
     assert tally.median_failovers >= 1
     assert not coverage.faults_of(tally.coverage, COUNT)

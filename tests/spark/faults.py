@@ -5,6 +5,7 @@ Each lies apart from the others, so that all of them fit into one history.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,9 @@ class Faults:
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self.books = pair.run()
-        self.expected: set[tuple[Any, ...]] = set()
+        self.places: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
         self.doubt: tuple[tuple[int, int], ...] = ()
-        self.last = pair.epoch
+        self.first, self.last = 1 << 16 | 1, pair.epoch
         self.names = {queue: name for name, queue in pair.queues.items()}
         self.orders, self.audit = pair.queues["orders"], pair.queues["audit"]
 
@@ -27,16 +28,22 @@ class Faults:
         for plant in (
             self.lose, self.receive_twice, self.receive_late, self.confirm_early, self.confirm_nowhere,
             self.enqueue_unsent, self.enqueue_twice, self.forget, self.resend_confirmed, self.deliver_unknown,
-            self.differ, self.doubt_last,
+            self.differ, self.doubt_last, self.forget_own_disk, self.forget_disk_of_backup,
+            self.dequeue_twice, self.return_acked, self.dequeue_for_no_reason, self.enqueue_by_two,
+            self.serve_after_successor, self.quarantine_served, self.miss_in_quarantine,
+            self.tear_transaction, self.commit_whole,
         ):  # fmt: skip
             plant()
 
     # -- tools
 
-    def add(self, process: Process, kind: str, **fields: Any) -> None:
+    def add(
+        self, process: Process, kind: str, *, later_us: int = 0, view: int | None = None, **fields: Any
+    ) -> None:
         """A record just before the seal."""
+        served = self.last if process[0] in "ab" else 0
         record = self.books.note(
-            process, self.pair.now, self.last if process[0] in "ab" else 0, kind, **fields
+            process, self.pair.now + later_us, served if view is None else view, kind, **fields
         )
         records = self.books.records[process]
         records.remove(record)
@@ -48,7 +55,12 @@ class Faults:
     def found(
         self, kind: str, queue: str | None, epoch: int | None, prod: str | None, *pairs: tuple[int, int]
     ) -> None:
-        self.expected.add((kind, self.names[queue] if queue else None, epoch, prod, pairs))
+        self.places[kind, self.names[queue] if queue else None, epoch, prod] += pairs
+
+    @property
+    def expected(self) -> set[tuple[Any, ...]]:
+        """Kind (and note), queue name, epoch, prod, ranges."""
+        return {(*place, tuple(sorted(pairs))) for place, pairs in self.places.items()}
 
     @property
     def primary(self) -> Process:
@@ -93,9 +105,11 @@ class Faults:
         for _, run in self.books.every("enqueue"):
             if (run["epoch"], run["n"]) == (epoch, n):
                 self.found("early", run["queue"], epoch, None, (run["first"], run["last"]))
+                if "durable" in run:
+                    self.found("early: disk of b", run["queue"], epoch, None, (run["first"], run["last"]))
 
     def deliver_unknown(self) -> None:
-        where = {"queue": self.audit, "epoch": self.last, "first": 90_000, "last": 90_002}
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": 90_000, "last": 90_002}
         self.add(("c3", 3), "received", **where)
         self.found("never-published", self.audit, self.last, None, (90_000, 90_002))
 
@@ -106,7 +120,7 @@ class Faults:
         self.found("unplaced", None, None, "p2.5/1", (1, 3))
 
     def enqueue_unsent(self) -> None:
-        where = {"queue": self.audit, "epoch": self.last, "first": 20_001, "last": 20_003}
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": 20_001, "last": 20_003}
         self.add(self.primary, "enqueue", **where, prod="p1.1/1", pfirst=70_000, n=900_000)
         self.add(self.primary, "dequeue", **where, reason="purged")
         self.found("unsent", None, None, "p1.1/1", (70_000, 70_002))
@@ -114,14 +128,14 @@ class Faults:
     def enqueue_twice(self) -> None:
         """One publish gets a second id in the same queue, which is never delivered."""
         run = self.find("enqueue", lambda r: (r["queue"], r["epoch"]) == (self.orders, self.last))
-        where = {"queue": self.orders, "epoch": self.last, "first": 30_001, "last": 30_001}
+        where: dict[str, Any] = {"queue": self.orders, "epoch": self.last, "first": 30_001, "last": 30_001}
         self.add(self.primary, "enqueue", **where, prod=run["prod"], pfirst=run["pfirst"])
         self.add(self.primary, "dequeue", **where, reason="dropped")
         self.found("enqueued-twice", self.orders, self.last, run["prod"], (30_001, 30_001))
 
     def forget(self) -> None:
         """Ids of a publisher without a ledger vanish from the last primary."""
-        where = {"queue": self.audit, "epoch": self.last, "first": 40_001, "last": 40_005}
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": 40_001, "last": 40_005}
         self.add(self.primary, "enqueue", **where, n=900_001)
         self.found("unaccounted", self.audit, self.last, None, (40_001, 40_005))
 
@@ -135,7 +149,7 @@ class Faults:
         tag = run["pfirst"]
         sent = self.find("sent", lambda r: r["prod"] == "p2.0/1" and r["first"] <= tag <= r["last"])
         logical = sent["pfirst"] + tag - sent["first"]
-        where = {"queue": self.audit, "epoch": self.last, "first": 50_001, "last": 50_002}
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": 50_001, "last": 50_002}
         self.add(("p2", 7), "sent", prod="p2.6/1", first=1, last=2, pfirst=logical, name="fan|x")
         self.add(self.primary, "enqueue", **where, prod="p2.6/1", pfirst=1)
         self.add(("p2", 7), "confirmed", prod="p2.6/1", first=1, last=2)
@@ -154,4 +168,142 @@ class Faults:
 
     def doubt_last(self) -> None:
         self.add(("p1", 7), "sent", prod="p1.1/1", first=60_001, last=60_002, pfirst=60_001, name="fan|x")
-        self.doubt = ((60_001, 60_002),)
+        self.doubt = ((60_001, 60_002), (95_001, 95_008))
+
+    def on_disk(self, epoch: int, wanted: int, *, copied: bool = False) -> tuple[int, list[Record]]:
+        """The `wanted`th position of a run that waits for the disk, and all runs of that position."""
+        kinds = ("backup_enqueue",) if copied else ("enqueue",)
+        noted = [r for _, r in self.books.every(*kinds) if r["epoch"] == epoch and "durable" in r]
+        n = sorted({r["n"] for r in noted if r["n"] < 900_000})[wanted]
+        runs = [r for _, r in self.books.every("enqueue") if (r["epoch"], r.get("n")) == (epoch, n)]
+        return n, [r for r in runs if "durable" in r]
+
+    def forget_own_disk(self) -> None:
+        """The primary never said that one position was on its own disk."""
+        n, runs = self.on_disk(self.last, 5)
+        self.books.cut(["durable"], lambda r: r["epoch"] == self.last, n, n)
+        for run in runs:
+            self.found("early: disk of b", run["queue"], self.last, None, (run["first"], run["last"]))
+
+    def forget_disk_of_backup(self) -> None:
+        """The backup acknowledged one position, and never that it was on its disk."""
+        n, runs = self.on_disk(self.first, 8, copied=True)
+        self.books.cut(["replicated"], lambda r: (r["epoch"], r["reason"]) == (self.first, "durable"), n, n)
+        for run in runs:
+            self.found("early: disk of b", run["queue"], self.first, None, (run["first"], run["last"]))
+
+    def left(self, wanted: int, reason: str) -> Record:
+        """A dequeue by the last primary, of orders of its own epoch, for this reason."""
+        return [
+            r for p, r in self.books.every("dequeue")
+            if p == self.primary and (r["queue"], r["epoch"]) == (self.orders, self.last)
+            and r.get("reason") == reason
+        ][wanted]  # fmt: skip
+
+    def dequeue_twice(self) -> None:
+        gone = self.left(0, "expired")
+        where: dict[str, Any] = {
+            "queue": self.orders,
+            "epoch": self.last,
+            "first": gone["first"],
+            "last": gone["first"],
+        }
+        self.add(self.primary, "dequeue", **where, reason="purged")
+        self.found("dequeued-twice: b", self.orders, self.last, None, (gone["first"], gone["first"]))
+
+    def return_acked(self) -> None:
+        """Ten seconds after the primary has noted an ack it hands the message to the other consumer."""
+        gone = self.left(0, "acked")
+        where: dict[str, Any] = {
+            "queue": self.orders,
+            "epoch": self.last,
+            "first": gone["first"],
+            "last": gone["first"],
+        }
+        done = [
+            p for p, r in self.books.every("acked")
+            if (r["queue"], r["epoch"]) == (self.orders, self.last)
+            and r["first"] <= gone["first"] <= r["last"]
+        ]  # fmt: skip
+        other = next(p for p in (("c1", 3), ("c2", 3)) if p not in done)
+        self.add(other, "received", later_us=10_000_000, **where, reason="redelivered")
+        self.found("acked-returned: b", self.orders, self.last, None, (gone["first"], gone["first"]))
+
+    def dequeue_for_no_reason(self) -> None:
+        gone = self.left(1, "acked")
+        gone["reason"] = "boredom"
+        self.found("unexplained: boredom", self.orders, self.last, None, (gone["first"], gone["last"]))
+        other = self.left(1, "acked")
+        del other["reason"]
+        self.found("unexplained", self.orders, self.last, None, (other["first"], other["last"]))
+
+    def enqueue_by_two(self) -> None:
+        """The backup, too, gives two of the primary's ids."""
+        run = self.find("enqueue", lambda r: (r["queue"], r["epoch"]) == (self.audit, self.last))
+        first = run["first"]
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.last, "first": first, "last": first + 1}
+        self.add(self.pair.backup.process, "enqueue", **where)
+        self.found("enqueued-by-two", self.audit, self.last, None, (first, first + 1))
+
+    def serve_after_successor(self) -> None:
+        """An hour after it was replaced the first primary takes three messages, and confirms them."""
+        hour = 3_600_000_000
+        where: dict[str, Any] = {"queue": self.audit, "epoch": self.first, "first": 60_001, "last": 60_003}
+        old = ("a", 1)
+        self.add(
+            ("p1", 7), "sent", later_us=hour, prod="p1.9/1", first=1, last=3, pfirst=90_001, name="fan|x"
+        )
+        self.add(old, "enqueue", later_us=hour, view=self.first, **where, prod="p1.9/1", pfirst=1, n=1)
+        self.add(("p1", 7), "confirmed", later_us=hour, prod="p1.9/1", first=1, last=3)
+        self.add(old, "dequeue", later_us=hour, view=self.first, **where, reason="purged")
+        self.found("two-primaries: overlap", self.audit, self.first, None, (60_001, 60_003))
+
+    def quarantine_served(self) -> None:
+        """The node that came back puts away what its successor had been sent."""
+        run = self.find("backup_enqueue", lambda r: (r["queue"], r["epoch"]) == (self.orders, self.first))
+        where: dict[str, Any] = {
+            "queue": self.orders,
+            "epoch": self.first,
+            "first": run["first"],
+            "last": run["first"],
+        }
+        self.add(("a", 2), "quarantine", **where)
+        self.found("quarantine-differs: served", self.orders, self.first, None, (run["first"], run["first"]))
+
+    def miss_in_quarantine(self) -> None:
+        """On the first primary's disk, never sent to the backup, and dropped when that node came back."""
+        where: dict[str, Any] = {"queue": self.orders, "epoch": self.first, "first": 70_001, "last": 70_004}
+        self.add(("a", 1), "enqueue", view=self.first, **where, n=2, durable=1)
+        self.found("quarantine-differs: missing", self.orders, self.first, None, (70_001, 70_004))
+
+    def commit(
+        self, prod: str, first: int, copied: tuple[int, ...], unrouted: int = 0, alone: int = 0
+    ) -> None:
+        """A transaction of four messages; the backup has those of `copied`."""
+        n, logical = 900_010 + first, 95_000 + first
+        self.add(("p1", 7), "sent", prod=prod, first=1, last=4, pfirst=logical, name="fan|x")
+        for tag in range(1, 5):
+            number = 80_000 + 10 * first + tag
+            gone: dict[str, Any] = {"queue": self.orders, "epoch": self.last, "first": number, "last": number}
+            where: dict[str, Any] = {**gone, "prod": prod, "pfirst": tag, "n": n}
+            if tag == unrouted:
+                self.add(self.primary, "unrouted", prod=prod, first=tag, last=tag)
+                continue
+            if tag == alone:
+                continue
+            self.add(self.primary, "enqueue", **where)
+            if tag in copied:
+                self.add(self.pair.backup.process, "backup_enqueue", **where)
+            self.add(self.primary, "dequeue", **gone, reason="purged")
+        self.add(self.primary, "commit", prod=prod, first=1, last=4, n=n)
+
+    def tear_transaction(self) -> None:
+        self.commit("p1.8/1", 1, copied=(1, 2, 4))
+        self.found("torn: a", None, None, "p1.8/1", (1, 4))
+
+    def commit_whole(self) -> None:
+        """No fault: one message of it found no queue, and one a queue that is not replicated."""
+        alone: dict[str, Any] = {"queue": "0" * 32, "epoch": self.last, "first": 1, "last": 1}
+        self.add(self.primary, "enqueue", **alone, prod="p1.8/2", pfirst=4, n=900_015)
+        self.add(self.primary, "dequeue", **alone, reason="purged")
+        self.commit("p1.8/2", 5, copied=(1, 2), unrouted=3, alone=4)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 Record = dict[str, Any]
@@ -64,12 +65,15 @@ class Books:
                         kept.append({**r, "first": a, "last": b, **more})
             self.records[process] = kept
 
-    def write(self, folder: Path) -> Path:
-        """One file for each process, named as the writers name theirs."""
+    def write(self, folder: Path, skew_us: Mapping[str, int] = MappingProxyType({})) -> Path:
+        """One file for each process, named as the writers name theirs. `skew_us`: how far a writer's clock is
+        ahead."""
         folder.mkdir(parents=True, exist_ok=True)
         for (writer, incarnation), records in self.records.items():
+            head = {"v": 2, "writer": writer, "incarnation": incarnation}
+            ahead = skew_us.get(writer, 0)
             lines = [
-                json.dumps({"v": 1, "writer": writer, "incarnation": incarnation, "wseq": wseq, **record})
+                json.dumps({**head, "wseq": wseq, **record, "ts_us": record["ts_us"] + ahead})
                 for wseq, record in enumerate(records)
             ]
             path = folder / f"{writer}-{incarnation}-0.ledger.jsonl"
@@ -128,6 +132,8 @@ class Pair:
         self.epoch, self.n = 1 << 16 | 1, 0
         self.primary, self.backup = Node("a"), Node("b")
         self.in_sync = False
+        self.reached: dict[tuple[int, str, str | None], int] = {}
+        """How far each kind of acknowledgement has got in each epoch."""
         self.queues = {name: self.rng.randbytes(16).hex() for name in ("orders", "audit")}
         self.next_id = dict.fromkeys(self.queues.values(), 1)
         self.routes = [("orders",), ("orders", "audit"), ("audit",), ()]
@@ -168,6 +174,8 @@ class Pair:
         """The backup catches up by a snapshot, and confirms wait for it from the next position on."""
         self.backup.contents = defaultdict(list, {q: list(ids) for q, ids in self.primary.contents.items()})
         self.in_sync = True
+        for name, queue in self.queues.items():
+            self.note(self.backup.process, "definition", queue=queue, name=name)
         names = ",".join(sorted((self.primary.name, self.backup.name)))
         self.note(
             self.primary.process, "insync", name=names, n=self.n + 1, peer=self.backup.name, reason="included"
@@ -221,6 +229,7 @@ class Pair:
             self.next_id[queue] += len(numbers)
             ids = [(self.epoch, sequence) for sequence in range(first, first + len(numbers))]
             where = {"queue": queue, "epoch": self.epoch, "first": first, "last": ids[-1][1], "pfirst": tag}
+            where |= {"durable": 1} if name == "orders" else {}
             self.note(self.primary.process, "enqueue", **where, prod=producer.prod, n=self.n)
             self.primary.contents[queue] += ids
             if copied and self.in_sync:
@@ -228,16 +237,22 @@ class Pair:
                 self.backup.contents[queue] += ids
 
     def replicate(self) -> None:
-        if self.in_sync and self.n:
-            acks = [r for p, r in self.books.every("replicated") if p == self.primary.process]
-            first = max((r["last"] + 1 for r in acks if r["epoch"] == self.epoch), default=1)
-            if first <= self.n:
+        """What is due since the last time is on the primary's disk, and on the in-sync backup and its
+        disk."""
+        kinds: list[tuple[str, str | None, str | None]] = [("durable", None, None)]
+        if self.in_sync:
+            kinds += [("replicated", self.backup.name, reason) for reason in ("applied", "durable")]
+        for kind, peer, reason in kinds:
+            noted = self.reached.get((self.epoch, kind, reason), 0)
+            if noted < self.n:
                 self.note(
-                    self.primary.process, "replicated", peer=self.backup.name, epoch=self.epoch, first=first,
-                    last=self.n, reason="applied",
+                    self.primary.process, kind, peer=peer, epoch=self.epoch, first=noted + 1, last=self.n,
+                    reason=reason,
                 )  # fmt: skip
+                self.reached[self.epoch, kind, reason] = self.n
 
     def confirm(self, producer: Producer, numbers: list[int]) -> None:
+        self.replicate()
         for first, last in runs(producer.unconfirmed.pop(number)[0] for number in numbers):
             self.note(producer.process, "confirmed", prod=producer.prod, first=first, last=last)
 

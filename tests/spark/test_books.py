@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark.books import Books, keep_books
+from spark.dequeues import digits
 from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, severity
 
 NAMES = "writer incarnation wseq ts_us ts_last_us view first last n kind reason name peer queue".split()  # noqa: SIM905
@@ -52,7 +53,7 @@ def test_a_killed_primary_is_excused_by_its_successor() -> None:
         "crashed",
         "b was promoted in its place",
     )
-    assert books.inventory().complete and books.inventory().owner == ("b", 1)
+    assert books.inventory().complete and books.inventory().owners == (("b", 1),)
 
 
 def test_a_killed_backup_is_excused_by_its_exclusion() -> None:
@@ -89,6 +90,58 @@ def test_a_gap_is_never_excused() -> None:
     assert books.broken
 
 
+def test_holes_are_named_with_writer_numbers_and_file() -> None:
+    """The gap by whoever knows the files, the torn tail by the file's own name; excused only after a kill."""
+    lives = [*life("a", "broker", view=1), event("chain", "a", first=12, last=20)]
+    torn = event("malformed", "", 0, name="file:/x/p-1-0.ledger.jsonl", reason="not a JSON record")
+    asked: list[tuple[str, int, int, int]] = []
+
+    def where(*gap: Any) -> str:
+        asked.append(gap)
+        return "in a-1-0"
+
+    books = keep_books([*lives, *life("p", "producer"), torn], where)
+    assert asked == [("a", 1, 10, 11)]
+    assert [(h.kind, h.writer, h.incarnation, h.first, h.last, h.file, h.excused) for h in books.holes] == [
+        ("torn-tail", "p", 1, 10, 10, "p-1-0.ledger.jsonl", False),
+        ("gap", "a", 1, 10, 11, "in a-1-0", False),
+    ]
+    assert "the ledger of a (incarnation 1) lacks records 10..11 (in a-1-0)" in books.missing
+    torn["name"] = "file:/x/a-1-0.ledger.jsonl"
+    [tail] = pair(torn).holes
+    assert tail.excused and tail.sentence == (
+        "the ledger of a (incarnation 1) ends torn after record 9, in a-1-0.ledger.jsonl;"
+        " b was promoted in its place"
+    )
+
+
+def test_pruned_records_are_no_gap_and_no_proof() -> None:
+    pruned = event("pruned", "z", first=3, last=5, ts_us=1_700_000_000_000_000)
+    lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
+    rest = [event("chain", "z", first=5, last=9), event("seal", "z")]
+    books = pair(*lives, pruned, *rest)
+    assert books.missing == [
+        "the books were pruned: what was written until 2023-11-14 22:13:20+00:00 is not all there"
+    ]
+    assert books.broken and books.holes == []
+
+
+def test_two_owners_of_one_epoch_in_two_clusters_are_nothing() -> None:
+    other = [*life("x", "broker", view=1, cluster="two"), event("promote", "x", view=1, peer="", ts_us=1)]
+    promote = event("promote", "a", view=1, peer="", ts_us=1)
+    books = keep_books([*life("a", "broker", view=1, cluster="one"), promote, *other])
+    assert books.two_owners == [] and "ledgers of 2 clusters are mixed: one, two" in books.missing
+
+
+def test_processes_that_served_near_each_other_do_not_share_a_digit() -> None:
+    lives = [e for n in range(20) for e in life("ab"[n % 2], "broker", incarnation=n, view=n + 1)]
+    opened = [event("promote", "ab"[n % 2], n, view=n + 1, peer="", ts_us=n) for n in range(20)]
+    given = digits(keep_books([*lives, *opened]))
+    order = [given["ab"[n % 2], n] for n in range(20)]
+    assert all(len(set(order[n : n + 15])) == 15 for n in range(6))
+    assert sum(order[:15]) == 0x0111_1111_1111_1111
+
+
 def test_a_ledger_that_does_not_begin_at_its_beginning_lacks_it() -> None:
     lives = [e for e in life("z", "consumer") if e["kind"] not in ("chain", "open")]
     assert "lacks records 0..3" in pair(*lives, event("chain", "z", first=4, last=9)).missing[0]
@@ -96,8 +149,10 @@ def test_a_ledger_that_does_not_begin_at_its_beginning_lacks_it() -> None:
 
 def test_numbers_used_twice_are_seen() -> None:
     books = pair(event("chain", "c", first=3, last=5))
-    assert books.missing == ["the ledger of c (incarnation 1) numbers records 3..5 twice"]
+    why = "its count was lost, or records are here twice"
+    assert books.missing == [f"the ledger of c (incarnation 1) numbers records 3..5 twice: {why}"]
     assert severity("duplicate-illegal", None, 2, books) == UNKNOWN
+    assert severity("lost", None, 2, books) == UNKNOWN, "two lives under one name: which was the last?"
 
 
 def test_a_torn_last_line_of_a_killed_writer_is_what_a_kill_leaves() -> None:

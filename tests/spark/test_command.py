@@ -71,7 +71,8 @@ class Tags(HTMLParser):
         self.fetched: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        links = [value or "" for name, value in attrs if name in ("src", "href")]
+        self.fetched += [link for link in links if not link.startswith("#")]
         if tag not in self.void or tag in ("line", "rect", "polyline"):
             self.open.append(tag)
 

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from spark.read import find_ledgers
 from spark.reconcile import reconcile
 from tests.spark.faults import Faults
-from tests.spark.ledgers import Pair
+from tests.spark.ledgers import START_US, Pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +22,46 @@ def judge(session: SparkSession, folder: Path) -> dict[str, Any]:
     return reconcile(session, find_ledgers([folder]))
 
 
+NOTED = frozenset({
+    "early", "dequeued-twice", "acked-returned", "unexplained", "two-primaries", "quarantine-differs", "torn",
+})  # fmt: skip
+"""Kinds of findings whose note says which of several things was found."""
+
+
 def named(answer: dict[str, Any], *severities: str) -> set[tuple[Any, ...]]:
-    """What was found: kind, queue name, epoch, prod, ranges."""
+    """What was found: kind (and note), queue name, epoch, prod, ranges."""
     return {
-        (f["kind"], f["name"], f["epoch"], f["prod"], tuple(map(tuple, f["ranges"])))
+        (
+            f"{f['kind']}: {f['note']}" if f["kind"] in NOTED and f["note"] else f["kind"],
+            f["name"],
+            f["epoch"],
+            f["prod"],
+            tuple(map(tuple, f["ranges"])),
+        )
         for f in answer["findings"]
         if f["severity"] in severities
     }
+
+
+def test_a_copy_that_is_killed_takes_again_what_its_disk_had_not(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """A broker of no cluster follows a queue: it notes the ids that it was given, in epochs below its own."""
+    books, queue = Pair(1).run(), "fa" * 16
+    for life, taken in ((1, (1, 50)), (2, (31, 70))):
+        far, view = ("far", life), life << 16 | 99
+        books.note(far, START_US, 0, "open", name="broker", reason="")
+        books.note(far, START_US, view, "promote", reason="standalone", peer="")
+        books.note(far, START_US, view, "definition", queue=queue, name="orders")
+        first, last = taken
+        books.note(
+            far, START_US, view, "enqueue", queue=queue, epoch=2, first=first, last=last, n=1, durable=1
+        )
+    books.note(far, START_US, view, "present", queue=queue, epoch=2, first=1, last=70)
+    books.note(far, START_US, view, "seal")
+    answer = judge(session, books.write(tmp_path))
+    assert named(answer, "violation", "unknown") == set()
+    assert answer["verdict"] == "proven"
 
 
 def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> None:
@@ -47,13 +80,24 @@ def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> No
     assert sum(answer["timeline"]["sent"]) == totals["sends"]
 
 
-def test_a_torn_last_line_of_the_killed_primary_spoils_nothing(session: SparkSession, tmp_path: Path) -> None:
-    Pair(2).run().write(tmp_path)
+def test_a_torn_last_line_and_clocks_that_are_hours_apart_spoil_nothing(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    hour = 3_600_000_000
+    Pair(2).run().write(tmp_path, {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
     ledger = tmp_path / "a-1-0.ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes() + b'{"v":1,"writer":"a","incarnation":1,"wseq":99')
     answer = judge(session, tmp_path)
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
     assert answer["files"]["unreadable_lines"] == 1
+    torn = next(f for f in answer["findings"] if f["kind"] == "torn-tail")
+    assert (torn["severity"], torn["prod"], torn["note"]) == ("allowed", "a#1", "a-1-0.ledger.jsonl")
+    said = {clock["writer"]: clock["sentence"] for clock in answer["clocks"]}
+    assert said["b"] == "the clock of b is about 3 h ahead of a's"
+    assert said["p1"] == "the clock of p1 is about 2 h behind a's"
+    assert said["c3"] == "the clock of c3 is about 5 h ahead of a's"
+    assert said["p2"] is None
+    assert answer["failovers"] and answer["outage_ms"] is None, "times of clocks that far apart tell nothing"
 
 
 def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
@@ -61,16 +105,12 @@ def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
 ) -> None:
     books = Pair(2).run()
     (_, received), *_ = books.every("received")
+    received["last"] = 2**63 - 1
     books.write(tmp_path)
     (tmp_path / "z-1-0.ledger.jsonl").touch()
     answer = judge(session, tmp_path)
-    assert answer["verdict"] == "not provable"
-    assert answer["missing"] == ["z-1-0.ledger.jsonl is empty: a ledger begins with a record"]
-    (tmp_path / "z-1-0.ledger.jsonl").unlink()
-    received["last"] = 2**63 - 1
-    books.write(tmp_path)
-    answer = judge(session, tmp_path)
     assert answer["verdict"] == "not provable" and answer["files"]["unreadable_lines"] == 1
+    assert "z-1-0.ledger.jsonl is empty: a ledger begins with a record" in answer["missing"]
 
 
 def test_rotated_ledgers_copies_and_foreign_files(session: SparkSession, tmp_path: Path) -> None:
@@ -97,6 +137,13 @@ def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tm
     assert named(answer, "unknown") == set() and answer["missing"] == []
     assert ("in-doubt", None, None, "p1#7", faults.doubt) in named(answer, "allowed")
     assert answer["totals"]["lost"] == 4 + 3
+    assert [answer["totals"][kind] for kind in ("torn", "two_primaries", "quarantine_differs")] == [4, 3, 5]
+    wrong = [f for f in answer["findings"] if f["severity"] == "violation"]
+    assert all(len(f["evidence"]) <= 8 for f in wrong)
+    kinds = {f["kind"]: {piece["kind"] for piece in f["evidence"]} for f in wrong}
+    assert kinds["lost"] >= {"enqueue", "backup_enqueue", "sent", "confirmed"}
+    assert kinds["unplaced"] == {"sent", "confirmed"}
+    assert kinds["dequeued-twice"] >= {"enqueue", "dequeue"}
 
 
 def test_a_loss_in_books_with_a_gap_is_not_provable(session: SparkSession, tmp_path: Path) -> None:
@@ -109,6 +156,8 @@ def test_a_loss_in_books_with_a_gap_is_not_provable(session: SparkSession, tmp_p
     ledger.write_bytes(b"".join(lines[:beat] + lines[beat + 1 :]))
     answer = judge(session, tmp_path)
     assert answer["verdict"] == "not provable"
-    assert f"the ledger of a (incarnation 1) lacks records {beat}" in answer["missing"]
+    gap = f"the ledger of a (incarnation 1) lacks records {beat} (in a-1-0.ledger.jsonl)"
+    assert gap in answer["missing"]
+    assert ("gap", None, None, "a#1", ((beat, beat),)) in named(answer, "unknown")
     assert {kind for kind, *_ in named(answer, "unknown")} >= {"lost"}
     assert answer["totals"]["lost"] == 0 and answer["totals"]["perhaps_lost"] == 4

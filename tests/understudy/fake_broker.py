@@ -14,6 +14,8 @@ from typing import Any
 
 from amqp.exceptions import ConnectionForced
 
+from understudy.client.failover import Pulse
+
 
 @dataclass
 class Published:
@@ -118,13 +120,11 @@ class FakeFailover:
         self.channels.append(channel)
         return channel
 
-    def drain_all(self, _timeout: float, limit: int = 1000) -> None:
+    def wait(self, _timeout: float, pulse: Pulse, limit: int = 1000) -> None:
+        pulse.beat()
         if not self.script:
             raise AssertionError("the code waits, and the script has nothing more to happen")
         self.script.popleft()()
-
-    def beat(self) -> None:
-        return None
 
     def serving(self) -> None:
         self.outage_marks.append("serving")

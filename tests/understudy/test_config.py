@@ -185,7 +185,9 @@ def test_a_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_durations_addresses_and_sizes() -> None:
-    assert [parse_duration(text) for text in ("10ms", "2s", "1.5m", "1h")] == [0.01, 2, 90, 3600]
+    assert [parse_duration(text) for text in ("10ms", "2s", "1.5m", "1h", "2d")] == [
+        0.01, 2, 90, 3600, 172800,
+    ]  # fmt: skip
     assert parse_address("[::1]:5672") == HostPort("::1", 5672)
     assert str(HostPort("::1", 5672)) == "[::1]:5672"
     assert parse_addresses("a:1, b:2") == (HostPort("a", 1), HostPort("b", 2))

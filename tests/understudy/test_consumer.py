@@ -5,6 +5,7 @@ down.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,38 @@ def test_it_asks_for_ids_and_a_prefetch() -> None:
     assert broker.channel.prefetch == 100
     assert broker.channel.consuming["queue"] == "orders"
     assert broker.channel.consuming["arguments"] == {"x-replication-id": True}
+
+
+def test_a_slow_consumer_is_not_silent_while_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With deliveries at hand, too: nothing is waited for then."""
+    now = 100.0
+    monkeypatch.setattr("understudy.client.failover.time.monotonic", lambda: now)
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3, 4)
+    billing = consumer(broker, ledger_dir=tmp_path)
+    for now in (100.0, 103.0, 106.0, 109.0):  # noqa: B007
+        assert billing.receive() is not None
+    (path,) = tmp_path.glob("*.ledger.jsonl")
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds.count("received") + kinds.count("heartbeat") >= 3
+
+
+def test_a_stall_does_not_date_what_was_handed_out_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have come again to somebody else meanwhile, and be acked: no delivery after its ack."""
+    broker = FakeFailover()
+    arrivals(broker, 1, 2)
+    billing = consumer(broker, ledger_dir=tmp_path)
+    began = time.time_ns() // 1000
+    monkeypatch.setattr("understudy.client.consumer.wall_microseconds", lambda: began)
+    billing.receive()
+    monkeypatch.setattr("understudy.client.consumer.wall_microseconds", lambda: began + 60_000_000)
+    billing.receive()
+    billing.flush()
+    (path,) = tmp_path.glob("*.ledger.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(r["first"], r["ts_us"]) for r in rows if r["kind"] == "received"] == [(1, began)]
 
 
 def test_acks_go_in_batches_and_cover_what_was_handed_out() -> None:

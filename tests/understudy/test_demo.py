@@ -26,6 +26,7 @@ from understudy.demo_plan import (
     route_of,
     shares,
 )
+from understudy.report import beside
 
 SLEEPER = 'import sys, time; print(\'{"event": "up"}\', flush=True); time.sleep(600)'
 
@@ -75,8 +76,9 @@ def test_a_demos_own_folder_is_cleared_and_used_again(tmp_path: Path) -> None:
     (folder / "clients" / "x.ledger.jsonl").touch()
     report = folder / "report.html"
     report.touch()
-    clear(folder, but=report)
-    assert sorted(entry.name for entry in folder.iterdir()) == [MARK, "report.html"]
+    beside(report).touch()
+    clear(folder, but=(report, beside(report)))
+    assert sorted(entry.name for entry in folder.iterdir()) == [MARK, "report.html", "report.json"]
     prepare(folder)
     assert [entry.name for entry in folder.iterdir()] == [MARK]
 

@@ -191,6 +191,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         ],
         "events": {"excluded": 2}, "quarantined": 5, "withheld": True,
         "dequeues": {"waiting": 7, "longest_lag": 0.0125, "left": {"expired": 3}},
+        "ledger": {"path": "p", "lost": 4, "failures": 2, "failing": False, "last_write": 1.5},
     }  # fmt: skip
     ((_, text),) = visit(node, ("GET", "/metrics", {}))
     for line in (
@@ -198,6 +199,9 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         'understudy_backup_lag_bytes{member="b"} 4096.0',
         'understudy_member_connected{member="c"} 0.0',
         'understudy_events_total{event="excluded"} 2.0',
+        "understudy_ledger_lost_records_total 4.0",
+        "understudy_ledger_write_failures_total 2.0",
+        "understudy_ledger_last_write_timestamp_seconds 1.5",
         'understudy_events_total{event="promoted"} 0.0',
         "understudy_quarantined_messages_total 5.0",
         "understudy_members_in_sync 2.0",

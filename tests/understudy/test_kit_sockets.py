@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import kombu.entity
@@ -36,6 +38,18 @@ def test_many_messages_go_through_in_order_with_ids(broker: BrokerThread) -> Non
         ]
     assert got == [(number, number + 1) for number in range(count)]
     assert billing.counts.acked == count
+
+
+def test_one_long_wait_is_full_of_heartbeats(broker: BrokerThread, tmp_path: Path) -> None:
+    with Consumer(
+        str(broker.address), "orders", "billing", tmp_path, declare=[ORDERS], ledger_heartbeat=0.05
+    ) as billing:
+        assert billing.receive(0.4) is None
+    with Publisher(str(broker.address), "shop", tmp_path, ledger_heartbeat=0.05) as shop:
+        shop.poll(0.4)
+    for path in tmp_path.iterdir():
+        kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+        assert (kinds[0], kinds[-1]) == ("open", "seal") and kinds.count("heartbeat") >= 4, kinds
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])

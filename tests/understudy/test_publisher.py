@@ -51,6 +51,20 @@ def test_it_publishes_at_once_and_keeps_until_confirmed() -> None:
     assert (shop.in_doubt, shop.counts.confirmed) == (1, 1)
 
 
+def test_an_idle_publisher_that_is_polled_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("understudy.client.failover.time.monotonic", lambda: now)
+    broker = FakeFailover()
+    shop = publisher(broker, ledger_dir=tmp_path)
+    for now in range(101, 121):  # noqa: B007
+        broker.script.append(lambda: None)
+        shop.poll()
+    kinds = [r["kind"] for r in records(tmp_path)]
+    assert 4 <= kinds.count("heartbeat") < 20 and len(set(kinds)) == 2
+
+
 def test_a_full_window_waits_for_a_confirm() -> None:
     broker = FakeFailover()
     shop = publisher(broker, window=2)

@@ -18,8 +18,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from understudy.client.failover import LOST, Addresses, Failover, declare_all, new_incarnation, open_ledger
+from understudy.client.failover import (
+    LOST,
+    Addresses,
+    Failover,
+    Pulse,
+    declare_all,
+    new_incarnation,
+    open_ledger,
+)
 from understudy.ledger.ranges import RangeGatherer
+from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
+from understudy.ledger.writer import wall_microseconds
 
 PREFETCH = 200
 ACK_EVERY = 50
@@ -105,11 +115,13 @@ class Consumer:
         ack_interval: float = ACK_INTERVAL,
         declare: Iterable[Any] = (),
         given_up: Callable[[], bool] = lambda: False,
+        ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
         """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
         `Failover` takes them.
 
+        `ledger_heartbeat`: seconds that the ledger is silent at most while deliveries are asked for.
         `prefetch` must be no less than `ack_every`, else the broker would wait for acks that wait for
         deliveries.
         """
@@ -125,6 +137,7 @@ class Consumer:
         self._declare = tuple(declare)
         self._given_up = given_up
         self._ledger = open_ledger(ledger_dir, name, "consumer", new_incarnation())
+        self._pulse = Pulse(self._ledger, ledger_heartbeat)
         self._named: set[str] = set()
         self._channel: Any = None
         self._arrived: deque[Delivery] = deque()
@@ -134,6 +147,8 @@ class Consumer:
         """Highest tag that is acked, or will be with the next batch."""
         self._rejected: deque[int] = deque(maxlen=REJECTED)
         self._run: tuple[str, int, int, int, bool] | None = None
+        self._run_at = 0
+        """When the first of it was handed out, in microseconds since 1970."""
         self._acked: RangeGatherer[tuple[str, int]] = RangeGatherer()
         self._ledger_at = 0.0
         self._cancelled = False
@@ -166,8 +181,10 @@ class Consumer:
         """The next message, waiting up to `timeout` seconds; None if none came. Raises QueueGone."""
         if not self._arrived:
             self._wait(timeout)
-        elif self._handled:
-            self._ack_if_due()
+        else:
+            if self._handled:
+                self._ack_if_due()
+            self._write_ledger_if_due()
         if not self._arrived:
             if self._cancelled:
                 raise QueueGone(f"queue {self.queue!r} was deleted")
@@ -241,9 +258,13 @@ class Consumer:
                 self._lose()
                 raise
 
+    def _is_given_up(self) -> bool:
+        self._pulse.beat()
+        return self._given_up()
+
     def _begin(self, deadline: float | None) -> None:
         channel = self.failover.connect(
-            {"connection_name": self.name}, deadline=deadline, given_up=self._given_up
+            {"connection_name": self.name}, deadline=deadline, given_up=self._is_given_up
         )
         self._channel = channel
         declare_all(self._declare, channel)
@@ -268,8 +289,7 @@ class Consumer:
         self._write_ledger_if_due()
         try:
             self._ready(None)
-            self.failover.drain_all(timeout, limit=self._prefetch or 1000)
-            self.failover.beat()
+            self.failover.wait(timeout, self._pulse, limit=self._prefetch or 1000)
         except LOST:
             self._lose()
         except BaseException:
@@ -336,6 +356,7 @@ class Consumer:
                 return
             self._end_run()
         self._run = (queue, epoch, sequence, sequence, delivery.redelivered)
+        self._run_at = wall_microseconds()
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
@@ -352,6 +373,7 @@ class Consumer:
             first=first,
             last=last,
             reason="redelivered" if redelivered else None,
+            at=self._run_at,
         )
 
     def _write_ledger_if_due(self) -> None:
@@ -359,6 +381,7 @@ class Consumer:
         if now - self._ledger_at >= self._ack_interval:
             self._ledger_at = now
             self._write_ledger()
+            self._pulse.beat()
 
     def _write_ledger(self) -> None:
         if self._ledger is None:

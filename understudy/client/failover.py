@@ -21,6 +21,7 @@ from kombu.exceptions import OperationalError
 
 from understudy.client_tls import ClientTls
 from understudy.config_types import HostPort, TlsHostPort, parse_public_addresses
+from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.ledger.writer import LedgerWriter
 
 RETRY = 0.05
@@ -205,11 +206,24 @@ class Failover:
             return False
         return True
 
-    def drain_all(self, timeout: float, limit: int = 1000) -> None:
-        """`drain`, then whatever else is there already, at most `limit` frames."""
-        while limit > 0 and self.drain(timeout):
+    def drain_all(self, timeout: float, limit: int = 1000) -> bool:
+        """`drain`, then whatever else is there already, at most `limit` frames. Was there any?"""
+        left = limit
+        while left > 0 and self.drain(timeout):
             timeout = 0
-            limit -= 1
+            left -= 1
+        return left < limit
+
+    def wait(self, timeout: float, pulse: Pulse, limit: int = 1000) -> None:
+        """`drain_all`, with heartbeats, to the broker and in the books, however long the wait is."""
+        while True:
+            step = min(timeout, pulse.left)
+            some = self.drain_all(step, limit)
+            self.beat()
+            pulse.beat()
+            timeout -= step
+            if some or timeout <= 0:
+                return
 
     def beat(self) -> None:
         """Send and check heartbeats; cheap, to be called often."""
@@ -247,6 +261,29 @@ class Failover:
             connection.release()
         except _GOODBYE:
             pass
+
+
+class Pulse:
+    """Heartbeats of a client's ledger, at least every `every` seconds while the kit is called; there is no
+    thread, so an application that stands still is silent in the books, too."""
+
+    __slots__ = ("_at", "_every", "_ledger")
+
+    def __init__(self, ledger: LedgerWriter | None, every: float = LEDGER_HEARTBEAT) -> None:
+        self._ledger = ledger
+        self._every = every / 3
+        self._at = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Seconds until `beat` is to be called again, at most a second: the broker wants heartbeats, too."""
+        return 1.0 if self._ledger is None else min(1.0, max(self._at + self._every - time.monotonic(), 0.01))
+
+    def beat(self) -> None:
+        """Cheap, to be called often."""
+        if self._ledger is not None and (now := time.monotonic()) - self._at >= self._every:
+            self._at = now
+            self._ledger.beat()
 
 
 def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:

@@ -20,7 +20,16 @@ from typing import Any, Self
 
 import amqp
 
-from understudy.client.failover import LOST, Addresses, Failover, declare_all, new_incarnation, open_ledger
+from understudy.client.failover import (
+    LOST,
+    Addresses,
+    Failover,
+    Pulse,
+    declare_all,
+    new_incarnation,
+    open_ledger,
+)
+from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 WINDOW = 500
 SEQUENCE_HEADER = "x-producer-sequence"
@@ -84,7 +93,7 @@ class Publisher:
     `window`: messages in doubt at most; `publish` waits when it is full. `declare`: kombu queues and
     exchanges declared on each new connection. `on_return(sequence, code, text)` and `on_nack(sequence)` are
     called from within the other methods. Connects when first needed. While idle, call `poll` every few
-    seconds, or the broker will miss the heartbeats.
+    seconds, or the broker will miss the heartbeats, and so will whoever watches the ledger.
     """
 
     def __init__(
@@ -98,12 +107,14 @@ class Publisher:
         on_return: Callable[[int, int, str], None] | None = None,
         on_nack: Callable[[int], None] | None = None,
         given_up: Callable[[], bool] = lambda: False,
+        ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
     ) -> None:
         """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
         `Failover` takes them.
 
         `given_up` is asked while no broker serves; once it says True, ConnectFailed is raised.
+        `ledger_heartbeat`: seconds that the ledger is silent at most while one of the methods is at work.
         """
         if window < 1:
             raise ValueError("window must be at least 1")
@@ -117,6 +128,7 @@ class Publisher:
         self._given_up = given_up
         self._life = new_incarnation()
         self._ledger = open_ledger(ledger_dir, name, "producer", self._life)
+        self._pulse = Pulse(self._ledger, ledger_heartbeat)
         self._run: _Run | None = None
         self._ledger_at = 0.0
         self._session: _Session | None = None
@@ -215,10 +227,14 @@ class Publisher:
                 self._lose()
                 raise
 
+    def _is_given_up(self) -> bool:
+        self._pulse.beat()
+        return self._given_up()
+
     def _begin(self, deadline: float | None) -> None:
         name = f"{self.name}.{self._life}.{self.failover.connects + 1}"
         channel = self.failover.connect(
-            {"producer": name, "connection_name": self.name}, deadline=deadline, given_up=self._given_up
+            {"producer": name, "connection_name": self.name}, deadline=deadline, given_up=self._is_given_up
         )
         session = _Session(name=f"{name}/{channel.channel_id}", channel=channel)
         channel.events["basic_ack"].add(self._acked)
@@ -253,8 +269,7 @@ class Publisher:
         self._write_ledger()
         try:
             self._ready(None)
-            self.failover.drain_all(timeout)
-            self.failover.beat()
+            self.failover.wait(timeout, self._pulse)
         except LOST:
             self._lose()
         except BaseException:

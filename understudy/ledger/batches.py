@@ -7,14 +7,16 @@ leave. The cost is per run and range, never per message; 1 to 1.5 us for each.
 
 from __future__ import annotations
 
-from broker.model.records import Batch, Dequeue, EnqueueRun, QueueDeclare, Unrouted
-from broker.model.values import Reason
+from broker.model.records import Batch, Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
+from broker.model.values import Reason, Scope
 from understudy.ledger.writer import LedgerWriter
 
 PRIMARY = "primary"
 BACKUP = "backup"
 
 _REASONS = {reason: reason.ledger_name for reason in Reason}
+_DURABLE = tuple(',"durable":1' if scope & Scope.STORE else "" for scope in map(Scope, range(4)))
+"""What an enqueue says of its run's scope: a confirm of messages that the store sees waits for it."""
 
 
 class LedgerSink(LedgerWriter):
@@ -37,13 +39,13 @@ class LedgerSink(LedgerWriter):
         epoch, n = batch.position
         rest = f',"ts_us":{self._ts},"view":{epoch},"kind":"'
         backup = "" if role == PRIMARY else "backup_"
-        prefix, lines = self._prefix, self._lines
+        prefix, lines, escaped = self._prefix, self._lines, self.escaped
         wseq = self._wseq
         for record in batch.records:
             if isinstance(record, EnqueueRun):
-                origin = f',"n":{n}}}\n'
+                origin = f',"n":{n}{_DURABLE[record.scope]}}}\n'
                 if record.producer is not None:
-                    producer = self.escaped(record.producer)
+                    producer = escaped(record.producer)
                     origin = f',"prod":{producer},"pfirst":{record.producer_first}{origin}'
                 id_epoch, more = record.envelope.epoch, record.count - 1
                 for queue, first in zip(record.queues, record.firsts, strict=True):
@@ -62,14 +64,21 @@ class LedgerSink(LedgerWriter):
                     wseq += 1
             elif isinstance(record, Unrouted):
                 lines.append(
-                    f'{prefix}{wseq}{rest}unrouted","prod":{self.escaped(record.producer)},"first":{record.first},'
+                    f'{prefix}{wseq}{rest}unrouted","prod":{escaped(record.producer)},"first":{record.first},'
                     f'"last":{record.last}}}\n'
                 )
                 wseq += 1
-            elif isinstance(record, QueueDeclare):
+            elif isinstance(record, Commit):
                 lines.append(
-                    f'{prefix}{wseq}{rest}definition","queue":"{record.uuid.hex()}","name":'
-                    f"{self.escaped(record.name)}}}\n"
+                    f'{prefix}{wseq}{rest}commit","prod":{escaped(record.producer)},"first":{record.first},'
+                    f'"last":{record.last},"n":{n}}}\n'
+                )
+                wseq += 1
+            elif isinstance(record, QueueDeclare):
+                copied = ',"reason":"replicated"' if record.content_scope & Scope.LINK else ""
+                lines.append(
+                    f'{prefix}{wseq}{rest}definition","queue":"{record.uuid.hex()}"{copied},"name":'
+                    f"{escaped(record.name)}}}\n"
                 )
                 wseq += 1
         self._wseq = wseq

@@ -8,26 +8,34 @@ reconciles.
 Lines are built with f-strings, strings escaped once and kept. Integers are int64, ranges inclusive, times in
 microseconds; one reading of the clock serves all records of a flush.
 
-Files are `<writer>-<incarnation>-<k>.ledger.jsonl`, k from 0, a new one when the size is reached; `wseq` goes
-on.
+Files are `<writer>-<incarnation>-<k>.ledger.jsonl`, k from 0, a new one when the size is reached or the file
+is old; `wseq` goes on.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 from urllib.parse import quote
 
 LOG = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROTATE_BYTES = 64 * 1024 * 1024
 """A new file is begun at the first flush after this size."""
+ROTATE_AGE = 86400.0
+"""And, in seconds, at the first flush after this age; 0: never."""
+HEARTBEAT = 5.0
+"""Seconds without a record after which a writer that lives says so."""
 
+_POSITIONS = frozenset({"replicated", "durable"})
+"""Kinds that a node notes in nearly every tick, which go a shorter way."""
 _ESCAPED_LIMIT = 4096
 """Strings whose JSON form is kept; beyond it the cache begins anew."""
 
@@ -46,12 +54,15 @@ class LedgerFile(Protocol):
 
 
 class DescriptorFile:
-    """The kernel's file; refuses a name that exists, for `wseq` begins at 0 in each incarnation."""
+    """The kernel's file; refuses a name that exists, for `wseq` begins at 0 in each incarnation. Locked while
+    it is open, so that retention leaves it alone."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> int:
         return os.write(self._fd, data)
@@ -73,8 +84,8 @@ class LedgerWriter:
 
     def __init__(
         self, directory: str, writer: str, role: str, *, incarnation: int, cluster: str = "", view: int = 0,
-        rotate_bytes: int = ROTATE_BYTES, clock: Callable[[], int] = wall_microseconds,
-        open_file: Callable[[str], LedgerFile] = DescriptorFile,
+        rotate_bytes: int = ROTATE_BYTES, rotate_age: float = ROTATE_AGE,
+        clock: Callable[[], int] = wall_microseconds, open_file: Callable[[str], LedgerFile] = DescriptorFile,
     ) -> None:  # fmt: skip
         """Create the directory and the first file, and write the open record.
 
@@ -89,6 +100,7 @@ class LedgerWriter:
         self._directory = directory
         self._stem = f"{quote(writer, safe='') or '_'}-{incarnation}"
         self._rotate_bytes = rotate_bytes
+        self._rotate_after = round(rotate_age * 1_000_000) or 1 << 62
         self._clock = clock
         self._open_file = open_file
         self._escaped: dict[str, str] = {}
@@ -100,6 +112,13 @@ class LedgerWriter:
         self._ts = 0
         self._k = 0
         self._size = 0
+        self._begun = 0
+        """When the file's first record was made."""
+        self._written = 0
+        """When the newest records that reached the kernel were."""
+        self._beaten = 0
+        """Number of the next record, when last asked for a heartbeat."""
+        self._failing = False
         self._torn = False
         self._closed = False
         self._file: LedgerFile | None = None
@@ -137,9 +156,20 @@ class LedgerWriter:
         self, kind: str, *, queue: str | None = None, epoch: int | None = None, first: int | None = None,
         last: int | None = None, reason: str | None = None, prod: str | None = None,
         pfirst: int | None = None, name: str | None = None, peer: str | None = None, n: int | None = None,
+        at: int | None = None,
     ) -> None:  # fmt: skip
-        """Gather one record; it reaches the kernel at the next `flush`. `queue` is 32 hex digits."""
-        fields = f',"kind":"{kind}"'
+        """Gather one record; it reaches the kernel at the next `flush`. `queue` is 32 hex digits. `at`: when
+        it happened, if that may be long ago."""
+        if not self._lines:
+            self._ts = self._clock()
+        ts = self._ts if at is None else at
+        head = f'{self._prefix}{self._wseq},"ts_us":{ts},"view":{self.view},"kind":"{kind}"'
+        self._wseq += 1
+        if kind in _POSITIONS:
+            whose = "" if peer is None else f',"reason":"{reason}","peer":{self.escaped(peer)}'
+            self._lines.append(f'{head},"epoch":{epoch},"first":{first},"last":{last}{whose}}}\n')
+            return
+        fields = ""
         if queue is not None:
             fields += f',"queue":"{queue}"'
         if epoch is not None:
@@ -160,10 +190,7 @@ class LedgerWriter:
             fields += f',"peer":{self.escaped(peer)}'
         if n is not None:
             fields += f',"n":{n}'
-        if not self._lines:
-            self._ts = self._clock()
-        self._lines.append(f'{self._prefix}{self._wseq},"ts_us":{self._ts},"view":{self.view}{fields}}}\n')
-        self._wseq += 1
+        self._lines.append(f"{head}{fields}}}\n")
 
     def flush(self) -> None:
         """Hand all gathered records to the kernel with one write(2). Costs nothing when there are none."""
@@ -177,9 +204,26 @@ class LedgerWriter:
         data = "".join(lines).encode()
         if self._torn:
             data = b"\n" + data
-        if self._size and self._size + len(data) > self._rotate_bytes:
+        if self._size and (
+            self._size + len(data) > self._rotate_bytes or self._ts - self._begun >= self._rotate_after
+        ):
             self._rotate()
         self._write(data, len(lines))
+
+    def beat(self) -> None:
+        """Note a heartbeat, and flush, if nothing was noted since the last call: called thrice in the
+        time that silence may last, since what was noted right after a call hides the next one."""
+        if self._wseq == self._beaten:
+            self.record("heartbeat")
+        self._beaten = self._wseq
+        self.flush()
+
+    def health(self) -> dict[str, Any]:
+        """For status and metrics: `last_write` in seconds since 1970."""
+        return {
+            "path": self.path, "lost": self.lost, "failures": self.failures, "failing": self._failing,
+            "last_write": self._written / 1_000_000,
+        }  # fmt: skip
 
     def close(self, *, seal: bool = True) -> None:
         """Write the seal, the sign of a clean end, and close. A second call does nothing.
@@ -202,13 +246,20 @@ class LedgerWriter:
             while taken < len(data):
                 taken += self._file.write(data[taken:] if taken else data)
             self._torn = False
+            self._written = self._ts
+            if self._failing:
+                self._failing = False
+                LOG.warning("ledger %s: it is written again; %d records are missing", self.path, self.lost)
         except OSError as error:
             whole = data[:taken].count(b"\n") - (1 if self._torn and taken else 0)
             self._torn = (self._torn and not taken) or (taken > 0 and not data[:taken].endswith(b"\n"))
             self.lost += records - whole
             self.failures += 1
-            if self.failures == 1:
+            if not self._failing:
+                self._failing = True
                 LOG.error("ledger %s: %s; records are missing from it", self.path, error.strerror or error)
+        if not self._size:
+            self._begun = self._ts
         self._size += taken
 
     def _rotate(self) -> None:

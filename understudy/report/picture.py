@@ -1,6 +1,7 @@
-"""Geometry of the report's picture: rates over time, the outage, and what each node was. Pure numbers.
+"""Geometry of the reports' pictures: panels of lines over one axis of time, outages, and what each node was.
 
-Units are those of the SVG's view box, WIDTH wide. Time runs from the first record of any writer to the last.
+Pure numbers, in units of the SVG's view box. A picture is drawn twice, for a wide page and for a phone, since
+text that is scaled down with the picture could not be read.
 """
 
 from __future__ import annotations
@@ -8,13 +9,42 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-WIDTH, LEFT, RIGHT = 960, 56, 12
-TOP, PLOT = 16, 220
+from understudy.report.scale import log_marks, nice, short, spell, time_ticks
+
+WIDE, NARROW = 960, 360
+RIGHT = 10
+TOP = 30
+AXIS = 24
+"""Room for the times below the last panel."""
 BAND, BAND_GAP = 22, 8
-SERIES = (("sent", "published"), ("confirmed", "confirmed"), ("received", "received"))
+NEAREST = 14
+"""Marks of an axis are no nearer than this."""
+LETTER = 7.0
+"""Mean width of a letter of the pictures' font."""
+
+Value = float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Series:
+    """One line of a panel: its class, its name, and a value for each slot of time (None: nothing there)."""
+
+    style: str
+    legend: str
+    values: Sequence[Value]
+
+
+@dataclass(slots=True, frozen=True)
+class Panel:
+    """What is to be drawn: `log` for durations in microseconds, over decades."""
+
+    title: str
+    series: Sequence[Series]
+    height: float
+    log: bool = False
+    text: Callable[[float], str] = short
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,96 +56,169 @@ class Box:
     style: str
     label: str
     title: str
+    label_x: float = 0
+    label_y: float = 0
+    anchor: str = "middle"
+
+
+@dataclass(slots=True, frozen=True)
+class Line:
+    style: str
+    legend: str
+    pieces: list[str]
+    """Points of polylines; one of a single point is a dot."""
+    dots: list[tuple[float, float]]
+
+
+@dataclass(slots=True)
+class Drawn:
+    """A panel that has its place."""
+
+    title: str
+    top: float
+    bottom: float
+    grid: list[tuple[float, str]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Picture:
+    width: float
+    left: float
     height: float = 0
-    plot_bottom: float = TOP + PLOT
-    lines: list[tuple[str, str, str]] = field(default_factory=list)
-    """Class, legend, points of a polyline."""
-    rates: list[tuple[float, str]] = field(default_factory=list)
-    """y and text of the horizontal grid."""
+    panels: list[Drawn] = field(default_factory=list)
     times: list[tuple[float, str]] = field(default_factory=list)
+    times_y: float = 0
     outages: list[Box] = field(default_factory=list)
     promotions: list[tuple[float, str]] = field(default_factory=list)
     bands: list[Box] = field(default_factory=list)
     nodes: list[tuple[float, str]] = field(default_factory=list)
 
-
-def nice(limit: float, steps: int = 5) -> float:
-    """A round step (1, 2 or 5 times a power of ten) so that about `steps` of them reach `limit`."""
-    raw = max(limit / steps, 1e-9)
-    power = math.pow(10, int(f"{raw:e}".split("e")[1]))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= raw)
+    @property
+    def right(self) -> float:
+        return self.width - RIGHT
 
 
-def short(number: float) -> str:
-    """12345 -> 12k, 0.5 -> 0.5."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
-            return f"{number / limit:g}{letter}"
-    return f"{number:g}"
+class Canvas:
+    """Draws one picture of the time from begin_us to end_us."""
 
+    def __init__(self, begin_us: int, end_us: int, width: int) -> None:
+        self.begin, self.span = begin_us, max(end_us - begin_us, 1)
+        self.picture = Picture(width, 58 if width == WIDE else 54)
+        self.bottom = 0.0
 
-def draw(answer: Mapping[str, Any]) -> Picture:
-    """The picture of one result."""
-    line = answer["timeline"]
-    slot, begin = int(line["slot_us"]), int(line["start_us"])
-    span = max(slot * len(line["sent"]), 1)
+    def x(self, at_us: float) -> float:
+        share = min(max((at_us - self.begin) / self.span, 0.0), 1.0)
+        return round(self.picture.left + share * (self.picture.right - self.picture.left), 1)
 
-    def x(at_us: float) -> float:
-        share = min(max((at_us - begin) / span, 0.0), 1.0)
-        return round(LEFT + share * float(WIDTH - LEFT - RIGHT), 1)
+    def panel(self, panel: Panel, slot_us: int) -> None:
+        """Below what is there already. The first slot begins where the picture does."""
+        top = self.bottom + TOP
+        drawn = Drawn(panel.title, top, top + panel.height)
+        numbers = [value for series in panel.series for value in series.values if value is not None]
+        y, drawn.grid = _log(drawn, numbers) if panel.log else _linear(drawn, numbers, panel.text)
+        for series in panel.series:
+            points = [
+                None if value is None else (self.x(self.begin + (k + 0.5) * slot_us), y(value))
+                for k, value in enumerate(series.values)
+            ]
+            drawn.lines.append(Line(series.style, series.legend, *_pieces(points)))
+        self.picture.panels.append(drawn)
+        self.bottom = drawn.bottom
 
-    picture = Picture()
-    rates = {name: [value * 1e6 / slot for value in line[name]] for name, _ in SERIES}
-    top = max((max(values, default=0) for values in rates.values()), default=0) or 1
-    step = nice(top)
-    ceiling = step * -(-top // step)
+    def times(self) -> None:
+        most = 9 if self.picture.width == WIDE else 4
+        ticks = time_ticks(self.begin, self.begin + self.span, most)
+        self.picture.times = [(self.x(at), text) for at, text in ticks]
+        self.picture.times_y = self.bottom + 17
+        self.bottom += AXIS
+        self.picture.height = self.bottom
 
-    def y(rate: float) -> float:
-        return round(TOP + PLOT * (1 - rate / ceiling), 1)
-
-    picture.rates = [(y(step * k), short(step * k)) for k in range(int(ceiling / step) + 1)]
-    for name, legend in SERIES:
-        points = " ".join(f"{x(begin + (k + 0.5) * slot)},{y(rate)}" for k, rate in enumerate(rates[name]))
-        picture.lines.append((name, legend, points))
-    seconds = span / 1e6
-    tick = nice(seconds, 8)
-    picture.times = [(x(begin + k * tick * 1e6), f"{k * tick:g} s") for k in range(int(seconds / tick) + 1)]
-    _outages(picture, answer["failovers"], x)
-    _bands(picture, answer["nodes"], x)
-    return picture
-
-
-def _outages(picture: Picture, failovers: Sequence[Mapping[str, Any]], x: Callable[[float], float]) -> None:
-    for failover in failovers:
-        picture.promotions.append((x(failover["ts_us"]), f"{failover['node']} promoted"))
-        if failover["from_us"] is not None:
-            left, right = x(failover["from_us"]), x(failover["to_us"])
-            text = f"{failover['outage_ms']:,.0f} ms without a confirm"
-            picture.outages.append(Box(left, TOP, max(right - left, 1.5), PLOT, "outage", text, text))
-
-
-def _bands(picture: Picture, bands: Sequence[Mapping[str, Any]], x: Callable[[float], float]) -> None:
-    top = picture.plot_bottom + 34
-    for place, node in enumerate(sorted({band["node"] for band in bands})):
-        y = top + place * (BAND + BAND_GAP)
-        picture.nodes.append((y + BAND * 0.68, node))
-        for band in bands:
-            if band["node"] == node:
-                left, right = x(band["from_us"]), x(band["to_us"])
-                text = f"{band['state']}, epoch {band['epoch']}"
-                label = text if right - left > 7.2 * len(text) else band["state"]
-                label = label if right - left > 7.2 * len(label) else ""
-                picture.bands.append(
-                    Box(left, y, max(right - left, 1.5), BAND, band["state"], label, f"{node}: {text}")
+    def failovers(self, failovers: Sequence[Mapping[str, Any]], *, labels: bool = True) -> None:
+        """Outages are shaded over all panels and labelled with their length, one below the other."""
+        top, bottom = self.picture.panels[0].top, self.picture.panels[-1].bottom
+        for failover in failovers:
+            self.picture.promotions.append((self.x(failover["ts_us"]), f"{failover['node']} promoted"))
+            if failover["from_us"] is None or failover["to_us"] is None:
+                continue
+            left, right = self.x(failover["from_us"]), self.x(failover["to_us"])
+            text = spell(failover["to_us"] - failover["from_us"])
+            room = right + 5 + LETTER * len(text) < self.picture.right
+            row = len(self.picture.outages) % 5
+            self.picture.outages.append(
+                Box(
+                    left, top, max(right - left, 1.5), bottom - top, "outage", text if labels else "",
+                    f"{text} without a confirm", right + 5 if room else left - 5, top + 13 + 15 * row,
+                    "start" if room else "end",
                 )
-        picture.height = y + BAND + 10
-    picture.height = max(picture.height, picture.plot_bottom + 30)
+            )  # fmt: skip
+
+    def bands(self, bands: Sequence[Mapping[str, Any]]) -> None:
+        """Below the panels: a row for each node, with what it was, and in which epoch."""
+        top = self.bottom + 8
+        for place, node in enumerate(sorted({band["node"] for band in bands})):
+            y = top + place * (BAND + BAND_GAP)
+            self.picture.nodes.append((y + BAND * 0.68, node))
+            for band in bands:
+                if band["node"] == node:
+                    self.picture.bands.append(self._band(band, y))
+            self.bottom = y + BAND
+        self.picture.height = self.bottom + 6
+
+    def _band(self, band: Mapping[str, Any], y: float) -> Box:
+        left, right = self.x(band["from_us"]), self.x(band["to_us"])
+        texts = (f"{band['state']}, epoch {band['epoch']}", f"{band['state']} {band['epoch']}", band["state"])
+        label = next((text for text in texts if right - left > LETTER * len(text) + 4), "")
+        title = f"{band['node']}: {texts[0]}, incarnation {band['incarnation']}"
+        middle = round((left + right) / 2, 1)
+        return Box(left, y, max(right - left, 1.5), BAND, band["state"], label, title, middle, y + 15)
 
 
-def when(us: int) -> str:
-    """Microseconds since 1970 as UTC text."""
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _linear(
+    drawn: Drawn, numbers: Sequence[float], text: Callable[[float], str]
+) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    top = max(numbers, default=0) or 1
+    step = nice(top, 5 if drawn.bottom - drawn.top > 150 else 3)
+    ceiling = step * math.ceil(top / step - 1e-9)
+
+    def y(value: float) -> float:
+        return round(drawn.bottom - (drawn.bottom - drawn.top) * value / ceiling, 1)
+
+    return y, [(y(step * k), text(step * k)) for k in range(round(ceiling / step) + 1)]
+
+
+def _log(drawn: Drawn, numbers: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    marks = log_marks(numbers)
+    low, high = marks[0], marks[-1]
+
+    def y(value: float) -> float:
+        share = math.log(min(max(value, low), high) / low) / math.log(high / low)
+        return round(drawn.bottom - (drawn.bottom - drawn.top) * share, 1)
+
+    grid: list[tuple[float, str]] = []
+    for mark in marks:
+        if not grid or grid[-1][0] - y(mark) >= NEAREST:
+            grid.append((y(mark), spell(mark)))
+    return y, grid
+
+
+def _pieces(points: Sequence[tuple[float, float] | None]) -> tuple[list[str], list[tuple[float, float]]]:
+    """Polylines between the places where there is nothing, and lonely points."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if point is not None:
+            pieces[-1].append(point)
+        elif pieces[-1]:
+            pieces.append([])
+    lines = [" ".join(f"{x:g},{y:g}" for x, y in piece) for piece in pieces if len(piece) > 1]
+    return lines, [piece[0] for piece in pieces if len(piece) == 1]
+
+
+def thin(values: Sequence[Value], most: int, *, worst: bool) -> tuple[list[Value], int]:
+    """At most `most` values, each the mean (or the worst) of so many of `values`; and of how many."""
+    group = max(1, -(-len(values) // most))
+    out: list[Value] = []
+    for begin in range(0, len(values), group):
+        known = [value for value in values[begin : begin + group] if value is not None]
+        out.append((max(known) if worst else sum(known) / len(known)) if known else None)
+    return out, group

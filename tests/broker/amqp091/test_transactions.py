@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.records import EnqueueRun
+from broker.model.records import Commit, EnqueueRun, Record, Unrouted
+from broker.model.values import Scope
 from tests.broker.amqp091.transacting import Batches, bodies, counts, fill, got, refused, transacting
 from tests.broker.amqp091.wire import World, message
 
@@ -170,6 +171,43 @@ def test_what_is_mandatory_and_goes_nowhere_comes_back_before_commit_ok() -> Non
     client.publish(1, b"5", routing_key="none", mandatory=True)
     assert client.call(1, "tx.rollback").name == "tx.rollback-ok"
     assert client.call(1, "tx.commit").name == "tx.commit-ok"
+
+
+# -- the ledger
+
+
+def noted(world: World, *, ledger: bool = True, properties: dict[str, object] | None = None) -> list[Record]:
+    """Two transactions, with one that is rolled back in between; all that history says of publishes."""
+    batches = Batches()
+    world.broker.sinks.append(batches)
+    world.vhost.history.ledger_wanted = ledger
+    client = world.open(properties=properties)
+    client.call(1, "queue.declare", queue="q")
+    client.publish(1, b"0", routing_key="q")
+    client.call(1, "tx.select")
+    for end, bodies_ in (("commit", "ab"), ("rollback", "c"), ("commit", "de"), ("commit", "")):
+        for body in bodies_:
+            client.publish(1, body.encode(), routing_key="nowhere" if body == "d" else "q")
+        client.call(1, f"tx.{end}")
+    return [
+        r for batch in batches.taken for r in batch.records if isinstance(r, EnqueueRun | Unrouted | Commit)
+    ]
+
+
+def test_a_commit_is_noted_with_its_tags_in_the_batch_of_its_messages() -> None:
+    world = World()
+    before, a, b, first, d, e, second = noted(world, properties={"producer": "p"})
+    runs = [run for run in (before, a, b, e) if isinstance(run, EnqueueRun)]
+    tags = [(run.producer, run.producer_first, run.count) for run in runs[1:]]
+    assert runs[0].producer is None and tags == [("p/1", 1, 1), ("p/1", 2, 1), ("p/1", 5, 1)]
+    assert (first, d, second) == (Commit("p/1", 1, 2), Unrouted("p/1", 4, 4), Commit("p/1", 4, 5))
+    assert not Commit("p/1", 4, 5).scope & (Scope.STORE | Scope.LINK)
+
+
+def test_nothing_is_noted_for_who_has_no_name_or_where_no_ledger_is() -> None:
+    for records in (noted(World()), noted(World(), ledger=False, properties={"producer": "p"})):
+        assert [type(record) for record in records] in ([EnqueueRun] * 4, [])
+        assert not [r for r in records if isinstance(r, EnqueueRun) and r.producer is not None]
 
 
 # -- acks

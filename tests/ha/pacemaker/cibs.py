@@ -84,6 +84,7 @@ class VirtualCibs:
     """Whether a node's CIB daemon answers another node."""
     on_write: Callable[[str], None] = lambda here: None
     """Called after a write on that node."""
+    on_raise: Callable[[str], None] = lambda here: None
     asked: list[Command] = field(default_factory=list)
 
     def run(self, here: str, procedure: Procedure) -> Answer:
@@ -106,11 +107,16 @@ class VirtualCibs:
                     return Result(None, error="no answer in time")
                 epoch = self.admin_epochs.get(there, 0)
                 return Result(0, cib_xml(self.states[there], self.sets.get(there, ""), admin_epoch=epoch))
-            case RaiseAdminEpoch(admin_epoch):
-                for each in self.states:
-                    if self.reaches(here, each):
-                        self.admin_epochs[each] = admin_epoch
-                return Result(0)
+            case RaiseAdminEpoch(node, _, admin_epoch, _, version):
+                held = f"{version.epoch}.{version.revision}" if version is not None else None
+                alike = [
+                    each for each in self.states
+                    if self.reaches(here, each) and self.states[each].get(node) == MEMBER
+                    and (self.admin_epochs.get(each, 0), self._version(each)) == (admin_epoch, held)
+                ]  # fmt: skip
+                self.admin_epochs |= dict.fromkeys(alike, admin_epoch + 1)
+                self.on_raise(here)
+                return Result(0) if here in alike else Result(NO_SUCH, error="no such device")
             case CreateSet(_, xml):
                 if self.sets.get(here):
                     return Result(EXISTS, error="exists")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,6 +44,16 @@ class Commands:
 
     def whole(self, states: dict[str, Any]) -> None:
         self.cibadmin_says(cib_xml(states))
+
+    def hang_for(self, seconds: int) -> None:
+        """A cibadmin that outlives a helper which is killed."""
+        self.put("cibadmin", f"echo $$ >> {self.folder}/hanging; exec sleep {seconds}")
+
+    def end_those_that_hang(self) -> None:
+        noted = self.folder / "hanging"
+        for pid in noted.read_text().split() if noted.exists() else []:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
     @property
     def environment(self) -> dict[str, str]:

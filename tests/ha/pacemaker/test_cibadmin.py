@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ha.core.in_sync_record import RecordVersion
 from ha.pacemaker import commands
 from ha.pacemaker.cib import read_cib
 from ha.pacemaker.driver import search_path
@@ -22,6 +23,7 @@ from ha.pacemaker.procedure import (
     Answer,
     CreateSet,
     QueryCib,
+    RaiseAdminEpoch,
     Register,
     ReplaceSet,
     read,
@@ -45,7 +47,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def code(command: CreateSet | ReplaceSet) -> int | None:
+def code(command: CreateSet | ReplaceSet | RaiseAdminEpoch) -> int | None:
     return commands.run([command], 10)[0].code
 
 
@@ -119,6 +121,22 @@ def test_a_set_that_was_deleted_is_gone(file: Path) -> None:
 def test_a_query_is_the_whole_cib(file: Path) -> None:
     (result,) = commands.run([QueryCib()], 10)
     assert read_cib(result.output, "understudy").nodes == read_cib(file.read_text(), "understudy").nodes
+
+
+def test_the_admin_epoch_is_raised_in_a_copy_that_is_as_expected_only(file: Path) -> None:
+    def raised(*, node: str = "a", admin_epoch: int = 0, version: RecordVersion | None = None) -> int | None:
+        epoch = read_cib(file.read_text(), "understudy").epoch
+        return code(RaiseAdminEpoch(node, "understudy", admin_epoch, epoch, version))
+
+    first = record()
+    assert raised(node="b") == raised(version=version_of(first)) == raised(admin_epoch=1) == NO_SUCH
+    assert raised() == 0 and read_cib(file.read_text(), "understudy").admin_epoch == 1
+    assert code(CreateSet("understudy", set_of(first))) == 0
+    assert raised(admin_epoch=1) == raised(admin_epoch=1, version=version_of(record(5, 2))) == NO_SUCH
+    assert raised(admin_epoch=1, version=version_of(first)) == 0
+    view = read_cib(file.read_text(), "understudy")
+    assert view.admin_epoch == 2 and view.document == first
+    assert code(RaiseAdminEpoch("a", "understudy", 2, view.epoch + 1, version_of(first))) == NO_SUCH
 
 
 def test_a_file_that_is_no_cib_is_unknown(file: Path) -> None:

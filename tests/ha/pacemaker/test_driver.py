@@ -141,7 +141,7 @@ def test_a_helper_that_dies_leaves_unknowns_and_is_started_again(fake: Commands,
             await node.until(lambda: bool(node.stands))
             first = driver.pid
             assert first is not None
-            fake.put("cibadmin", "exec sleep 1000")
+            fake.hang_for(5)
             node.wanted = [AuthorityRequest(1, "read"), AuthorityRequest(2, "swap", None, record())]
             driver.carry()
             os.kill(first, number)
@@ -158,6 +158,7 @@ def test_a_helper_that_dies_leaves_unknowns_and_is_started_again(fake: Commands,
             await node.until(lambda: (3, "done", None) in node.answers)
 
     play(scenario)
+    fake.end_those_that_hang()
 
 
 def test_a_helper_that_stands_still_is_replaced(fake: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ha.pacemaker.procedure import (
+    NO_SUCH,
     AskQuorum,
     CreateSet,
     QueryCib,
@@ -172,7 +173,7 @@ def test_three_nodes_one_down_one_member() -> None:
     assert "c" not in cibs.sets
 
 
-@pytest.mark.parametrize("state", [DOWN, STARTING, LOST])
+@pytest.mark.parametrize("state", [DOWN, LOST])
 def test_before_a_swap_without_somebody_the_copy_outranks_any_that_is_away(state: dict[str, str]) -> None:
     """Found by the simulation: c, cut off in the instant of its write, had the higher epoch, and its copy
     undid at the merge what a and b had done by quorum.
@@ -186,6 +187,47 @@ def test_before_a_swap_without_somebody_the_copy_outranks_any_that_is_away(state
     assert cibs.admin_epochs == {"a": 5, "b": 5, "c": 4}
     writes = [command for command in cibs.asked if isinstance(command, (*WRITES, RaiseAdminEpoch))]
     assert [type(command) for command in writes] == [RaiseAdminEpoch, CreateSet]
+
+
+def test_a_node_that_is_starting_keeps_its_old_copy_below_that_of_the_members() -> None:
+    """Found by the simulation: b was in the ring again, and had not joined. It made the raise on its own
+    copy, which so got the higher version, and undid at the join what a had done while b had no power.
+    """
+    cibs = whole("a", "b")
+    cibs.sets = {"a": set_of(record(6)), "b": set_of(record(5))}
+    cibs.admin_epochs = {"a": 1, "b": 0}
+    cibs.states = {"a": {"a": MEMBER, "b": STARTING}, "b": {"a": LOST, "b": STARTING}}
+    assert cibs.run("a", swap(A, version_of(record(6)), record(6, 2))).outcome == "done"
+    assert cibs.admin_epochs["a"] > 1 and cibs.admin_epochs["b"] == 0
+
+
+def test_whoever_heard_the_raise_and_was_cut_off_before_the_write_is_outranked_again() -> None:
+    cibs = whole("a", "b")
+    before = record()
+    cibs.sets = dict.fromkeys("ab", set_of(before))
+    cibs.states["a"]["b"] = STARTING
+
+    def cut(here: str) -> None:
+        cibs.reaches = lambda here, there: here == there
+
+    cibs.on_raise = cut
+    assert cibs.run("a", swap(A, version_of(before), record(5, 2))).outcome == "done"
+    assert cibs.admin_epochs == {"a": 2, "b": 1}
+
+
+def test_a_raise_that_comes_too_late_for_a_change_is_tried_again() -> None:
+    cibs = whole("a", "b")
+    cibs.states["a"]["b"] = DOWN
+    procedure, refused = swap(A, None, record()), 0
+    commands = next(procedure)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            if isinstance(commands[0], RaiseAdminEpoch) and refused < 2:
+                refused += 1
+                commands = procedure.send([Result(NO_SUCH, error="no such device")])
+            else:
+                commands = procedure.send([cibs.result("a", each) for each in commands])
+    assert end.value.value.outcome == "done" and cibs.admin_epochs["a"] == 1
 
 
 def test_with_everybody_there_no_copy_has_to_be_outranked() -> None:

@@ -59,6 +59,10 @@ class BookLedger:
     def flush(self) -> None:
         """Written as it is noted."""
 
+    def health(self) -> dict[str, Any]:
+        """It has no file."""
+        return {}
+
     def close(self, *, seal: bool = True) -> None:
         """Nothing is held back."""
 

@@ -62,7 +62,7 @@ def _refuse_at_once(swap: Any) -> Any:
 
 
 def _outrank_nobody(outrank: Any) -> Any:
-    return lambda register, admin_epoch: procedure._look(register)
+    return lambda register, view: procedure._look(register)
 
 
 ALONE = "28 where it serves on with nobody to vouch for it, 8 where two records are in force."

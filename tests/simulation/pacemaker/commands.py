@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from ha.core.in_sync_record import RecordVersion
 from ha.pacemaker.procedure import (
     EXISTS,
     NO_SUCH,
@@ -18,13 +19,11 @@ from ha.pacemaker.procedure import (
     Result,
 )
 from ha.pacemaker.standing import Votes
-from tests.simulation.pacemaker.cib import Cib, held_of
+from tests.simulation.pacemaker.cib import MEMBER, Cib, held_of
 from tests.simulation.pacemaker.cluster import Change, Cluster
 
 HUNG = 0.02
 """Seconds between two looks whether a CIB daemon, or a host, goes on."""
-OLD_DATA = 103
-"""Exit code of cibadmin: the version would go back."""
 NOT_CONNECTED = Result(102, error="Not connected")
 TIMED_OUT = Result(None, error="no answer in time")
 
@@ -84,10 +83,10 @@ class Shell:
             case CreateSet(xml=xml):
                 cluster.write(self.name, _create(held_of(xml)), lambda code: settle(Result(code)))
             case ReplaceSet(expected=expected, xml=xml):
-                old = f"{expected.epoch}.{expected.revision}"
-                cluster.write(self.name, _replace(old, held_of(xml)), lambda code: settle(Result(code)))
-            case RaiseAdminEpoch(admin_epoch=admin_epoch):
-                cluster.write(self.name, _raise(admin_epoch), lambda code: settle(Result(code)))
+                change = _replace(_text(expected) or "", held_of(xml))
+                cluster.write(self.name, change, lambda code: settle(Result(code)))
+            case RaiseAdminEpoch():
+                cluster.write(self.name, _raise(command), lambda code: settle(Result(code)))
             case AskQuorum():
                 ids = frozenset(str(cluster.names.index(m) + 1) for m in cluster.ring(self.name).members)
                 votes = Votes(
@@ -110,16 +109,28 @@ def _create(held: tuple[tuple[str, str], ...]) -> Change:
     return change
 
 
-def _raise(admin_epoch: int) -> Change:
+def _raise(command: RaiseAdminEpoch) -> Change:
+    """The XPath of `ha.pacemaker.commands`."""
+    here = (command.admin_epoch, command.epoch, _text(command.version))
+
     def change(copy: Cib) -> tuple[int, Cib]:
-        return (OLD_DATA, copy) if admin_epoch < copy.admin_epoch else (0, copy.with_admin_epoch(admin_epoch))
+        if (copy.admin_epoch, copy.epoch, _held_version(copy)) != here or copy.state(command.node) != MEMBER:
+            return NO_SUCH, copy
+        return 0, copy.with_admin_epoch(command.admin_epoch + 1)
 
     return change
 
 
 def _replace(old: str, held: tuple[tuple[str, str], ...]) -> Change:
     def change(copy: Cib) -> tuple[int, Cib]:
-        matches = copy.held is not None and dict(copy.held).get("understudy-version") == old
-        return (0, copy.with_set(held)) if matches else (NO_SUCH, copy)
+        return (0, copy.with_set(held)) if _held_version(copy) == old else (NO_SUCH, copy)
 
     return change
+
+
+def _held_version(copy: Cib) -> str | None:
+    return dict(copy.held).get("understudy-version") if copy.held is not None else None
+
+
+def _text(version: RecordVersion | None) -> str | None:
+    return f"{version.epoch}.{version.revision}" if version is not None else None

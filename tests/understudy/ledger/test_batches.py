@@ -10,6 +10,7 @@ import pytest
 from broker.model.records import (
     Batch,
     Bind,
+    Commit,
     Dequeue,
     EnqueueRun,
     Envelope,
@@ -19,7 +20,7 @@ from broker.model.records import (
     Record,
     Unrouted,
 )
-from broker.model.values import Position, Reason
+from broker.model.values import Position, Reason, Scope
 from tests.understudy.ledger.memory import MemoryFolder
 from understudy.ledger.batches import BACKUP, PRIMARY, LedgerSink
 
@@ -42,7 +43,7 @@ def books(tmp_path: Path, role: str, *records: Record) -> list[dict[str, Any]]:
     assert [r["wseq"] for r in rows] == list(range(len(rows)))
     found = rows[2:-2]
     for row in found:
-        assert (row.pop("v"), row.pop("writer"), row.pop("incarnation"), row.pop("view")) == (1, "a", 1, 5)
+        assert (row.pop("v"), row.pop("writer"), row.pop("incarnation"), row.pop("view")) == (2, "a", 1, 5)
         assert row.pop("ts_us") == rows[1]["ts_us"]
         del row["wseq"]
     return found
@@ -61,6 +62,23 @@ def test_a_decoded_run_is_counted_without_being_cut(tmp_path: Path) -> None:
     decoded = run()
     decoded.raws = RawRun([3, 3, 3, 3], b"raw" * 4)
     assert [r["last"] for r in books(tmp_path, BACKUP, decoded)] == [13, 4]
+
+
+@pytest.mark.parametrize(("role", "kind"), [(PRIMARY, "enqueue"), (BACKUP, "backup_enqueue")])
+@pytest.mark.parametrize("scope", [Scope(bits) for bits in range(4)])
+def test_what_a_confirm_waits_for_the_disk_for_is_durable(
+    tmp_path: Path, role: str, kind: str, scope: Scope
+) -> None:
+    stored = run()
+    stored.scope = scope
+    rows = books(tmp_path, role, stored)
+    assert [(r["kind"], r.get("durable")) for r in rows] == [(kind, 1 if scope & Scope.STORE else None)] * 2
+
+
+def test_a_commit_names_its_tags_and_position(tmp_path: Path) -> None:
+    rows = books(tmp_path, PRIMARY, run(), Commit("p/1", 7, 9))
+    assert rows[-1] == {"kind": "commit", "prod": "p/1", "first": 7, "last": 9, "n": 6}
+    assert {r["n"] for r in rows} == {6}
 
 
 def test_a_publisher_without_identity_leaves_none(tmp_path: Path) -> None:
@@ -88,6 +106,17 @@ def test_definitions_name_queues_and_unrouted_tags_are_kept(tmp_path: Path) -> N
         {"kind": "definition", "queue": Q1.hex(), "name": 'a "queue"'},
         {"kind": "unrouted", "prod": "p/1", "first": 3, "last": 5},
     ]
+
+
+@pytest.mark.parametrize("scope", [Scope(bits) for bits in range(4)])
+@pytest.mark.parametrize("level", ["none", "configuration", "all"])
+def test_a_definition_tells_whether_backups_hold_the_messages(
+    tmp_path: Path, scope: Scope, level: str
+) -> None:
+    declared = QueueDeclare(Q1, "q", True, False, False, replicate=level, scope=scope)
+    (row,) = books(tmp_path, BACKUP, declared)
+    copied = scope & Scope.LINK and level != "configuration"
+    assert row.get("reason") == ("replicated" if copied else None)
 
 
 def test_a_sink_is_sealed_by_its_node(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_first_record_says_who_writes(tmp_path: Path) -> None:
     first, last = (json.loads(line) for line in path.read_text().splitlines())
     assert first.pop("ts_us") > 1_600_000_000_000_000
     assert first == {
-        "v": 1, "writer": "a", "incarnation": 1, "wseq": 0, "view": 9, "kind": "open", "reason": "c1",
+        "v": 2, "writer": "a", "incarnation": 1, "wseq": 0, "view": 9, "kind": "open", "reason": "c1",
         "name": "producer",
     }  # fmt: skip
     assert (last["kind"], last["wseq"]) == ("seal", 1)
@@ -49,7 +49,7 @@ def test_every_field_comes_out_as_it_went_in(folder: MemoryFolder, tmp_path: Pat
     ledger.flush()
     row = folder.rows()[1]
     assert row == fields | {
-        "v": 1, "writer": "a", "incarnation": 3, "wseq": 1, "ts_us": row["ts_us"], "view": 65537,
+        "v": 2, "writer": "a", "incarnation": 3, "wseq": 1, "ts_us": row["ts_us"], "view": 65537,
         "kind": "enqueue",
     }  # fmt: skip
 
@@ -93,6 +93,55 @@ def test_files_are_rotated_by_size_and_the_numbers_go_on(folder: MemoryFolder, t
     assert names == [f"a-3-{k}.ledger.jsonl" for k in range(len(names))] and len(names) > 3
     assert all(data.endswith(b"\n") and len(data) <= 500 for data in folder.files.values())
     assert [r["wseq"] for r in folder.rows()] == list(range(22))
+
+
+def test_an_old_file_is_rotated_however_small_it_is(folder: MemoryFolder, tmp_path: Path) -> None:
+    ledger = opened(folder, tmp_path, rotate_age=60.0)
+    for seconds in (0, 59, 1, 1, 58, 1, 1):
+        folder.now += seconds * 1_000_000
+        ledger.record("heartbeat")
+        ledger.flush()
+    ledger.close()
+    counts = [data.count(b"\n") for data in folder.files.values()]
+    assert counts == [3, 3, 3]
+    assert [r["wseq"] for r in folder.rows()] == list(range(9))
+    never = opened(folder, tmp_path / "never", rotate_age=0.0)
+    folder.now += 10**15
+    never.close()
+    assert len(folder.files) == 4
+
+
+def test_only_silence_has_heartbeats(folder: MemoryFolder, tmp_path: Path) -> None:
+    """Asked thrice in the time that silence may last, it is never longer than that."""
+    ledger = opened(folder, tmp_path)
+    ledger.beat()
+    ledger.record("seal")
+    ledger.beat()
+    ledger.beat()
+    ledger.beat()
+    assert [r["kind"] for r in folder.rows()] == ["open", "seal", "heartbeat", "heartbeat"]
+
+
+def test_health_tells_of_a_disk_that_is_full_and_of_one_that_is_not_any_more(
+    folder: MemoryFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = opened(folder, tmp_path)
+    last = folder.now / 1e6
+    whole = {"path": ledger.path, "lost": 0, "failures": 0, "failing": False, "last_write": last}
+    assert ledger.health() == whole
+    folder.room = 0
+    for _ in range(3):
+        ledger.record("heartbeat")
+        ledger.flush()
+    assert ledger.health() == {**whole, "lost": 3, "failures": 3, "failing": True}
+    assert [r.levelname for r in caplog.records] == ["ERROR"]
+    folder.room = None
+    ledger.record("heartbeat")
+    ledger.flush()
+    assert ledger.health() == {
+        **whole, "lost": 3, "failures": 3, "last_write": folder.now / 1e6
+    }  # fmt: skip
+    assert "it is written again; 3 records are missing" in caplog.records[-1].getMessage()
 
 
 def test_a_write_taken_in_pieces_is_whole(folder: MemoryFolder, tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""In which file a record of a writer lies, or should: for sentences that an operator can act on.
+
+Opens the first record of a file only when it is asked, which is where something is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote
+
+NAME = re.compile(r"(?P<writer>.+)-(?P<incarnation>\d+)-(?P<number>\d+)\.(?:pruned\.)?ledger\.")
+"""`<writer>-<incarnation>-<k>.ledger.<form>`, as the writers name their files."""
+
+
+class Places:
+    """Files of each process, by their numbers and the first `wseq` in each."""
+
+    def __init__(self, ledgers: Iterable[Path]) -> None:
+        self._files: dict[tuple[str, int], list[tuple[int, Path]]] = defaultdict(list)
+        for path in ledgers:
+            named = NAME.match(path.name)
+            if named:
+                process = unquote(named["writer"]), int(named["incarnation"])
+                self._files[process].append((int(named["number"]), path))
+        self._heads: dict[Path, int | None] = {}
+
+    def of_gap(self, writer: str, incarnation: int, first: int, last: int) -> str:
+        """Where records first..last should be: a file, "between" two, or one that is not there; "" if the
+        names of the files do not tell."""
+        before, after = (
+            self._holds(writer, incarnation, first - 1),
+            self._holds(writer, incarnation, last + 1),
+        )
+        if before is None and after is None:
+            return ""
+        if before is None or after is None or before == after:
+            file = before or after
+            return f"in {file[1].name}" if file else ""
+        if after[0] > before[0] + 1:
+            stem = after[1].name.split(".ledger.")[0].rsplit("-", 1)[0]
+            absent = [f"{stem}-{number}" for number in range(before[0] + 1, after[0])]
+            more = f" and {len(absent) - 1} more files" if len(absent) > 1 else ""
+            return f"file {absent[0]}{more} of that ledger is not here"
+        return f"between {before[1].name} and {after[1].name}"
+
+    def _holds(self, writer: str, incarnation: int, wseq: int) -> tuple[int, Path] | None:
+        """The file with this record, if it is there: the last that begins no later."""
+        found = None
+        for number, path in sorted(self._files[writer, incarnation]):
+            head = self._head(path)
+            if wseq >= 0 and head is not None and head <= wseq:
+                found = number, path
+        return found
+
+    def _head(self, path: Path) -> int | None:
+        if path not in self._heads:
+            self._heads[path] = first_wseq(path)
+        return self._heads[path]
+
+
+def first_wseq(path: Path) -> int | None:
+    """Number of the first record of a ledger file; None if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.suffix == ".parquet":
+            rows = next(pq.ParquetFile(path).iter_batches(1, columns=["wseq"])).to_pylist()
+            return int(rows[0]["wseq"])
+        with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
+            head = stream.read(1 << 16)
+        return int(json.loads(head.split(b"\n", 1)[0])["wseq"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration, pa.ArrowException):
+        return None

@@ -1,0 +1,179 @@
+"""Many days from the same ledgers: how fast, how much, how often it failed over, how whole the books are.
+
+Joins the transforms of this package; starts the Spark actions. Called by `understudy report`. What it returns
+is written down in `docs/REPORT.md`; it says nothing about losses, which is the business of `spark.reconcile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark.insight.periods import Period, choose
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.books import Books
+    from spark.read import Found
+
+SURVEY_SCHEMA = 1
+KINDS = (
+    "sent",
+    "confirmed",
+    "enqueue",
+    "backup_enqueue",
+    "replicated",
+    "insync",
+    "received",
+    "acked",
+    "dequeue",
+)
+SHOWN = 200
+"""Producers, queues, backups and consumers that are listed, the busiest first."""
+
+Progress = Callable[[str], None]
+
+
+class NothingThere(Exception):
+    """No ledger below the folders, or no record in the period. The text is one line."""
+
+
+def survey_folders(
+    folders: Sequence[Path], since_us: int, until_us: int, *, master: str | None = None,
+    progress: Progress = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Find, read and survey what happened in [since_us, until_us); starts a Spark session and stops it.
+
+    Raises NothingThere, and `SparkUnavailable` of `spark.session` where PySpark or Java is missing.
+    """
+    from spark.reconcile import SMALL_BYTES
+    from spark.session import open_session, require_pyspark
+
+    require_pyspark()
+    from spark.read import find_ledgers
+
+    found = find_ledgers(folders)
+    if not found.ledgers:
+        raise NothingThere(f"no ledger below {', '.join(map(str, folders))}")
+    progress("starting Spark")
+    size = sum(path.stat().st_size for path in found.ledgers)
+    session = open_session(master, small=size < SMALL_BYTES)
+    try:
+        return survey(session, found, since_us, until_us, progress=progress)
+    finally:
+        session.stop()
+
+
+def survey(
+    session: SparkSession, found: Found, since_us: int, until_us: int, *, progress: Progress = lambda _: None
+) -> dict[str, Any]:
+    """As `survey_folders`, of what was found, in a session that is already there."""
+    from spark import schema
+    from spark.books import keep_books
+    from spark.insight import answer
+    from spark.insight.confirms import known
+    from spark.ranges import settle
+    from spark.read import read_events, read_records
+    from spark.tallies import unshelve
+
+    progress(f"reading {len(found.ledgers)} ledgers")
+    events = read_events(session, found.ledgers)
+    few = settle(events.where(events["kind"].isin("measured", *schema.STATE_KINDS)))
+    books = keep_books(row.asDict() for row in few.where("packed is null").drop("packed").collect())
+    period = _period(books, since_us, until_us)
+    records = settle(known(read_records(session, found.ledgers), KINDS))
+    progress("following messages from hand to hand")
+    measured = _measure(records, period)
+    progress("counting what was done, and when")
+    counted = _count(records, period)
+    fails = _failovers(unshelve(few, "measured"), books, period)
+    return answer.build(books, period, measured, counted, fails, found)
+
+
+def _period(books: Books, since_us: int, until_us: int) -> Period:
+    """What of the wanted period the ledgers cover at all."""
+    lives = [w for w in books.writers.values() if w.last_us >= since_us and w.first_us < until_us]
+    if not lives:
+        raise NothingThere("the ledgers have no record in this period")
+    begin = max(since_us, min(w.first_us for w in lives))
+    return choose(begin, min(until_us, max(w.last_us for w in lives) + 1))
+
+
+def _within(period: Period, at: str) -> str:
+    return f"{at} >= {period.since_us} and {at} < {period.until_us}"
+
+
+def _measure(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]]:
+    """Quantiles of each measure: whole, by key, by slot and by row; and the `bounds` of clocks."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    from spark.insight import clocks, journeys
+    from spark.insight.histogram import histogram, quantiles
+    from spark.ranges import settle
+
+    sent, put = settle(journeys.origins(records)), settle(journeys.placed(records))
+    received = settle(journeys.receipts(records))
+    arrived = settle(journeys.deliveries(sent, put, received))
+    limits = settle(clocks.bounds(records, put, received, arrived))
+    pieces = (
+        journeys.confirm_pieces(records, sent), clocks.delivery_pieces(arrived, limits),
+        journeys.replication_pieces(records),
+    )  # fmt: skip
+    inside = reduce(DataFrame.unionByName, pieces).where(_within(period, "at_us"))
+    counts = settle(histogram(inside, period.slot_us))
+    coarse = F.floor(F.col("slot") * period.slot_us / period.row_us).cast("long")
+    cuts = {
+        "whole": quantiles(counts, ["measure"]),
+        "keys": quantiles(counts, ["measure", "key"]).orderBy(F.col("n").desc()).limit(3 * SHOWN),
+        "slots": quantiles(counts, ["measure", "slot"]),
+        "rows": quantiles(counts.withColumn("slot", coarse), ["measure", "slot"]),
+        "bounds": limits,
+    }
+    return {name: [row.asDict() for row in frame.collect()] for name, frame in cuts.items()}
+
+
+def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]]:
+    """Ids by kind and slot; by kind, row, and consumer; by kind and queue."""
+    from pyspark.sql import functions as F
+
+    from spark.insight.activity import activity
+    from spark.ranges import settle
+
+    done = settle(activity(records.where(_within(period, "ts_us")), period.slot_us))
+    coarse = F.floor(F.col("slot") * period.slot_us / period.row_us).cast("long").alias("slot")
+    total = F.sum("n").alias("n")
+    theirs = done.where("name in ('received', 'redelivered', 'acked')")
+    cuts = {
+        "slots": done.groupBy("name", "slot").agg(total),
+        "rows": done.groupBy("name", coarse).agg(total),
+        "queues": theirs.groupBy("name", "key").agg(total),
+        "consumers": theirs.groupBy("name", "writer").agg(total, F.countDistinct("slot").alias("slots")),
+        "consumer_rows": theirs.where("name = 'received'").groupBy("writer", coarse).agg(total),
+    }
+    return {name: [row.asDict() for row in frame.collect()] for name, frame in cuts.items()}
+
+
+def _failovers(events: DataFrame, books: Books, period: Period) -> list[dict[str, Any]]:
+    """Promotions of the period with the pause that producers saw."""
+    from spark.insight.activity import pauses_near
+    from spark.verdict import REACH_US, failovers
+
+    moments = [(p.ts_us,) for p in books.promotions if period.since_us <= p.ts_us < period.until_us]
+    if not moments:
+        return []
+    frame = events.sparkSession.createDataFrame(moments, "ts_us long")
+    pauses = [(row["from_us"], row["to_us"]) for row in pauses_near(events, frame, REACH_US).collect()]
+    fails = [f for f in failovers(books, pauses) if period.since_us <= f["ts_us"] < period.until_us]
+    return [{**f, "outage_ms": _pause(f)} for f in fails]
+
+
+def _pause(failover: Mapping[str, Any]) -> float | None:
+    """In ms, from the last confirm before a promotion to the first after it; else the longest pause near it.
+    (Over days, the longest one near it may well be a quiet minute in which nobody published.)"""
+    if failover["from_us"] is None:
+        return None
+    return float(round((failover["to_us"] - failover["from_us"]) / 1000, 1))

@@ -1,0 +1,154 @@
+"""What outlives a kill of the driver, beside Spark's own checkpoint: the state after each batch, and the
+alarms.
+
+A batch is taken in three steps: its state, with the alarms that it raised, is put in place by one rename; the
+alarms go to the journal, which knows the number of its last one; Spark notes the batch as done. Wherever the
+driver is killed, Spark repeats the batch with the very same rows, and the steps that were taken are not taken
+again: nothing is counted twice and no alarm is missed or doubled in the journal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+JOURNAL = "alarms.jsonl"
+KEPT = 3
+"""States."""
+
+
+class CheckpointError(Exception):
+    """One line for a person."""
+
+
+class Checkpoint:
+    """A folder that one watch owns. Raises CheckpointError if another one does, or it cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._states = folder / "state"
+        try:
+            self._states.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise CheckpointError(f"cannot use checkpoint {folder}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise CheckpointError(f"another watch uses checkpoint {folder}") from None
+        self.watch = self._identity()
+        self.journal = Journal(folder / JOURNAL)
+
+    @property
+    def stream(self) -> Path:
+        """Spark's part."""
+        return self.folder / "stream"
+
+    def close(self) -> None:
+        self.journal.close()
+        os.close(self._lock)
+
+    def _identity(self) -> str:
+        path = self.folder / "watch"
+        if not path.exists():
+            write_whole(path, uuid.uuid4().hex[:12].encode())
+        return path.read_text().strip()
+
+    def newest(self) -> tuple[int, dict[str, Any]] | None:
+        """Number of the last batch that was taken, and what was saved then."""
+        found = sorted(self._states.glob("*.json"))
+        if not found:
+            return None
+        try:
+            return int(found[-1].stem), json.loads(found[-1].read_bytes())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{found[-1]} cannot be read: {error}") from error
+
+    def save(self, batch: int, state: dict[str, Any]) -> int:
+        """Returns the octets that it takes."""
+        data = json.dumps(state, separators=(",", ":")).encode()
+        write_whole(self._states / f"{batch:012}.json", data)
+        for old in sorted(self._states.glob("*.json"))[:-KEPT]:
+            old.unlink()
+        return len(data)
+
+
+class Journal:
+    """Every alarm, once, one JSON line each, in order of `n`. It is the log, and what the other sinks
+    read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self.last = 0
+        size = 0
+        for line, end in self._lines():
+            self.last, size = line["n"], end
+        if size < os.fstat(self._fd).st_size:
+            os.ftruncate(self._fd, size)  # what a kill left of a line; its alarm comes again
+
+    def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
+        end = 0
+        with open(self.path, "rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                end += len(line)
+                try:
+                    yield json.loads(line), end
+                except ValueError as error:
+                    raise CheckpointError(
+                        f"{self.path}: a line that is no alarm ends at octet {end}"
+                    ) from error
+
+    def after(self, n: int) -> list[dict[str, Any]]:
+        return [line for line, _ in self._lines() if line["n"] > n]
+
+    def append(self, alarms: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those that were not in it yet; they are on disk when this returns."""
+        new = [alarm for alarm in alarms if alarm["n"] > self.last]
+        if new:
+            os.write(self._fd, "".join(json.dumps(alarm) + "\n" for alarm in new).encode())
+            os.fsync(self._fd)
+            self.last = new[-1]["n"]
+        return new
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Cursor:
+    """The number of the last alarm that one sink is done with."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.n = int(path.read_text()) if path.exists() else 0
+
+    def move(self, n: int) -> None:
+        write_whole(self._path, b"%d\n" % n)
+        self.n = n
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """As a whole or not at all, and on disk."""
+    fresh = path.with_name(path.name + ".new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(fresh, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

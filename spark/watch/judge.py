@@ -1,0 +1,361 @@
+"""Decides, after each batch, what is certain: losses, silent writers, missing records. docs/WATCH.md has the
+rules.
+
+Pure: rows and the time of a batch in, alarms out; its whole state is JSON. Time is the watcher's alone: that
+a writer was *heard* after something means that bytes of it came in a later batch, so clocks of nodes do not
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from spark.watch.alarms import SHOWN, Alarm, listed, messages
+from spark.watch.books import Books, Row
+from spark.watch.queue_ids import QueueIds
+from spark.watch.range_set import RangeSet
+from spark.watch.writers import Promotion, Writer
+
+SECOND = 1_000_000
+FOREVER = 1 << 62
+INVENTORY_US = 3 * SECOND
+"""After which an inventory is whole even if its writer says nothing more; it is one write, as a rule."""
+UNEXCUSED_US = 5 * SECOND
+"""Who was said to have ended, and writes after this, lives."""
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Seconds."""
+
+    heartbeat: float = 5.0
+    silence: int = 3
+    """Heartbeats that a writer may leave out."""
+    grace: float = 1.0
+    """How late records of one writer may arrive here after those of another."""
+    retention: float = 3600.0
+    behind: float = 30.0
+    """Time of not keeping up that is worth an alarm."""
+    pause: float = 10.0
+    """Between two batches: longer, and it was the watcher that slept."""
+
+
+class Judge:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.books = Books(int(limits.retention * SECOND))
+        self.alarms = 0
+        """How many were raised; the last one's number."""
+        self.behind = 0
+        self.behind_since = 0
+        self.blind = False
+        """Something makes judging losses impossible; an alarm has said what."""
+        self._behind_told = False
+        self._resumed = 0
+        self._aged = 0
+        self._unsure_until = 0
+        self._told: set[str] = set()
+        """What is said once only."""
+        self._strange: set[str] = set()
+        """Writers of other schema versions."""
+
+    def batch(self, rows: Iterable[Row], *, attended: bool = True) -> list[Alarm]:
+        """Take one batch and judge. Its `tick` row has the time, and how many bytes are left for later.
+
+        `attended`: batches follow each other all the time, so that a long pause was the watcher's own.
+        """
+        books = self.books
+        own: list[Row] = []
+        others: list[Row] = []
+        for row in rows:
+            if row["kind"] == "tick":
+                now = max(row["ts_us"], books.now)
+                if attended and now - books.now > self.limits.pause * SECOND:
+                    self._resumed = now
+                books.now, self.behind = now, row["first"]
+            else:
+                (own if row["at"] is not None else others).append(row)
+        books.take(own)
+        out = [*self._damaged(others)]
+        if self.behind:
+            self.behind_since = self.behind_since or books.now
+            out += self._lagging()
+        else:
+            out += self._caught_up()
+        for alarm in out:
+            self.alarms += 1
+            alarm.n = self.alarms
+        return out
+
+    @property
+    def waiting(self) -> bool:
+        """Something is suspect and not certain yet."""
+        ids, sessions = self.books.ids.values(), self.books.sessions.values()
+        return any(each.waiting for each in ids) or any(each.waiting for each in sessions)
+
+    def _alarm(self, kind: str, sentence: str, **fields: Any) -> Alarm:
+        ranges: RangeSet | None = fields.pop("ranges", None)
+        alarm = Alarm(kind, sentence, self.books.now, **fields)
+        if ranges:
+            alarm.count, alarm.pieces, alarm.ranges = ranges.count, len(ranges), list(ranges)[:SHOWN]
+        return alarm
+
+    def _once(self, key: str) -> bool:
+        if key in self._told:
+            return False
+        self._told.add(key)
+        return True
+
+    # -- the ledgers themselves
+
+    def _damaged(self, rows: list[Row]) -> Iterator[Alarm]:
+        for row in rows:
+            kind, writer, file = row["kind"], row["writer"], row["file"]
+            if kind == "version":
+                self._strange.add(writer)
+                if self._once(f"version {writer} {row['first']}"):
+                    text = f"{writer} writes ledgers of version {row['first']}, which this watch cannot read"
+                    yield self._alarm("version", text + ": losses are not judged", writer=writer)
+            elif kind == "replaced":
+                text = f"{file} was truncated, or another file took its name: read again from its beginning"
+                yield self._alarm("replaced", text, writer=writer)
+            elif kind == "unreadable":
+                lost = self._lose_sight(writer)
+                many = "a line" if row["last"] == 1 else f"{row['last']} lines"
+                yield self._alarm("unreadable", f"{many} of {file} cannot be read{lost}", writer=writer)
+            elif kind == "vanished":
+                lost = self._lose_sight(writer)
+                text = f"{file} could not be read ({row['reason']}){lost}"
+                yield self._alarm("vanished", text, writer=writer)
+
+    def _lose_sight(self, writer: str) -> str:
+        """Records of `writer` are missing: what they may have answered is judged no more."""
+        lives = [w for w in self.books.writers.values() if w.name == writer]
+        if lives and not any(w.matters for w in lives):
+            return ""
+        self._unsure_until = self.books.now + int((self.limits.grace + 2) * SECOND)
+        return f"; {messages(self.books.forget_open())} without a fate by then cannot be judged here any more"
+
+    def _lagging(self) -> Iterator[Alarm]:
+        late = self.books.now - self.behind_since > self.limits.behind * SECOND
+        if late and not self._behind_told:
+            self._behind_told = True
+            text = f"{self.behind:,} bytes of ledgers are not read yet; nothing is judged until they are"
+            yield self._alarm("behind", text)
+
+    # -- all that is there has been read
+
+    def _caught_up(self) -> Iterator[Alarm]:
+        if self._behind_told:
+            yield self._alarm("caught-up", "all ledgers have been read to their ends again")
+        self.behind_since, self._behind_told = 0, False
+        books, now = self.books, self.books.now
+        grace = int(self.limits.grace * SECOND)
+        for writer in books.writers.values():
+            if writer.inventory is not None and now - writer.inventory.seen > INVENTORY_US:
+                books.end_inventory(writer)
+        yield from self._holes(grace)
+        if now < self._unsure_until:
+            books.forgotten += sum(s.forget(s.aging.highest) for s in books.sessions.values())
+        yield from self._silence()
+        yield from self._two_primaries()
+        self.blind = False
+        for alarm in self._blindness(grace):
+            self.blind = True
+            if alarm is not None:
+                yield alarm
+        if not self.blind:
+            yield from self._losses(self._heard() - grace)
+        if now - self._aged >= books.step_us:
+            self._aged = now
+            books.age()
+
+    def _holes(self, grace: int) -> Iterator[Alarm]:
+        """Numbers that are missing in the middle; after the grace they are given up."""
+        now = self.books.now
+        for writer in list(self.books.writers.values()):
+            hole = writer.hole
+            if hole is None:
+                writer.hole_since = 0
+            elif not writer.hole_since:
+                writer.hole_since = now
+            elif now - writer.hole_since > grace:
+                while hole is not None:
+                    writer.chain.add(*hole)
+                    lost = self._lose_sight(writer.name) if writer.matters else ""
+                    if hole[0] == 0:
+                        text = f"the ledger of {writer.called} begins with record {hole[1] + 1} here{lost}"
+                        yield self._alarm("begins", text, writer=writer.name)
+                    else:
+                        text = f"the ledger of {writer.called} lacks records {listed([hole])}"
+                        text += f" (noticed in {writer.hole_file}){lost}"
+                        yield self._alarm("gap", text, writer=writer.name)
+                    hole = writer.hole
+                writer.hole_since = 0
+
+    def _quiet(self, writer: Writer) -> bool:
+        limit = self.limits.silence * self.limits.heartbeat * SECOND
+        return self.books.now - max(writer.heard, self._resumed) > limit
+
+    def _silence(self) -> Iterator[Alarm]:
+        for writer in self.books.writers.values():
+            if writer.ended and writer.heard > writer.ended_at + UNEXCUSED_US:
+                writer.ended = ""
+            heard = writer.heard == self.books.now
+            if writer.silent and (heard or writer.sealed or writer.ended):
+                writer.silent = False
+                why = "wrote again" if heard else "is explained: " + (writer.ended or "it ended cleanly")
+                yield self._alarm("back", f"{writer.called} {why}", writer=writer.name)
+            over = writer.silent or writer.sealed or writer.ended
+            if not over and not heard and writer.beats and self._quiet(writer):
+                writer.silent = True
+                seconds = (self.books.now - writer.heard) / SECOND
+                text = f"{writer.called} has written nothing for {seconds:.0f} s"
+                yield self._alarm("silent", text, writer=writer.name)
+
+    def _heard(self) -> int:
+        """All that may still say something has been heard since then."""
+        times = [
+            w.clear for w in self.books.writers.values()
+            if w.matters and not (w.sealed or w.ended or w.silent or self._quiet(w))
+        ]  # fmt: skip
+        return min(times, default=FOREVER)
+
+    def _two_primaries(self) -> Iterator[Alarm]:
+        books = self.books
+        for key, ids in books.ids.items():
+            if len(ids.owners) > 1 and self._once(f"owners {key}"):
+                who, queue = " and ".join(sorted(ids.owners)), books.name_of(key[0])
+                text = f"{who} both enqueued in {queue} as primaries of epoch {key[1]}"
+                yield self._alarm("two-primaries", text, queue=key[0], name=queue, epoch=key[1])
+        owners: dict[int, set[str]] = {}
+        for promotion in books.promotions:
+            owners.setdefault(promotion.view, set()).add(promotion.node)
+        for view, nodes in owners.items():
+            if len(nodes) > 1 and self._related(nodes) and self._once(f"opened {view}"):
+                text = f"{' and '.join(sorted(nodes))} both opened epoch {view}"
+                yield self._alarm("two-primaries", text, epoch=view)
+
+    def _related(self, nodes: set[str]) -> bool:
+        """They are of one cluster, as far as the ledgers tell."""
+        if any(len(facts.nodes & nodes) > 1 for facts in self.books.queues.values()):
+            return True
+        peers = {p.peer for p in self.books.promotions if p.node in nodes}
+        return bool(peers & nodes) or len(nodes & set(self.books.mentioned)) > 1
+
+    def _blindness(self, grace: int) -> Iterator[Alarm | None]:
+        """What makes judging losses impossible; an alarm, or None where it was told already."""
+        books = self.books
+        for _ in self._strange:
+            yield None
+        if len(books.clusters) > 1:
+            text = (
+                f"ledgers of {len(books.clusters)} clusters are mixed ({', '.join(sorted(books.clusters))})"
+            )
+            new = self._once("mixed " + " ".join(sorted(books.clusters)))
+            yield self._alarm("mixed", text + ": losses are not judged; watch each alone") if new else None
+        present = {w.name for w in books.writers.values()}
+        for name, since in books.mentioned.items():
+            if name not in present:
+                if books.now - since > max(grace, 2 * SECOND) and self._once(f"missing {name}"):
+                    text = f"the ledger of broker {name} is not here: losses are not judged without it"
+                    yield self._alarm("missing-ledger", text, writer=name)
+                else:
+                    yield None
+
+    # -- losses
+
+    def _losses(self, heard: int) -> Iterator[Alarm]:
+        books = self.books
+        opened = self._promotions()
+        last = max((p.view for p in opened), default=-1)
+        for (queue, epoch), ids in books.ids.items():
+            if ids.found:
+                found, ids.found = ids.found, RangeSet()
+                name = books.name_of(queue)
+                text = f"{messages(found.count)} of {name}, epoch {epoch}, alarmed as lost"
+                text += f", got a fate after all: ids {listed(found)}"
+                yield self._alarm("found", text, queue=queue, name=name, epoch=epoch, ranges=found)
+            if ids.waiting or (ids.confirmed and (epoch < last or ids.gone)):
+                yield from self._lost(queue, epoch, ids, self._successors(queue, epoch, ids, opened), heard)
+        for prod in books.sessions:
+            yield from self._unplaced(prod, heard)
+
+    def _promotions(self) -> list[Promotion]:
+        """Those of which all earlier records of the node have come; the first of each node and epoch."""
+        out = []
+        for promotion in self.books.promotions:
+            writer = self.books.writers.get((promotion.node, promotion.incarnation))
+            if writer is None or writer.whole_to(promotion.wseq):
+                out.append(promotion)
+        return out
+
+    def _successors(
+        self, queue: str, epoch: int, ids: QueueIds, opened: list[Promotion]
+    ) -> dict[str, Promotion]:
+        """Nodes that opened a later epoch of this line, of queues whose messages are copied.
+
+        Of this line: the node, or the one whose place it took, noted to hold some of these ids. One that was
+        restored from a backup holds what it never noted.
+        """
+        facts = self.books.queues.get(queue)
+        if facts is None or not facts.copied:
+            return {}
+        out: dict[str, Promotion] = {}
+        for promotion in opened:
+            known = promotion.node in ids.held or promotion.peer in ids.held
+            if promotion.view > epoch and known:
+                out.setdefault(promotion.node, promotion)
+        return out
+
+    def _lost(
+        self, queue: str, epoch: int, ids: QueueIds, successors: dict[str, Promotion], heard: int
+    ) -> Iterator[Alarm]:
+        lost = ids.waiting.ripe(ids.missing(successors), self.books.now, heard)
+        if not lost:
+            return
+        name = self.books.name_of(queue)
+        for part, why in self._causes(lost, ids, successors):
+            text = (
+                f"{messages(part.count)} of {name}, epoch {epoch}, lost: ids {listed(part)}: confirmed, {why}"
+            )
+            yield self._alarm("lost", text, queue=queue, name=name, epoch=epoch, ranges=part)
+        ids.alarm(lost)
+
+    def _causes(
+        self, lost: RangeSet, ids: QueueIds, successors: dict[str, Promotion]
+    ) -> Iterator[tuple[RangeSet, str]]:
+        """`lost` in parts, and what each part's loss rests on."""
+        silent = sorted({w.name for w in self.books.writers.values() if w.silent and w.matters})
+        besides = f" ({', '.join(silent)} silent)" if silent else ""
+        rest = lost
+        for node, promotion in sorted(successors.items(), key=lambda item: item[1].view):
+            part = rest.minus(ids.held.get(node, RangeSet()))
+            if part:
+                rest = rest.minus(part)
+                how = f", {promotion.reason}" if promotion.reason else ""
+                text = f"and never held by {node}, which opened epoch {promotion.view}{how}"
+                yield part, text + besides
+        if rest:
+            yield rest, f"and in no inventory of the primary any more{besides}"
+
+    def _unplaced(self, prod: str, heard: int) -> Iterator[Alarm]:
+        session = self.books.sessions[prod]
+        if not session.confirmed and not session.waiting:
+            return
+        unplaced = session.waiting.ripe(session.unplaced, self.books.now, heard)
+        if not unplaced:
+            return
+        if not session.told:
+            if not session.warned:
+                session.warned = True
+                text = f"session {prod} was confirmed {messages(session.confirmed.count)}"
+                text += ", and no broker here knows it: is the ledger of its broker watched?"
+                yield self._alarm("unknown-session", text, prod=prod)
+            return
+        text = f"{messages(unplaced.count)} of session {prod} lost: publish tags {listed(unplaced)}"
+        text += ": confirmed, and put into no queue by any broker"
+        yield self._alarm("unplaced", text, prod=prod, ranges=unplaced)
+        session.settled.update(unplaced)

@@ -1,0 +1,61 @@
+"""`make soak-books`: many histories, each planted, reconciled by Spark and by the oracle, and compared."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.spark.histories import trial
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.histories", description=__doc__)
+    parser.add_argument("--histories", type=int, default=200)
+    parser.add_argument("--first", type=int, help="first seed; drawn, and printed, if not given")
+    parser.add_argument(
+        "--messages", type=int, help="about how many messages; drawn from the seed if not given"
+    )
+    parser.add_argument("--faults", help="comma separated, or none; drawn from the seed if not given")
+    parser.add_argument("--keep", type=Path, help="leave the ledgers in this folder")
+    parser.add_argument("--without-spark", action="store_true", help="generator against oracle only")
+    options = parser.parse_args()
+    faults = None if options.faults is None else [f for f in options.faults.split(",") if f in trial.FAULTS]
+    first = random.SystemRandom().randrange(10**8) if options.first is None else options.first
+    print(f"{options.histories} histories from seed {first} on", flush=True)
+    session = None
+    if not options.without_spark:
+        from spark.session import open_session
+
+        session = open_session("local[1]", small=True)
+    planted: Counter[str] = Counter()
+    failed = clean = 0
+    begun = time.monotonic()
+    for seed in range(first, first + options.histories):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = (options.keep or Path(temporary)) / str(seed)
+            done = trial.run(session, seed, folder, options.messages, faults)
+        planted.update(done.planted)
+        clean += not done.planted
+        failed += bool(done.differences)
+        took = time.monotonic() - begun
+        if done.differences:
+            print(f"\nDIFFERENT {done}", flush=True)
+        else:
+            print(
+                f"seed {seed}: {len(done.planted)} planted, all found by both, none false ({took:.0f} s)",
+                flush=True,
+            )
+    if session is not None:
+        session.stop()
+    print(f"{options.histories} histories, {clean} without a fault, {failed} different; planted in all:")
+    print(", ".join(f"{name} {planted[name]}" for name in trial.FAULTS))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

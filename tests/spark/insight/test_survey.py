@@ -1,0 +1,116 @@
+"""Many days of made ledgers as one answer: what is counted, what is cut off, what is said of the ledgers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from spark.insight.periods import DAY_US, HOUR_US, MINUTE_US, choose
+from spark.insight.survey import NothingThere, survey
+from spark.insight.words import length
+from spark.read import find_ledgers
+from tests.spark.ledgers import START_US, Books, Pair
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOREVER = 1 << 62
+
+
+def stretched(seed: int, factor: int) -> tuple[Pair, Books]:
+    """A history of half a second over days."""
+    pair = Pair(seed, batch=12)
+    books = pair.run()
+    for row in (record for records in books.records.values() for record in records):
+        row["ts_us"] = START_US + factor * (row["ts_us"] - START_US)
+    return pair, books
+
+
+def ids(books: Books, kind: str, begin: int = 0, **matching: Any) -> int:
+    rows = [r for _, r in books.every(kind) if r["ts_us"] >= begin]
+    wanted = [r for r in rows if all(r.get(key) == value for key, value in matching.items())]
+    return sum(r["last"] - r["first"] + 1 for r in wanted)
+
+
+def test_a_month_is_counted_by_slots_and_rows(session: SparkSession, tmp_path: Path) -> None:
+    pair, books = stretched(3, 30 * DAY_US // 550_000)
+    found = find_ledgers([books.write(tmp_path)])
+    answer = survey(session, found, 0, FOREVER)
+    assert answer["totals"] == {
+        "sent": ids(books, "sent"), "confirmed": ids(books, "confirmed"), "received": ids(books, "received"),
+        "redelivered": ids(books, "received", reason="redelivered"), "acked": ids(books, "acked"),
+    }  # fmt: skip
+    assert (answer["slot_us"], answer["row_us"]) == (HOUR_US, DAY_US)
+    for cut in ("slots", "rows"):
+        rows = answer["rates"][cut]
+        assert sum(row["confirmed"] for row in rows) == answer["totals"]["confirmed"]
+        assert [row["from_us"] for row in rows] == sorted(row["from_us"] for row in rows)
+        for measure in answer["latency"].values():
+            assert sum(row["n"] for row in measure[cut]) == measure["n"]
+    assert answer["latency"]["confirm"]["n"] == answer["totals"]["confirmed"]
+    assert {row["key"] for row in answer["latency"]["end_to_end"]["by"]} == set(pair.queues)
+    ways = {f"{r['peer']}, {r['reason']}" for _, r in books.every("replicated")}
+    assert {row["key"] for row in answer["latency"]["replication"]["by"]} == ways
+    assert [c["consumer"] for c in answer["consumers"]] and all(
+        sum(c["rows"]) == c["received"] == ids_of(books, c["consumer"]) for c in answer["consumers"]
+    )
+    [failover] = answer["failovers"]
+    assert (failover["previous"], failover["node"], failover["reason"]) == ("a", "b", "unforced")
+    assert {ledger["end"] for ledger in answer["ledgers"]} == {"sealed", "crashed"}
+    assert f"{answer['totals']['confirmed']:,} messages confirmed" in answer["sentence"]
+
+
+def ids_of(books: Books, consumer: str) -> int:
+    rows = [r for (writer, _), r in books.every("received") if writer == consumer]
+    return sum(r["last"] - r["first"] + 1 for r in rows)
+
+
+def test_since_cuts_off_and_what_is_missing_is_said(session: SparkSession, tmp_path: Path) -> None:
+    _, books = stretched(4, 1000)
+    promoted = next(r["ts_us"] for _, r in books.every("promote") if r["reason"] == "unforced")
+    begin = promoted - 1
+    for process in [p for p in books.records if p[0] == "p1"]:
+        del books.records[process]
+    folder = books.write(tmp_path)
+    ledger = folder / "c1-3-0.ledger.jsonl"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:4] + lines[6:-1]) + lines[-1][:-9] + b"\n")
+    answer = survey(session, find_ledgers([folder]), begin, FOREVER)
+    assert answer["totals"]["confirmed"] == ids(books, "confirmed", begin)
+    assert answer["rates"]["slots"][0]["from_us"] <= begin + answer["slot_us"]
+    assert len(answer["failovers"]) == 1
+    assert "the ledger of c1 (incarnation 3) lacks records 4..5" in answer["notes"]
+    assert "1 line cannot be read" in answer["notes"]
+    with pytest.raises(NothingThere):
+        survey(session, find_ledgers([folder]), START_US + 400 * DAY_US, FOREVER)
+
+
+@pytest.mark.parametrize(
+    ("span", "slot", "row"),
+    [
+        (90, 1, 60), (3600, 10, 900), (86_400, 300, 3600), (30 * 86_400, 3600, 86_400),
+        (400 * 86_400, 86_400, 28 * 86_400),
+    ],
+)  # fmt: skip
+def test_slots_and_rows_are_never_too_many(span: int, slot: int, row: int) -> None:
+    period = choose(START_US, START_US + span * 1_000_000)
+    assert (period.slot_us, period.row_us) == (slot * 1_000_000, row * 1_000_000)
+    assert len(period.slots(period.slot_us)) <= 751 and len(period.slots(period.row_us)) <= 33
+
+
+def test_lengths_are_said_in_the_unit_that_fits() -> None:
+    spans = (0, 850, 12_345, 999_000, 2_400_000, 3 * MINUTE_US, 2 * HOUR_US, 5 * DAY_US)
+    assert [length(us) for us in spans] == [
+        "0 us",
+        "850 us",
+        "12.3 ms",
+        "999 ms",
+        "2.4 s",
+        "3 min",
+        "2 h",
+        "5 d",
+    ]

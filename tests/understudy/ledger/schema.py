@@ -1,0 +1,37 @@
+"""The JSON schema of a ledger's line, for tests that hold it against what real writers write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+SCHEMA: dict[str, Any] = json.loads(
+    (Path(__file__).parents[3] / "spark" / "ledger.schema.json").read_text(encoding="utf-8")
+)
+VALIDATOR = Draft202012Validator(SCHEMA)
+KINDS: list[str] = SCHEMA["properties"]["kind"]["enum"]
+COMMON: list[str] = SCHEMA["required"]
+
+
+def faults(record: object) -> list[str]:
+    """What is wrong with it; nothing, if it is as the schema has it."""
+    return [f"{'.'.join(map(str, e.absolute_path))}: {e.message}" for e in VALIDATOR.iter_errors(record)]
+
+
+def check_all(records: Iterable[dict[str, Any]]) -> set[str]:
+    """AssertionError unless each is as the schema has it; the kinds that there were."""
+    seen: set[str] = set()
+    shapes: set[tuple[object, ...]] = set()
+    for record in records:
+        seen.add(record["kind"])
+        shape = (*record, record["kind"], record["v"], record.get("reason"), *map(type, record.values()))
+        if shape not in shapes:  # the like of it, and not each of a hundred thousand
+            shapes.add(shape)
+            assert not faults(record), (record, faults(record))
+        numbers = [value for value in record.values() if isinstance(value, int)]
+        assert all(-1 <= number < 2**53 for number in numbers), record
+    return seen

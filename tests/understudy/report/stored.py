@@ -1,0 +1,20 @@
+"""Results of real jobs, kept as they were printed: a page can be made of them without Spark.
+
+`python -m tests.understudy.report.remake` makes them anew from made histories, when the job's result changes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "results"
+RUNS = ("proven", "violated", "not-provable")
+SURVEYS = ("days",)
+
+
+def stored(name: str) -> dict[str, Any]:
+    answer = json.loads((FOLDER / f"{name}.json").read_text())
+    assert isinstance(answer, dict)
+    return answer

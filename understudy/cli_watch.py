@@ -1,0 +1,216 @@
+"""`understudy watch`: alarms on losses, silent writers and damaged ledgers, while the ledgers grow.
+
+Called by the command line (`understudy.cli`). Talks to no broker; PySpark is imported only when it runs.
+docs/WATCH.md says what is certain, and when.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from understudy.config_types import parse_positive_duration
+
+if TYPE_CHECKING:
+    from spark.watch.query import Told, Watch
+    from spark.watch.sinks import Metrics, Webhook
+
+LOSS, NOTHING, USAGE = 1, 2, 3
+"""Exit status: a loss was alarmed under --once; nothing could be judged, or Spark failed; wrong usage, no
+PySpark, no Java."""
+LAST_WORDS = 5.0
+"""Seconds that the webhook gets at the end; under --once ONCE_WORDS."""
+ONCE_WORDS = 30.0
+
+
+class _Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_positive_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _WatchCommand(click.Command):
+    """Usage errors end with status 3, in one line: 2 means that nothing could be judged."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            _fail(error.format_message(), USAGE)
+
+
+def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
+        raise click.BadParameter(f"{value!r} is no http or https URL")
+    return value
+
+
+@click.command(name="watch", cls=_WatchCommand)
+@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where the watch keeps what it knows. [default: the first LEDGER_DIR with .watch behind its name]",
+)
+@click.option(
+    "--retention",
+    type=_Duration(),
+    default="1h",
+    show_default=True,
+    help="How long a message without a fate is watched.",
+)
+@click.option(
+    "--heartbeat",
+    type=_Duration(),
+    default="5s",
+    show_default=True,
+    help="How often writers give a sign of life; three left out are an alarm.",
+)
+@click.option(
+    "--grace",
+    type=_Duration(),
+    default="1s",
+    show_default=True,
+    help="How much later than others a ledger may reach this folder (copied ones do).",
+)
+@click.option("--webhook", metavar="URL", callback=_url, help="POST each alarm there as JSON.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
+@click.option("--metrics-listen", metavar="HOST", default="127.0.0.1", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of the lines on standard output.",
+)
+@click.option("--once", is_flag=True, help="Judge what is there, then end.")
+def watch(
+    folders: tuple[Path, ...], checkpoint: Path | None, retention: float, heartbeat: float, grace: float,
+    webhook: str | None, metrics_port: int | None, metrics_listen: str, form: str, once: bool,
+) -> None:  # fmt: skip
+    """Watch the ledgers below each LEDGER_DIR while they grow, and raise an alarm when a loss is certain,
+    when a writer is silent, or when a ledger is damaged. Ends cleanly on SIGTERM and SIGINT; goes on where
+    it was.
+
+    Exit status: 0; 1 a loss was alarmed under --once; 2 nothing could be judged; 3 wrong usage, no Java.
+    """
+    from spark.session import SparkUnavailable
+    from spark.watch.checkpoint import Checkpoint, CheckpointError
+    from spark.watch.judge import Limits
+    from spark.watch.query import Watch
+    from spark.watch.sinks import LineSink, Metrics, Webhook
+
+    _hold_signals()
+    for folder in folders:
+        if not folder.is_dir():
+            _fail(f"no such folder: {folder}", USAGE)
+    where = checkpoint or folders[0].resolve().with_name(folders[0].resolve().name + ".watch")
+    limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
+    try:
+        kept = Checkpoint(where)
+        sinks: list[LineSink | Webhook | Metrics] = [LineSink(kept, form)]
+        hook = metrics = None
+        if webhook is not None:
+            hook = Webhook(webhook, kept.journal, where / "posted")
+            sinks.append(hook)
+        if metrics_port is not None:
+            metrics = _serve(Metrics(kept.journal), metrics_listen, metrics_port)
+            sinks.append(metrics)
+        run = Watch(folders, kept, limits, sinks, once=once, told=_Telling(metrics, hook))
+        _run(run)
+    except (CheckpointError, SparkUnavailable) as error:
+        _fail(str(error), USAGE)
+    left = hook.close(ONCE_WORDS if once else LAST_WORDS) if hook else 0
+    if hook is not None and left:
+        click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
+    kept.close()
+    sys.exit(_status(run) if once else 0)
+
+
+def _serve(metrics: Metrics, host: str, port: int) -> Metrics:
+    try:
+        found = metrics.serve(host, port)
+    except OSError as error:
+        _fail(f"cannot serve metrics at {host}:{port}: {error.strerror or error}", USAGE)
+    click.echo(f"understudy watch: metrics at http://{host}:{found}/metrics", err=True)
+    return metrics
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _hold_signals() -> None:
+    """Keep them until the watch can end cleanly, in all threads to come; and have the JVM, which inherits
+    this, ignore them: whoever signals the whole group must not take Spark away from under a batch."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _run(run: Watch) -> None:
+    """Signals end the watch between two batches."""
+    from spark.watch.checkpoint import CheckpointError
+
+    def end(_number: int, _frame: object) -> None:
+        run.stop()
+
+    def ready() -> None:
+        for number in SIGNALS:
+            signal.signal(number, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    try:
+        run.run(ready)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+            raise
+        _fail(f"Spark failed: {_reason(error)}", NOTHING)
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says why; py4j's own says where."""
+    lines = [line.strip(": ") for line in str(error).splitlines()]
+    found = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return found[0] if found else type(error).__name__
+
+
+def _status(run: Watch) -> int:
+    if run.losses:
+        return LOSS
+    return 0 if run.judge.books.writers and not run.judge.blind else NOTHING
+
+
+class _Telling:
+    """Keeps the metrics up to date, once a batch."""
+
+    def __init__(self, metrics: Metrics | None, hook: Webhook | None) -> None:
+        self._metrics = metrics
+        self._hook = hook
+
+    def __call__(self, told: Told) -> None:
+        if self._metrics is not None:
+            self._metrics.update(told.judge, told.state_bytes)
+            if self._hook is not None:
+                self._metrics.update_webhook(self._hook)
+
+
+def _fail(text: str, status: int) -> NoReturn:
+    click.echo(f"understudy watch: {text}", err=True)
+    sys.exit(status)

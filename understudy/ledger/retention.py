@@ -1,0 +1,185 @@
+"""What is older than the retention goes: whole finished segments, from the beginning of an incarnation on.
+
+In their place stands one small file, `<writer>-<incarnation>-<k>.pruned.ledger.jsonl`, k being the last
+segment that went into it. It keeps, as they were written, the records that later ones rest on (who wrote, who
+served and was in sync since when, what queues are called, what is in quarantine, the seal) and those that
+tell how far ids and publish tags had got; between them, records of the kind `pruned` name the numbers that
+are gone. So what is missing is neither a gap nor taken for "no loss": ids and tags up to there are before
+the horizon, and not judged any more.
+
+Crash-safe: the new file is complete before the old ones go, and says itself what it stands for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from understudy.ledger.compaction import sync_folder
+from understudy.ledger.segments import (
+    CUT_SHORT,
+    JSONL,
+    PRUNED,
+    Damage,
+    Record,
+    Segment,
+    Series,
+    finished,
+    is_held,
+    last_record,
+    records,
+)
+from understudy.ledger.writer import SCHEMA_VERSION
+
+_STATE = frozenset({"open", "promote", "demote", "insync", "quarantine", "seal"})
+"""Few, and what comes later cannot be judged without them."""
+
+
+class Unprunable(Exception):
+    """Why the segments of an incarnation stay, in words."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What of one incarnation is to go. `horizon_us`: what was noted up to then is not judged any more."""
+
+    series: Series
+    going: list[Segment] = field(default_factory=list)
+    horizon_us: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(segment.path.stat().st_size for segment in self.going)
+
+
+def plan(series: Series, before_us: int) -> Plan:
+    """The segments from the first on whose newest record is older; a pruned file alone is no work."""
+    found = Plan(series)
+    done = set(finished(series))
+    for segment in series.segments:
+        last = last_record(segment)
+        if last is None or last["ts_us"] >= before_us:
+            break
+        if segment not in done and is_held(segment):
+            break
+        found.going.append(segment)
+        found.horizon_us = max(found.horizon_us, last["ts_us"])
+    if all(segment.pruned for segment in found.going):
+        found.going = []
+    return found
+
+
+def prune(
+    plan: Plan, *, damaged: bool = False, progress: Callable[[int], None] = lambda octets: None
+) -> Path:
+    """Do it; the file that stands in their place. Raises Unprunable where lines or numbers are missing,
+    unless `damaged`: whatever it was is not judged any more either. Raises OSError, and NeedsArrow."""
+    lines = _summary(plan, damaged, progress)
+    last, folder = plan.going[-1], plan.series.folder
+    stem = last.stem.removesuffix(PRUNED)
+    target = folder / f"{stem}{PRUNED}{JSONL}"
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as file:
+            for line in lines:
+                file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(folder)
+    tidy([*plan.series.doubles, *plan.going], target)
+    return target
+
+
+def tidy(segments: Iterable[Segment], besides: Path) -> None:
+    """Remove what a pruned file stands for."""
+    for segment in segments:
+        if segment.path != besides:
+            segment.path.unlink(missing_ok=True)
+    sync_folder(besides.parent)
+
+
+def _summary(plan: Plan, damaged: bool, progress: Callable[[int], None]) -> list[bytes]:
+    kept = _Kept()
+    for segment in plan.going:
+
+        def tell(damage: Damage, segment: Segment = segment) -> None:
+            crashed = damage.why == CUT_SHORT and segment is plan.series.segments[-1]
+            if not damaged and not crashed:
+                raise Unprunable(f"line {damage.line} of {segment.path.name} cannot be read ({damage.why})")
+
+        for record in records(segment, tell, progress):
+            first = record["first"] if record["kind"] == "pruned" else record["wseq"]
+            if first > kept.next and not damaged:
+                raise Unprunable(f"records {kept.next}..{first - 1} are missing before {segment.path.name}")
+            kept.take(record)
+    return kept.lines()
+
+
+class _Kept:
+    """Goes over the records once; remembers those that stay."""
+
+    def __init__(self) -> None:
+        self.next = 0
+        self._state: list[Record] = []
+        self._latest: dict[tuple[object, ...], tuple[int, Record]] = {}
+        """By what they tell the progress of, and how far it had got."""
+        self._end: Record | None = None
+
+    def take(self, record: Record) -> None:
+        self.next = max(self.next, record["wseq"] + 1)
+        self._end = record
+        kind = record["kind"]
+        if kind in _STATE:
+            self._state.append(record)
+        elif kind == "definition":
+            self._note(("definition", record["queue"]), record["wseq"], record)
+        elif kind in ("enqueue", "backup_enqueue"):
+            self._note((kind, record["queue"], record["epoch"]), record["last"], record)
+            if "prod" in record:
+                tag = record["pfirst"] + record["last"] - record["first"]
+                self._note(("tags", record["prod"]), tag, record)
+        elif kind in ("sent", "unrouted"):
+            self._note(("tags", record["prod"]), record["last"], record)
+
+    def _note(self, what: tuple[object, ...], upto: int, record: Record) -> None:
+        known = self._latest.get(what)
+        if known is None or upto >= known[0]:
+            self._latest[what] = (upto, record)
+
+    def lines(self) -> list[bytes]:
+        """In order of their numbers, every number of the incarnation up to the last accounted for."""
+        staying = {record["wseq"]: record for record in self._state}
+        staying |= {record["wseq"]: record for _, record in self._latest.values()}
+        lines: list[bytes] = []
+        expected = 0
+        for wseq in sorted(staying):
+            if wseq > expected:
+                lines.append(self._gone(expected, wseq - 1, staying[wseq]))
+            lines.append(_line(staying[wseq]))
+            expected = wseq + 1
+        if self._end is not None and self.next > expected:
+            lines.append(self._gone(expected, self.next - 1, self._end))
+        return lines
+
+    @staticmethod
+    def _gone(first: int, last: int, near: Record) -> bytes:
+        """`near`: the next record that stays, or the last that went: times and epochs between are gone."""
+        same = {name: near[name] for name in ("writer", "incarnation", "ts_us", "view")}
+        head = {"v": SCHEMA_VERSION, "writer": same["writer"], "incarnation": same["incarnation"]}
+        return _line(
+            head | {"wseq": last, "ts_us": same["ts_us"], "view": same["view"], "kind": "pruned"}
+            | {"first": first, "last": last}
+        )  # fmt: skip
+
+
+def _line(record: Record) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
