@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote, unquote
 
@@ -50,6 +49,8 @@ class Writer:
     view: int = 0
     pruned_us: int = 0
     """Records up to this time were pruned; 0: none."""
+    pruned_damaged: bool = False
+    """Not all of what was pruned could be read."""
     records: dict[str, int] = field(default_factory=dict)
     views: dict[int, tuple[int, int]] = field(default_factory=dict)
     enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -138,6 +139,11 @@ class Books:
     two_owners: list[int] = field(default_factory=list)
     """Epochs that more than one node opened."""
 
+    @property
+    def pruned_us(self) -> int:
+        """Up to when the ledgers were pruned at most; 0: they are whole."""
+        return max((w.pruned_us for w in self.writers.values()), default=0)
+
     def line_of(self, promotion: Promotion) -> str:
         """Whose epochs follow each other: those of a cluster, or of one broker that was never in any."""
         if promotion.reason == STANDALONE and promotion.node not in self.members:
@@ -222,6 +228,7 @@ def _enter(books: Books, event: Event, torn: list[Event]) -> None:
             if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
                 writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
             writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
+            writer.pruned_damaged |= _str(event, "reason") == "damaged"
         case "definition":
             books.queue_names[_str(event, "queue")] = _str(event, "name")
             books.definers[_str(event, "queue")].add(key[0])
@@ -362,14 +369,12 @@ def _judge(books: Books) -> None:
             say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
             books.repeated = True
             books.broken |= w.role != "producer"
+        if w.pruned_damaged:
+            say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
+            books.broken = True
         if w.end == "unknown":
             say(f"{called} has no end, and nobody says that it crashed")
             books.broken |= w.role != "producer"
-    pruned = max((w.pruned_us for w in books.writers.values()), default=0)
-    if pruned:
-        when = datetime.fromtimestamp(pruned / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
-        say(f"the books were pruned: what was written until {when} is not all there")
-        books.broken = True
     if len(books.clusters) > 1:
         say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")
     roles = {w.role for w in books.writers.values()}

@@ -15,6 +15,8 @@ Besides it emits summaries, whose sizes do not grow with the number of ids:
   `rate`: name = sent | confirmed | received, first = time slot (RATE_BUCKET_US since 1970), n = ids in it,
   and `pulse`: from ts_us to ts_last_us confirms arrived without a pause longer than PULSE_SLACK_US;
 * `answered`: `confirmed`, joined whenever it was;
+* `horizon`: an id (queue, epoch, last) or a tag (prod, last) up to which records were pruned, name = kind of
+  the record: all that the pruned file has of ids and tags is that;
 * `malformed`: a line that is no record; name = its file, reason = what is wrong;
 * `version`: n records with another schema version, name = that version.
 """
@@ -22,6 +24,7 @@ Besides it emits summaries, whose sizes do not grow with the number of ids:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +33,9 @@ from spark import schema as names
 from spark.columns import Bools, Frame, Ints, events, holds_sample, picked, runs, sort_by
 from spark.runs import PACKED_KINDS, hulls, pack
 from spark.tallies import SHELVED_KINDS, put_by, receipt_hulls, shelve
+
+if TYPE_CHECKING:
+    from spark.files import Piece
 
 CONDENSE_ROWS = 400_000
 """Records that are condensed at once, if there are as many: more of them join, more memory is needed."""
@@ -41,11 +47,14 @@ DROPPED_KINDS = frozenset({"heartbeat"})
 """Kinds that are counted and not passed on."""
 
 
-def condense_tables(tables: Iterable[tuple[object, pa.Table]]) -> Iterator[pa.RecordBatch]:
+def condense_tables(tables: Iterable[tuple[Piece, pa.Table]]) -> Iterator[pa.RecordBatch]:
     """Records of pieces, with coded strings (`spark.files`) -> EVENT_SCHEMA, gathered to CONDENSE_ROWS."""
     gathered: list[pa.Table] = []
     rows = 0
-    for _, table in tables:
+    for piece, table in tables:
+        if piece.pruned:
+            yield from condense_frame(Frame(table), pruned=True)
+            continue
         if rows and rows + table.num_rows > CONDENSE_ROWS:
             yield from condense_frame(Frame(pa.concat_tables(gathered)))
             gathered, rows = [], 0
@@ -55,7 +64,8 @@ def condense_tables(tables: Iterable[tuple[object, pa.Table]]) -> Iterator[pa.Re
         yield from condense_frame(Frame(pa.concat_tables(gathered)))
 
 
-def condense_frame(every: Frame) -> Iterator[pa.RecordBatch]:
+def condense_frame(every: Frame, *, pruned: bool = False) -> Iterator[pa.RecordBatch]:
+    """`pruned`: what it has of ids and tags says how far those that are gone went."""
     good, wrong, alien = _sort_out(every)
     if wrong.any():
         yield _malformed(every, wrong)
@@ -65,6 +75,28 @@ def condense_frame(every: Frame) -> Iterator[pa.RecordBatch]:
     frame = every if good.all() else every.take(np.flatnonzero(good))
     if not frame.rows:
         return
+    if pruned:
+        yield _chains(frame)
+        yield _spans(frame)
+        marks = frame.among("kind", names.MARKING_KINDS)
+        yield from _horizons(frame, np.flatnonzero(marks))
+        frame = frame.take(np.flatnonzero(~marks))
+        if frame.rows:
+            yield from _records(frame)
+        return
+    yield from _records(frame)
+    yield _chains(frame)
+    yield _spans(frame)
+    measured = list(_rates(frame))
+    confirmed = np.flatnonzero(frame.among("kind", {"confirmed"}))
+    if len(confirmed):
+        yield _merge(frame, confirmed, kind="answered")
+        measured.append(_pulses(frame, confirmed))
+    if measured:
+        yield put_by(pa.concat_batches(measured), "measured")
+
+
+def _records(frame: Frame) -> Iterator[pa.RecordBatch]:
     packed, merged = frame.among("kind", PACKED_KINDS), frame.among("kind", names.MERGED_KINDS)
     ordered = frame.among("kind", {"received"})
     if packed.any():
@@ -85,15 +117,19 @@ def condense_frame(every: Frame) -> Iterator[pa.RecordBatch]:
     rest = ~merged & ~packed & ~frame.among("kind", DROPPED_KINDS)
     if rest.any():
         yield events(int(rest.sum()), {**picked(frame, np.flatnonzero(rest)), "ts_last_us": None})
-    yield _chains(frame)
-    yield _spans(frame)
-    measured = list(_rates(frame))
-    confirmed = np.flatnonzero(frame.among("kind", {"confirmed"}))
-    if len(confirmed):
-        yield _merge(frame, confirmed, kind="answered")
-        measured.append(_pulses(frame, confirmed))
-    if measured:
-        yield put_by(pa.concat_batches(measured), "measured")
+
+
+def _horizons(frame: Frame, rows: Ints) -> Iterator[pa.RecordBatch]:
+    queued = rows[frame.valid("queue")[rows]]
+    run = frame.among("kind", PACKED_KINDS)
+    tagged = rows[(frame.valid("prod") & (~run | frame.valid("pfirst")))[rows]]
+    last = frame.ints("last")
+    tags = np.where(run, frame.ints("pfirst") + last - frame.ints("first"), last)
+    for mine, by, upto in ((queued, ("queue", "epoch"), last), (tagged, ("prod",), tags)):
+        if len(mine):
+            given = picked(frame, mine)
+            named = {name: given[name] for name in ("writer", "incarnation", *by)} | {"name": given["kind"]}
+            yield events(len(mine), {"kind": "horizon", **named, "first": upto[mine], "last": upto[mine]})
 
 
 def _sort_out(frame: Frame) -> tuple[Bools, Bools, Bools]:

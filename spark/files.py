@@ -44,6 +44,11 @@ class Piece:
     begin: int
     end: int
 
+    @property
+    def pruned(self) -> bool:
+        """It says how far what is gone went, and is no record of that itself."""
+        return ".pruned.ledger." in self.path
+
 
 def travel_by_value() -> None:
     """The code that workers run goes to them with the job: nothing of this package is installed there."""

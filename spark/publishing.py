@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, size, sweep
 
-TAG_MEASURES = ("sent", "confirmed", "refused", "returned", "unrouted", "placed")
+TAG_MEASURES = ("sent", "confirmed", "refused", "returned", "unrouted", "placed", "before")
 LOGICAL_MEASURES = ("sends", "confirms", "refusals")
 
 
@@ -37,15 +37,17 @@ def placements(events: DataFrame) -> DataFrame:
 
 def tag_segments(events: DataFrame) -> DataFrame:
     """prod, first..last (tags), how often sent, confirmed, refused (nacked), returned, unrouted and placed;
-    known: the session is in some producer's ledger at all."""
+    known: the session is, or was before the horizon, in some producer's ledger at all."""
     kinds = _is("sent", "confirmed", "nacked", "returned", "unrouted")
     own = events.where(kinds & F.col("prod").isNotNull()).select("prod", "first", "last", "kind")
     put = placements(events).select("prod", "first", "last", F.lit("placed").alias("kind"))
+    gone = events.where(_is("horizon") & F.col("name").isin("sent", "confirmed", "nacked", "returned"))
+    own = own.unionByName(gone.select("prod", "first", "last", F.lit("before").alias("kind")))
     named = {"refused": "nacked"}
     marked = own.unionByName(put).select(
         "prod", "first", "last", *(_flag(_is(named.get(name, name))).alias(name) for name in TAG_MEASURES)
     )
-    known = F.max("sent").over(Window.partitionBy("prod")) > 0
+    known = F.max(F.col("sent") + F.col("before")).over(Window.partitionBy("prod")) > 0
     return sweep(marked, ["prod"], TAG_MEASURES).withColumn("known", known)
 
 

@@ -84,7 +84,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     from spark.books import keep_books
     from spark.holes import Places
     from spark.ranges import settle
-    from spark.read import read_events, read_records
+    from spark.read import PRUNED, read_events, read_records
 
     progress(f"reading {len(found.ledgers)} ledgers")
     every = settle(read_events(session, found.ledgers), large=True)
@@ -97,7 +97,8 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
         raise NoLedgers("the ledgers are empty")
     _mention(books, found)
     hulls = [row.asDict() for row in few if row["kind"] in HULLS]
-    numbers = _numbers(packed, events, books, hulls, progress)
+    pruned = any(PRUNED.match(path.name) for path in found.ledgers)
+    numbers = _numbers(packed, events, books, hulls, progress, pruned=pruned)
     copies = [str(path) for path in found.copies]
     files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
     answer = verdict.result(books, numbers, files)
@@ -118,11 +119,13 @@ def _mention(books: Books, found: Found) -> None:
 
 
 def _numbers(
-    packed: DataFrame, plain: DataFrame, books: Books, hulls: Sequence[Mapping[str, Any]], progress: Progress
-) -> Any:
+    packed: DataFrame, plain: DataFrame, books: Books, hulls: Sequence[Mapping[str, Any]], progress: Progress,
+    *, pruned: bool,
+) -> Any:  # fmt: skip
     """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
-    others; `hulls`: those of HULLS."""
+    others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
     from spark import checks, contents, dequeues, interest, order, publishing, rates, replication
+    from spark.horizon import horizon
     from spark.ranges import settle
     from spark.runs import Interest, expand, tangled_pairs
     from spark.tallies import any_late, tally, unshelve
@@ -157,7 +160,9 @@ def _numbers(
     behind = any_late(row for row in hulls if row["kind"] == "receipts")
     late = order.late_receipts(exact if behind else exact.where("false"))
     digits = dequeues.digits(books)
-    segments = settle(contents.id_segments(events, confirmed, late, books.inventory(), digits))
+    segments = contents.id_segments(events, confirmed, late, books.inventory(), digits)
+    begin = horizon(plain) if pruned else None
+    segments = settle(begin.of_ids(segments) if begin else segments)
     ids = [row.asDict() for row in contents.id_totals(segments).collect()]
     looks = {name: sum(row.pop(name) for row in ids) for name in contents.SUSPICIONS}
     progress("looking for what was lost, doubled or out of order")
@@ -169,7 +174,8 @@ def _numbers(
         found.append(publishing.resend_findings(again, events.where("kind = 'received'")))
     if "quiesce" in kinds:
         found.append(contents.quiesce_findings(events))
-    rows = [row.asDict() for row in findings([settle(frame) for frame in found]).collect()]
+    certain = [begin.of_findings(frame) if begin else frame for frame in found]
+    rows = [row.asDict() for row in findings([settle(frame) for frame in certain]).collect()]
     progress("measuring rates and outage")
     measured = unshelve(packed, "measured")
     pauses = [(row["from_us"], row["to_us"]) for row in rates.pauses(measured).collect()]

@@ -63,7 +63,7 @@ MERGED_KINDS = (
 )  # fmt: skip
 """Kinds whose adjacent ranges `condense` joins. Not `enqueue`: each of its records has its own position."""
 
-RANGE_KINDS = frozenset((*MERGED_KINDS, "enqueue", "backup_enqueue", "quiesce", "commit"))
+RANGE_KINDS = frozenset((*MERGED_KINDS, "enqueue", "backup_enqueue", "quiesce", "commit", "pruned"))
 """Kinds that are wrong without `first` and `last`."""
 
 QUEUE_KINDS = frozenset({
@@ -74,6 +74,9 @@ QUEUE_KINDS = frozenset({
 
 PRODUCER_KINDS = frozenset({"sent", "confirmed", "nacked", "returned", "unrouted", "commit"})
 """Kinds that are wrong without `prod`."""
+
+MARKING_KINDS = (QUEUE_KINDS | PRODUCER_KINDS) - {"quarantine"}
+"""Kinds of which pruned books have the highest ids and tags and nothing else; of quarantine they have all."""
 
 STATE_KINDS = (
     "open", "definition", "promote", "demote", "insync", "seal", "pruned", "chain", "span", "malformed",

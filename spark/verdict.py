@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from spark.books import Books, Hole, Writer
@@ -207,8 +208,9 @@ def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str
     return {
         "schema": RESULT_SCHEMA,
         "verdict": verdict,
-        "sentence": _headline(verdict, totals, violated, missing, books),
+        "sentence": _headline(verdict, totals, violated, missing, books) + _begin(books),
         "missing": missing,
+        "pruned_until_us": books.pruned_us or None,
         "totals": totals,
         "outage_ms": max(outages, default=None),
         "failovers": fails,
@@ -361,6 +363,14 @@ def _headline(
         return f"Violated: {_sentence(violated[0], books)}{more}."
     more = f" (and {len(missing) - 1} more reasons)" if len(missing) > 1 else ""
     return f"Not provable: {missing[0]}{more}."
+
+
+def _begin(books: Books) -> str:
+    """That not all was judged, if so."""
+    if not books.pruned_us:
+        return ""
+    when = datetime.fromtimestamp(books.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+    return f" The ledgers were pruned: what they told until {when.removesuffix('+00:00')} UTC is not judged."
 
 
 def _writer(writer: Writer) -> dict[str, Any]:

@@ -99,9 +99,21 @@ class Books:
                     self.session(row["prod"]).settle(row["first"], row["last"])
                 case "chain":
                     self._chain(writer, row)
+                case "horizon":
+                    if (
+                        row["at"] not in before[writer.process]
+                    ):  # else what is gone was read while it was there
+                        self._begin(row)
                 case _:
                     if row["at"] not in before[writer.process]:  # promotions and inventories count once
                         self._state(writer, row, kind)
+
+    def _begin(self, row: Row) -> None:
+        """Records about this id or tag, and those before, are gone: they are not judged."""
+        if row["queue"] is not None:
+            self.forgotten += self.of((row["queue"], row["epoch"])).forget(row["last"])
+        else:
+            self.forgotten += self.session(row["prod"]).forget(row["last"])
 
     def _chain(self, writer: Writer, row: Row) -> None:
         first, last = row["first"], row["last"]

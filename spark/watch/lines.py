@@ -36,7 +36,8 @@ ROW = pa.schema(
     ]
 )
 """`at`: place in the writer's order, `wseq` of a barrier or of the record after it. `chain` rows have the
-numbers first..last, `unreadable` and `vanished` rows the file."""
+numbers first..last, `unreadable` and `vanished` rows the file, `horizon` rows an id or tag up to which
+records were pruned."""
 DDL = ", ".join(f"{field.name} {'string' if field.type == pa.string() else 'bigint'}" for field in ROW)
 
 Row = dict[str, Any]
@@ -129,6 +130,7 @@ class _Section:
         self.torn = torn
         self.unreadable = 0
         self.versions: set[tuple[str, int, int]] = set()
+        self._pruned = ".pruned.ledger." in path
         self._rows: dict[tuple[Any, ...], Row] = {}
         self._done: list[Row] = []
         self._at = 0
@@ -137,7 +139,11 @@ class _Section:
 
     def take(self, r: Row) -> Iterator[Row]:
         kind, wseq = r["kind"], r["wseq"]
-        self._chain(r, wseq)
+        whole = kind == "pruned" and r.get("reason") is None
+        self._chain(r, r["first"] if whole else wseq, wseq)
+        if self._pruned and kind in names.MARKING_KINDS:
+            yield from _horizons(r)
+            return
         point = (r["writer"], r["incarnation"], r.get("name")) if kind == "quiesce" else None
         if self._point is not None and self._point != point:
             yield from self._flush(wseq)
@@ -173,14 +179,14 @@ class _Section:
         }  # fmt: skip
         self._at = self._at or wseq
 
-    def _chain(self, r: Row, wseq: int) -> None:
+    def _chain(self, r: Row, first: int, wseq: int) -> None:
         last = self._chains[-1] if self._chains else None
         whose = r["writer"], r["incarnation"]
-        if last is not None and wseq == last["last"] + 1 and whose == (last["writer"], last["incarnation"]):
+        if last is not None and first == last["last"] + 1 and whose == (last["writer"], last["incarnation"]):
             last["last"], last["ts_us"] = wseq, r["ts_us"]
             return
         self._chains.append({
-            **_head_of(r), "kind": "chain", "at": wseq, "first": wseq, "last": wseq, "epoch": r["v"],
+            **_head_of(r), "kind": "chain", "at": wseq, "first": first, "last": wseq, "epoch": r["v"],
             "file": self.path, "reason": "torn" if self.torn else None,
         })  # fmt: skip
 
@@ -201,6 +207,17 @@ class _Section:
 
 
 _CARRIED = ("queue", "epoch", "first", "last", "reason", "name", "peer")
+
+
+def _horizons(r: Row) -> Iterator[Row]:
+    """The id and the tag that a record of pruned books ends with."""
+    head = {**_head_of(r), "kind": "horizon", "at": r["wseq"]}
+    if r.get("queue") is not None:
+        yield {**head, "queue": r["queue"], "epoch": r["epoch"], "last": r["last"]}
+    if r.get("prod") is not None:
+        run = r["kind"] in ("enqueue", "backup_enqueue")
+        tag = (r.get("pfirst") or 0) + r["last"] - r["first"] if run else r["last"]
+        yield {**head, "prod": r["prod"], "last": tag}
 
 
 def _head_of(r: Row) -> Row:

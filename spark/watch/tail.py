@@ -23,7 +23,7 @@ BLOCK = 1 << 16
 WHOLE = -1
 """Offset of a compacted file: it is taken once, and whole."""
 
-_PART = re.compile(r"^(.*-\d+)-(\d+)$")
+_PART = re.compile(r"^(.*-\d+)-(\d+)(?:\.pruned)?$")
 
 Place = list[int]
 """[head, offset, generation, size]: the checksum (0: fewer bytes than HEAD yet), bytes read, how often the

@@ -115,15 +115,24 @@ def test_holes_are_named_with_writer_numbers_and_file() -> None:
     )
 
 
-def test_pruned_records_are_no_gap_and_no_proof() -> None:
+def test_pruned_records_are_no_gap() -> None:
     pruned = event("pruned", "z", first=3, last=5, ts_us=1_700_000_000_000_000)
     lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
     rest = [event("chain", "z", first=5, last=9), event("seal", "z")]
     books = pair(*lives, pruned, *rest)
+    assert books.missing == [] == books.holes and not books.broken
+    assert books.pruned_us == 1_700_000_000_000_000
+
+
+def test_what_was_pruned_unread_is_missing() -> None:
+    pruned = event("pruned", "z", first=3, last=5, reason="damaged")
+    lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
+    books = pair(*lives, pruned, event("chain", "z", first=5, last=9), event("seal", "z"))
     assert books.missing == [
-        "the books were pruned: what was written until 2023-11-14 22:13:20+00:00 is not all there"
+        "the ledger of z (incarnation 1) was damaged where it was pruned, so that nobody knows of what it"
+        " told"
     ]
-    assert books.broken and books.holes == []
+    assert books.broken
 
 
 def test_two_owners_of_one_epoch_in_two_clusters_are_nothing() -> None:

@@ -55,19 +55,21 @@ def test_compacted_books_prove_the_same(
     assert kinds(before, "allowed") == kinds(after, "allowed")
 
 
-def test_pruned_books_say_so_and_accuse_nobody(session: SparkSession, tmp_path: Path) -> None:
+def test_pruned_books_prove_what_is_left(
+    session: SparkSession, before: dict[str, Any], tmp_path: Path
+) -> None:
     Pair(3).run().write(tmp_path)
-    pruned = 0
     for series in find([tmp_path])[0]:
         if series.process[0] == "a":  # the first primary, all of whose records are older than anybody's last
             found = plan(series, before_us=10**18)
             assert found.going
             prune(found)
-            pruned += 1
     answer = judge(session, tmp_path)
-    assert pruned and answer["verdict"] == "not provable"
-    assert not kinds(answer, "violation"), kinds(answer, "violation")
-    assert answer["missing"]
+    assert (answer["verdict"], answer["missing"]) == ("proven", [])
+    assert "The ledgers were pruned: what they told until 2023-11-14 22:13:2" in answer["sentence"]
+    assert answer["pruned_until_us"] and before["pruned_until_us"] is None
+    epochs = {e["epoch"] for q in answer["queues"] for e in q["epochs"]}
+    assert epochs < {e["epoch"] for q in before["queues"] for e in q["epochs"]}, "what a served alone is gone"
 
 
 def per_id(paths: list[Path], target: Path) -> tuple[str, str]:

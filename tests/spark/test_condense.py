@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark.condense import condense_tables
-from spark.files import coded
+from spark.files import Piece, coded
 from spark.runs import Interest, Spans, expand_block, tangled_pairs
 from spark.schema import RECORD_SCHEMA, SAMPLE_EVERY
 from spark.tallies import any_late
@@ -25,7 +25,11 @@ QUEUE = {"queue": "q", "epoch": 1}
 def events(*records: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [{**HEAD, "wseq": place, **record} for place, record in enumerate(records)]
     table = coded(pa.Table.from_pylist(rows, schema=to_arrow_schema(RECORD_SCHEMA)))
-    made = [batch for condensed in condense_tables([(None, table)]) for batch in opened(condensed)]
+    made = [
+        batch
+        for condensed in condense_tables([(Piece("w-1-0.ledger.jsonl", 0, 1), table)])
+        for batch in opened(condensed)
+    ]
     out = [row for batch in made for row in batch.to_pylist()]
     return [{key: value for key, value in row.items() if value is not None} for row in out]
 

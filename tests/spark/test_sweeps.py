@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark.condense import condense_tables
-from spark.files import coded
+from spark.files import Piece, coded
 from spark.interest import without
 from spark.runs import Interest, Spans, expand_block, union
 from spark.schema import RECORD_SCHEMA
@@ -90,7 +90,11 @@ def test_unpacked_runs_say_of_every_id_what_the_records_said(
 ) -> None:
     records = [record(wseq, one) for wseq, one in enumerate(given_runs)]
     table = coded(pa.Table.from_pylist(records, schema=to_arrow_schema(RECORD_SCHEMA)))
-    made = [row for batch in condense_tables([(None, table)]) for row in batch.to_pylist()]
+    made = [
+        row
+        for batch in condense_tables([(Piece("w-1-0.ledger.jsonl", 0, 1), table)])
+        for row in batch.to_pylist()
+    ]
     [block] = [row["packed"] for row in made if row["kind"] == "packed"]
     said = {
         "p": {i for a, n in p for i in range(a, a + n + 1)},

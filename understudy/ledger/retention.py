@@ -2,10 +2,10 @@
 
 In their place stands one small file, `<writer>-<incarnation>-<k>.pruned.ledger.jsonl`, k being the last
 segment that went into it. It keeps, as they were written, the records that later ones rest on (who wrote, who
-served and was in sync since when, what queues are called, what is in quarantine, the seal) and those that
-tell how far ids and publish tags had got; between them, records of the kind `pruned` name the numbers that
-are gone. So what is missing is neither a gap nor taken for "no loss": ids and tags up to there are before
-the horizon, and not judged any more.
+served and was in sync since when, what queues are called, what is in quarantine, the seal) and, of each queue
+and epoch, and of each session of a publisher, the one with the highest id or tag; between them, records of
+the kind `pruned` name the numbers that are gone. So what is missing is neither a gap nor taken for "no loss":
+no record of any id or tag above is gone, and those up to there are before the horizon, and not judged.
 
 Crash-safe: the new file is complete before the old ones go, and says itself what it stands for.
 """
@@ -37,6 +37,10 @@ from understudy.ledger.writer import SCHEMA_VERSION
 
 _STATE = frozenset({"open", "promote", "demote", "insync", "quarantine", "seal"})
 """Few, and what comes later cannot be judged without them."""
+_RUNS = frozenset({"enqueue", "backup_enqueue"})
+"""Their range is one of ids, and `pfirst` the tag of the first."""
+DAMAGED = "damaged"
+"""The reason of what was pruned although some of it could not be read."""
 
 
 class Unprunable(Exception):
@@ -115,11 +119,13 @@ def _summary(plan: Plan, damaged: bool, progress: Callable[[int], None]) -> list
             crashed = damage.why == CUT_SHORT and segment is plan.series.segments[-1]
             if not damaged and not crashed:
                 raise Unprunable(f"line {damage.line} of {segment.path.name} cannot be read ({damage.why})")
+            kept.damaged |= not crashed
 
         for record in records(segment, tell, progress):
             first = record["first"] if record["kind"] == "pruned" else record["wseq"]
             if first > kept.next and not damaged:
                 raise Unprunable(f"records {kept.next}..{first - 1} are missing before {segment.path.name}")
+            kept.damaged |= first > kept.next
             kept.take(record)
     return kept.lines()
 
@@ -133,22 +139,26 @@ class _Kept:
         self._latest: dict[tuple[object, ...], tuple[int, Record]] = {}
         """By what they tell the progress of, and how far it had got."""
         self._end: Record | None = None
+        self.damaged = False
+        """Not all of it could be read, so that how far it went is not known."""
 
     def take(self, record: Record) -> None:
         self.next = max(self.next, record["wseq"] + 1)
         self._end = record
         kind = record["kind"]
-        if kind in _STATE:
+        if kind == "pruned":
+            self.damaged |= record.get("reason") == DAMAGED
+        elif kind in _STATE:
             self._state.append(record)
         elif kind == "definition":
             self._note(("definition", record["queue"]), record["wseq"], record)
-        elif kind in ("enqueue", "backup_enqueue"):
-            self._note((kind, record["queue"], record["epoch"]), record["last"], record)
-            if "prod" in record:
-                tag = record["pfirst"] + record["last"] - record["first"]
+        elif "last" in record:
+            run = kind in _RUNS
+            if "queue" in record and "epoch" in record:
+                self._note(("ids", record["queue"], record["epoch"]), record["last"], record)
+            if "prod" in record and (not run or "pfirst" in record):
+                tag = record["pfirst"] + record["last"] - record["first"] if run else record["last"]
                 self._note(("tags", record["prod"]), tag, record)
-        elif kind in ("sent", "unrouted"):
-            self._note(("tags", record["prod"]), record["last"], record)
 
     def _note(self, what: tuple[object, ...], upto: int, record: Record) -> None:
         known = self._latest.get(what)
@@ -170,14 +180,13 @@ class _Kept:
             lines.append(self._gone(expected, self.next - 1, self._end))
         return lines
 
-    @staticmethod
-    def _gone(first: int, last: int, near: Record) -> bytes:
+    def _gone(self, first: int, last: int, near: Record) -> bytes:
         """`near`: the next record that stays, or the last that went: times and epochs between are gone."""
         same = {name: near[name] for name in ("writer", "incarnation", "ts_us", "view")}
         head = {"v": SCHEMA_VERSION, "writer": same["writer"], "incarnation": same["incarnation"]}
         return _line(
             head | {"wseq": last, "ts_us": same["ts_us"], "view": same["view"], "kind": "pruned"}
-            | {"first": first, "last": last}
+            | {"first": first, "last": last} | ({"reason": DAMAGED} if self.damaged else {})
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.spark.histories import oracle, plant, plant_roles
+from tests.spark.histories import oracle, plant, plant_roles, pruning
 from tests.spark.histories.generate import History, Plan
 from tests.spark.histories.oracle import Named
 from tests.spark.histories.spoiler import Spoiler
@@ -137,9 +137,10 @@ def _differ(say: Callable[[str], None], left: str, mine: set[Named], right: str,
 
 def run(
     session: SparkSession | None, seed: int, folder: Path, messages: int | None = None,
-    faults: Sequence[str] | None = None,
+    faults: Sequence[str] | None = None, *, pruned: bool = False,
 ) -> Trial:  # fmt: skip
-    """The whole trial of a seed, in a folder of its own."""
+    """The whole trial of a seed, in a folder of its own. `pruned`: at last what is left of the ledgers when
+    they are pruned is reconciled again."""
     trial = make(seed, folder, messages, faults)
     answer = None
     if session is not None:
@@ -147,4 +148,7 @@ def run(
         from spark.reconcile import reconcile
 
         answer = reconcile(session, find_ledgers([folder]))
-    return compare(trial, folder, answer)
+    compare(trial, folder, answer)
+    if pruned and session is not None and not trial.gaps:
+        trial.differences += pruning.differences(trial.expected, session, folder, seed)
+    return trial

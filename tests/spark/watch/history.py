@@ -52,6 +52,10 @@ class Ledgers:
         self._writes += 1
         self.written += [(process, record, self._writes) for record in self._buffers.pop(process, [])]
 
+    def skip(self, process: Process, wseq: int) -> None:
+        """Its next record has this number."""
+        self._wseq[process] = wseq
+
     def drop(self, process: Process) -> None:
         """It is killed with what it had not written."""
         self._buffers.pop(process, None)
@@ -268,12 +272,15 @@ class Stage:
         self.shown: list[list[dict[str, Any]]] = []
         """Rows of each batch."""
 
-    def batch(self, records: dict[Process, list[Record]], *, behind: int = 0, seconds: float = 1.0) -> None:
+    def batch(
+        self, records: dict[Process, list[Record]], *, behind: int = 0, seconds: float = 1.0, name: str = ""
+    ) -> None:  # fmt: skip
+        """`name`: of the file that they are in, if it is not the first of their writer."""
         self.now += int(seconds * 1_000_000)
         tick = {"kind": "tick", "ts_us": self.now, "first": behind}
         rows: list[dict[str, Any]] = [dict.fromkeys(_COLUMNS) | tick]
-        for (name, incarnation), own in records.items():
-            for row in condense([dict(r) for r in own], f"{name}-{incarnation}-0.ledger.jsonl"):
+        for (writer, incarnation), own in records.items():
+            for row in condense([dict(r) for r in own], name or f"{writer}-{incarnation}-0.ledger.jsonl"):
                 rows.append(dict.fromkeys(_COLUMNS) | row)
         self.rng.shuffle(chunks := [list(g) for _, g in groupby(rows, lambda row: row.get("writer"))])
         self.shown.append([row for chunk in chunks for row in chunk])

@@ -83,6 +83,24 @@ def enqueue(scene: Scene, node: str, kind: str, first: int, last: int, epoch: in
     scene.say(node, kind, **made, n=first)
 
 
+def test_what_was_pruned_is_not_judged_and_is_no_gap() -> None:
+    """A first look at books that begin where others were pruned: of ids 1..30 nobody knows any more."""
+    scene = pair()
+    stage = scene.stage
+    head = {"v": 2, "writer": "c", "incarnation": 1, "ts_us": 5, "view": 0}
+    gone = {**head, "wseq": 60, "kind": "pruned", "first": 5, "last": 60}
+    told = {**head, "wseq": 61, "kind": "acked", "queue": QUEUE, "epoch": 1, "first": 21, "last": 30}
+    stage.batch({("c", 1): [gone, told]}, name="c-1-3.pruned.ledger.jsonl")
+    scene.books.skip(("c", 1), 62)
+    scene.say("a", "enqueue", queue=QUEUE, epoch=1, first=21, last=40, prod="p.1.1/1", pfirst=21, n=1)
+    scene.say("p", "confirmed", prod="p.1.1/1", first=21, last=40)
+    assert scene.beat("a", "b", "p", "c") == []
+    scene.say("b", "promote", view=2, peer="a", reason="unforced")
+    assert scene.beat("b", "p", "c", batches=12).count("lost") == 1
+    [lost] = [alarm for alarm in stage.alarms if alarm.kind == "lost"]
+    assert "31..40" in lost.sentence and not {"gap", "unreadable"} & stage.kinds()
+
+
 def test_a_silent_writer_is_told_once_and_its_return_too() -> None:
     scene = pair()
     assert scene.beat("a", "p", "c", batches=20) == ["silent"]

@@ -63,6 +63,17 @@ def test_a_hole_in_the_numbers_makes_two_chains() -> None:
     ]
 
 
+def test_pruned_books_say_how_far_what_is_gone_went() -> None:
+    before = condense([
+        record(0, "open", name="broker"), record(6, "pruned", first=1, last=6),
+        run(7, "enqueue", 40, 49, prod="p", pfirst=11, n=3), record(8, "pruned", first=8, last=8),
+    ], "/ledgers/a%2Fb-7-2.pruned.ledger.jsonl")  # fmt: skip
+    got = [(r["kind"], r.get("queue") or r.get("prod"), r.get("first"), r.get("last")) for r in before]
+    assert got[2:] == [("horizon", QUEUE, None, 49), ("horizon", "p", None, 20), ("chain", None, 0, 8)]
+    lost = record(6, "pruned", first=1, last=6, reason="damaged")
+    assert rows(record(0, "open"), lost)[-2:] == [("chain", 0, 0, 0), ("chain", 6, 6, 6)]
+
+
 @pytest.mark.parametrize(
     "bad",
     [

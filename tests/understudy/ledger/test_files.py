@@ -264,7 +264,7 @@ def test_old_files_go_and_every_number_is_accounted_for(tmp_path: Path, life: Li
     summary = lines(target)
     check_all(summary)
     kinds = [r["kind"] for r in summary]
-    assert kinds == ["open", "definition", "promote", "pruned", "enqueue", "pruned"]
+    assert kinds == ["open", "definition", "promote", "pruned", "enqueue", "dequeue"]
     kept = [r for r in summary if r["kind"] != "pruned"]
     assert all(before[r["wseq"]] == r for r in kept), "as they were written"
     last = max(r["last"] for r in before.values() if r["kind"] == "enqueue" and r["wseq"] <= kept[-1]["wseq"])
@@ -311,6 +311,20 @@ def test_an_incarnation_that_has_ended_keeps_its_seal(tmp_path: Path, life: Life
     assert (report.end, report.faults()) == ("sealed", [])
 
 
+def test_how_far_a_client_had_got_stays(tmp_path: Path) -> None:
+    """The highest id of each queue and epoch, and the highest tag of each session, whatever told of it."""
+    ledger = LedgerWriter(str(tmp_path), "c", "consumer", incarnation=1)
+    for first, last, kind in ((1, 9, "received"), (1, 4, "acked"), (10, 12, "received"), (5, 12, "acked")):
+        ledger.record(kind, queue=Q, epoch=7, first=first, last=last)
+    for kind, last in (("sent", 30), ("confirmed", 20), ("nacked", 30)):
+        ledger.record(kind, prod="c.1/1", first=1, last=last)
+    ledger.close()
+    summary = lines(prune(plan(only(tmp_path), before_us=10**18)))
+    check_all(summary)
+    told = [(r["kind"], r["last"]) for r in summary if "last" in r and r["kind"] != "pruned"]
+    assert told == [("acked", 12), ("nacked", 30)]
+
+
 def test_damage_stays_unless_it_is_to_go(tmp_path: Path, life: Life) -> None:
     segment = only(tmp_path).segments[1]
     data = segment.path.read_bytes().splitlines(keepends=True)
@@ -322,7 +336,9 @@ def test_damage_stays_unless_it_is_to_go(tmp_path: Path, life: Life) -> None:
     with pytest.raises(Unprunable, match="are missing"):
         prune(found)
     assert len(only(tmp_path).segments) == 4 and not only(tmp_path).doubles
-    prune(found, damaged=True)
+    summary = lines(prune(found, damaged=True))
+    check_all(summary)
+    assert {r.get("reason") for r in summary if r["kind"] == "pruned"} == {"damaged"}
     assert not inspect(only(tmp_path)).damaged
 
 
@@ -355,8 +371,8 @@ def test_a_producer_keeps_how_far_each_session_got(tmp_path: Path) -> None:
             ledger.record("confirmed", prod=session, first=first, last=last)
     ledger.close()
     summary = lines(prune(plan(only(tmp_path), before_us=2 * DAY)))
-    sent = [(r["prod"], r["last"]) for r in summary if r["kind"] == "sent"]
-    assert sent == [("p.1/1", 9), ("p.2/1", 2)]
+    told = [(r["prod"], r["last"]) for r in summary if "prod" in r]
+    assert told == [("p.1/1", 9), ("p.2/1", 2)]
     assert summary[-1]["kind"] == "seal"
 
 

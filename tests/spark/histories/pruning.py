@@ -1,0 +1,94 @@
+"""Pruned books: of what was planted, whatever lies above the horizon is still found, and nothing else.
+
+The horizon is worked out here from the records themselves, those that went and those that stand for them:
+the highest id of each queue and epoch, and the highest tag of each session, in any ledger that was pruned.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.spark.histories.oracle import Named
+from understudy.ledger.retention import plan, prune
+from understudy.ledger.segments import Series, find, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BY_OTHERS = frozenset({
+    "enqueued-twice", "reordered-enqueue", "two-primaries", "acked-returned", "duplicate-illegal",
+    "quarantine-differs", "dequeued-twice",
+})  # fmt: skip
+"""Kinds that compare an id or tag with another, which may be gone: found less often, never falsely."""
+
+Floors = dict[tuple[object, ...], int]
+
+
+def every(series: Series) -> list[dict[str, Any]]:
+    return [record for segment in series.segments for record in records(segment, lambda damage: None)]
+
+
+def prune_at(folder: Path, seed: int) -> Floors:
+    """Prune all ledgers up to one moment, as a nightly job does; how far ids and tags got in what went."""
+    whole = find([folder])[0]
+    times = [record["ts_us"] for series in whole for record in every(series)]
+    moment = random.Random(seed).randint(min(times), max(times))
+    floors: Floors = defaultdict(int)
+    for series in whole:
+        going = plan(series, before_us=moment)
+        if not going.going:
+            continue
+        for segment in going.going:
+            for record in records(segment, lambda damage: None):
+                for key, upto in _told(record):
+                    floors[key] = max(floors[key], upto)
+        prune(going)
+    return floors
+
+
+def _told(record: dict[str, Any]) -> Iterable[tuple[tuple[object, ...], int]]:
+    if record["kind"] == "quarantine" or "last" not in record:
+        return
+    if "queue" in record:
+        yield (record["queue"], record["epoch"]), record["last"]
+    if "prod" in record:
+        run = record["kind"] in ("enqueue", "backup_enqueue")
+        yield (
+            (record["prod"],),
+            record["pfirst"] + record["last"] - record["first"] if run else record["last"],
+        )
+
+
+def above(named: Named, floors: Floors) -> Named | None:
+    kind, queue, epoch, prod, note, ranges = named
+    floor = floors.get((queue, epoch) if epoch is not None else (prod,), 0) if queue is None or epoch else 0
+    if kind == "torn":
+        return named if ranges[0][0] > floor else None
+    left = tuple((max(first, floor + 1), last) for first, last in ranges if last > floor)
+    return (kind, queue, epoch, prod, note, left) if left or not ranges else None
+
+
+def differences(expected: Set[Named], session: SparkSession, folder: Path, seed: int) -> list[str]:
+    """Prune ledgers in which this is to be found, and reconcile what is left."""
+    from spark.read import find_ledgers
+    from spark.reconcile import reconcile
+    from tests.spark.histories.trial import told
+
+    floors = prune_at(folder, seed)
+    answer = reconcile(session, find_ledgers([folder]))
+    spark = told(answer)
+    found = spark["violation"] | spark["unknown"]
+    left = {rest for named in expected if (rest := above(named, floors)) is not None}
+    out = [f"  pruned, and found by Spark alone: {named}" for named in sorted(found - left, key=str)]
+    out += [
+        f"  pruned, and no longer found by Spark: {named}"
+        for named in sorted(left - found, key=str)
+        if named[0] not in BY_OTHERS
+    ]
+    if not left and answer["missing"]:
+        out.append(f"  pruned, and not provable: {answer['missing'][:2]}")
+    return out
