@@ -53,6 +53,8 @@ class Writer:
     """Not all of what was pruned could be read."""
     records: dict[str, int] = field(default_factory=dict)
     views: dict[int, tuple[int, int]] = field(default_factory=dict)
+    demoted: dict[int, int] = field(default_factory=dict)
+    """When it ceased to serve an epoch that it outlived."""
     enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
     """When it first and last noted an `enqueue`, by view."""
     chains: list[tuple[int, int]] = field(default_factory=list)
@@ -239,6 +241,8 @@ def _enter(books: Books, event: Event, torn: list[Event]) -> None:
             promotion = Promotion(_int(event, "view"), *key, previous, reason, _int(event, "ts_us"))
             books.promotions.append(promotion)
             books.members |= {previous} - {""} if reason == STANDALONE else {key[0], previous} - {""}
+        case "demote":
+            writer.demoted[_int(event, "view")] = _int(event, "ts_us")
         case "insync":
             names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
             change = SyncChange(

@@ -216,7 +216,7 @@ def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str
         "failovers": fails,
         "queues": _queues(numbers, found, books, missing),
         "findings": [*(_finding(f, books) for f in found), *map(_hole, books.holes)],
-        "nodes": _bands(books),
+        "nodes": bands(books),
         "writers": [_writer(w) for w in sorted(books.writers.values(), key=lambda w: (w.role, w.process))],
         "clusters": sorted(books.clusters),
         "files": {**files, "unreadable_lines": books.unreadable},
@@ -382,7 +382,7 @@ def _writer(writer: Writer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bands(books: Books) -> list[dict[str, Any]]:
+def bands(books: Books) -> list[dict[str, Any]]:
     """For the picture: which broker process was active, ready or joining, when, in which epoch."""
     bands: list[dict[str, Any]] = []
     for writer in sorted(books.writers.values(), key=lambda w: (w.name, w.first_us)):
@@ -401,7 +401,8 @@ def _turns(writer: Writer, view: int, books: Books) -> list[tuple[int, str]]:
     """From when on, in this view, the process was what."""
     begin, end = writer.views[view]
     if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in books.promotions):
-        return [(begin, "active")]
+        ceased = writer.demoted.get(view)
+        return [(begin, "active")] if ceased is None else [(begin, "active"), (ceased, "joining")]
     turns = [(begin, "joining")]
     for change in sorted(books.changes, key=lambda c: c.wseq):
         if change.view == view and change.node != writer.name and change.ts_us <= end:

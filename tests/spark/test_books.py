@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from spark.books import Books, keep_books
 from spark.dequeues import digits
-from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, severity
+from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, bands, severity
 
 NAMES = "writer incarnation wseq ts_us ts_last_us view first last n kind reason name peer queue".split()  # noqa: SIM905
 
@@ -54,6 +54,12 @@ def test_a_killed_primary_is_excused_by_its_successor() -> None:
         "b was promoted in its place",
     )
     assert books.inventory().complete and books.inventory().owners == (("b", 1),)
+
+
+def test_a_primary_that_was_demoted_is_active_no_longer_though_its_heart_beats() -> None:
+    books = pair(event("demote", "a", view=1, ts_us=4, reason="switchover"))
+    told = [(b["node"], b["epoch"], b["state"], b["from_us"], b["to_us"]) for b in bands(books)]
+    assert told == [("a", 1, "active", 1, 4), ("a", 1, "joining", 4, 9), ("b", 2, "active", 1, 9)]
 
 
 def test_a_killed_backup_is_excused_by_its_exclusion() -> None:
