@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 SHOWN_RANGES = 200
 """Ranges that are collected for one kind of finding in one place; totals cover all of them."""
-SMALL_BYTES = 256 * 1024 * 1024
-"""Ledgers up to this size together are read sooner without Java's optimizing compiler."""
 BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
 """Columns of events that hold a block: few and large, and looked through apart from all others."""
 HULLS = ("hull", "receipts")
@@ -50,7 +48,7 @@ def reconcile_folders(
     words, what is being done. Raises NoLedgers, and `SparkUnavailable` of
     `spark.session` where PySpark or Java is missing.
     """
-    from spark.session import open_session, require_pyspark
+    from spark.session import are_small, open_session, require_pyspark
 
     require_pyspark()
     from spark.read import find_ledgers
@@ -59,8 +57,7 @@ def reconcile_folders(
     if not found.ledgers and not found.hidden:
         raise NoLedgers(f"no *.ledger.jsonl below {', '.join(map(str, folders))}")
     progress("starting Spark")
-    size = sum(path.stat().st_size for path in found.ledgers)
-    session = open_session(master, small=size < SMALL_BYTES)
+    session = open_session(master, small=are_small(found.ledgers))
     try:
         answer = reconcile(session, found, progress=progress)
         if latency:

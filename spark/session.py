@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,10 @@ _CONNECT = "sc://"
 _ANSWERS = 10.0
 """Seconds that a master or a server may take to accept a connection."""
 ADVICE = "Spark needs Java 17 or 21, and none was found: install openjdk-17-jre-headless or set JAVA_HOME"
+
+
+SMALL_BYTES = 256 * 1024 * 1024
+"""Ledgers up to this size together are read sooner without Java's optimizing compiler."""
 
 
 class SparkUnavailable(Exception):
@@ -64,12 +69,16 @@ def require_pyspark() -> None:
         raise SparkUnavailable("PySpark is not installed: pip install 'understudy[spark]'") from error
 
 
+def are_small(ledgers: Iterable[Path]) -> bool:
+    """Whether reading these is over before an optimizing compiler pays."""
+    return sum(path.stat().st_size for path in ledgers) < SMALL_BYTES
+
+
 def open_session(master: str | None = None, *, small: bool = False) -> SparkSession:
     """A session for `master` (default: two local threads), or whatever spark-submit has already set up.
 
-    `sc://HOST:PORT` is a Spark Connect server: no Java is needed here. `small` is for work that is over
-    before an optimizing compiler pays. Raises SparkUnavailable without PySpark or Java, or when nobody
-    listens there.
+    `sc://HOST:PORT` is a Spark Connect server: no Java is needed here. `small`: see `are_small`. Raises
+    SparkUnavailable without PySpark or Java, or when nobody listens there.
     """
     require_pyspark()
     from pyspark.sql import SparkSession

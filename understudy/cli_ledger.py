@@ -8,12 +8,12 @@ one without an end (`check`); 3 wrong usage.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich import box
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
-from understudy.cli_options import format_option, leave, progress_bar
+from understudy.cli_options import USAGE, UsageCommand, format_option, leave, progress_bar, stop
 from understudy.config_types import parse_positive_duration
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
@@ -30,26 +30,9 @@ from understudy.ledger.retention import Plan, Unprunable, plan, prune, tidy
 from understudy.ledger.segments import JSONL, PARQUET, NeedsArrow, Series, arrow, find, finished, last_record
 from understudy.ledger.writer import LedgerError
 
-DAMAGED, NOTHING, USAGE = 1, 2, 3
+DAMAGED, NOTHING = 1, 2
+fail = partial(stop, "ledger")
 _PLAIN_WIDTH = 140
-
-
-class LedgerCommand(click.Command):
-    """Usage errors end with status 3, in one line: 2 means that there is nothing to prove by."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            fail(error.format_message(), USAGE)
-
-
-def fail(text: str, status: int) -> NoReturn:
-    """One line, and the end."""
-    click.echo(f"understudy ledger: {' '.join(text.split())}", err=True)
-    sys.exit(status)
 
 
 @click.group()
@@ -109,7 +92,7 @@ def _when(us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(us / 1_000_000)) if us else "-"
 
 
-@ledger.command(cls=LedgerCommand)
+@ledger.command(cls=UsageCommand)
 @_FOLDERS
 @format_option
 def check(folders: tuple[Path, ...], form: str) -> None:
@@ -157,7 +140,7 @@ def _check_row(report: Report) -> list[str]:
     ]  # fmt: skip
 
 
-@ledger.command("compact", cls=LedgerCommand)
+@ledger.command("compact", cls=UsageCommand)
 @_FOLDERS
 @click.option("--older-than", callback=_age, metavar="DURATION", help="Only what is older, such as 1d.")
 @format_option
@@ -216,7 +199,7 @@ def _tell_kept(kept: list[str]) -> None:
     leave(DAMAGED if kept else 0)
 
 
-@ledger.command("prune", cls=LedgerCommand)
+@ledger.command("prune", cls=UsageCommand)
 @_FOLDERS
 @click.option("--keep", callback=_age, required=True, metavar="DURATION", help="How much is kept, as 30d.")
 @click.option("--damaged", is_flag=True, help="Also what has gaps, or lines that are no records.")
@@ -275,7 +258,7 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-@ledger.command("convert", cls=LedgerCommand)
+@ledger.command("convert", cls=UsageCommand)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--writer", required=True, metavar="NAME", help="What the client is called.")
 @click.option("--role", type=click.Choice(list(EVENTS)), required=True)

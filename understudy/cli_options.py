@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -20,6 +21,30 @@ class Failed(click.ClickException):
     """It could not be done: one line, exit code 1."""
 
     exit_code = 1
+
+
+USAGE = 3
+"""Exit status for a wrong option of a command about ledgers, and where PySpark or Java is missing."""
+
+
+class UsageCommand(click.Command):
+    """A command about ledgers: a usage error ends with status 3, in one line, since 2 means that there is
+    nothing to judge by."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            group = parent.info_name if parent is not None and parent.parent is not None else None
+            stop(group or str(self.name), error.format_message(), USAGE)
+
+
+def stop(command: str, text: str, status: int) -> NoReturn:
+    """End `understudy COMMAND` with one line on standard error."""
+    click.echo(f"understudy {command}: {' '.join(text.split())}", err=True)
+    sys.exit(status)
 
 
 class Wrong(click.ClickException):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.reconcile import NOTHING, USAGE, UsageCommand, driven
+from understudy.cli_options import USAGE, UsageCommand, stop
+from understudy.reconcile import NOTHING, driven
 from understudy.report import short_length, write
 
+_fail = partial(stop, "report")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 SHOWN = 20
 
@@ -89,11 +91,6 @@ def report(
             write(answer, output)
         except OSError as error:
             _fail(f"cannot write {error.filename}: {error.strerror}", USAGE)
-
-
-def _fail(text: str, status: int) -> None:
-    click.echo(f"understudy report: {text}", err=True)
-    sys.exit(status)
 
 
 def _run(folders: tuple[Path, ...], since: int, until: int, master: str | None) -> dict[str, Any]:

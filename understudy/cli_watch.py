@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import signal
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
+from understudy.cli_options import USAGE, UsageCommand, stop
 from understudy.config_types import parse_positive_duration
 
 if TYPE_CHECKING:
     from spark.watch.query import Told, Watch
     from spark.watch.sinks import Metrics, Webhook
 
-LOSS, NOTHING, USAGE = 1, 2, 3
-"""Exit status: a loss was alarmed under --once; nothing could be judged, or Spark failed; wrong usage, no
-PySpark, no Java."""
+LOSS, NOTHING = 1, 2
+"""Exit status: a loss was alarmed under --once; nothing could be judged, or Spark failed."""
+_fail = partial(stop, "watch")
 LAST_WORDS = 5.0
 """Seconds that the webhook gets at the end; under --once ONCE_WORDS."""
 ONCE_WORDS = 30.0
@@ -40,25 +42,13 @@ class _Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class _WatchCommand(click.Command):
-    """Usage errors end with status 3, in one line: 2 means that nothing could be judged."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            _fail(error.format_message(), USAGE)
-
-
 def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
         raise click.BadParameter(f"{value!r} is no http or https URL")
     return value
 
 
-@click.command(name="watch", cls=_WatchCommand)
+@click.command(name="watch", cls=UsageCommand)
 @click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
 @click.option(
     "--checkpoint",
@@ -209,8 +199,3 @@ class _Telling:
             self._metrics.update(told.judge, told.state_bytes)
             if self._hook is not None:
                 self._metrics.update_webhook(self._hook)
-
-
-def _fail(text: str, status: int) -> NoReturn:
-    click.echo(f"understudy watch: {text}", err=True)
-    sys.exit(status)

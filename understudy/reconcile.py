@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +17,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-USAGE = 3
-"""Exit status for a wrong option, and where PySpark or Java is missing."""
+from understudy.cli_options import USAGE, UsageCommand, stop
+
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""
+
+_fail = partial(stop, "reconcile")
 
 COLORS = {"proven": "green", "violated": "red", "not provable": "yellow"}
 SHOWN_QUEUES = 40
 SHOWN_FINDINGS = 20
-
-
-class UsageCommand(click.Command):
-    """A command whose usage errors end with status 3, in one line: 2 means `not provable` here."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            click.echo(f"understudy {self.name}: {error.format_message()}", err=True)
-            sys.exit(USAGE)
 
 
 @click.command(name="reconcile", cls=UsageCommand)
@@ -83,11 +73,6 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
 def exit_status(answer: Mapping[str, Any]) -> int:
     """0 proven, 1 violated, 2 not provable."""
     return {"proven": 0, "violated": 1, "not provable": 2}[answer["verdict"]]
-
-
-def _fail(text: str, status: int) -> None:
-    click.echo(f"understudy reconcile: {text}", err=True)
-    sys.exit(status)
 
 
 def _run(folders: tuple[Path, ...], master: str | None, latency: bool) -> dict[str, Any]:

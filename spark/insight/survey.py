@@ -49,8 +49,7 @@ def survey_folders(
 
     Raises NothingThere, and `SparkUnavailable` of `spark.session` where PySpark or Java is missing.
     """
-    from spark.reconcile import SMALL_BYTES
-    from spark.session import open_session, require_pyspark
+    from spark.session import are_small, open_session, require_pyspark
 
     require_pyspark()
     from spark.read import find_ledgers
@@ -59,8 +58,7 @@ def survey_folders(
     if not found.ledgers:
         raise NothingThere(f"no ledger below {', '.join(map(str, folders))}")
     progress("starting Spark")
-    size = sum(path.stat().st_size for path in found.ledgers)
-    session = open_session(master, small=size < SMALL_BYTES)
+    session = open_session(master, small=are_small(found.ledgers))
     try:
         return survey(session, found, since_us, until_us, progress=progress)
     finally:

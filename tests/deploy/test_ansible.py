@@ -162,6 +162,8 @@ def program_is_there(machine: Debian) -> None:
     wanted = machine.folder / "etc/systemd/system/multi-user.target.wants/understudy.service"
     assert not wanted.is_symlink(), "Pacemaker starts the broker, and not systemd"
     assert (machine.folder / "etc/understudy/under-pacemaker").exists()
+    rotation = (DEPLOY / "logrotate" / "understudy").read_text()
+    assert machine.read("/etc/logrotate.d/understudy") == rotation
     owned = machine.inside("stat", "--format=%U %G %a", "/var/lib/pacemaker/cib/cib.xml")
     assert owned.strip() == "hacluster haclient 600"
 
