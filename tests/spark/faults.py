@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from tests.spark.ledgers import Pair, Process, Record
+from tests.spark.ledgers import Pair
+from tests.spark.records import Process, Record
 
 FATES = ("received", "acked", "dequeue", "backup_dequeue", "present", "quiesce")
 

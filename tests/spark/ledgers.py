@@ -15,38 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-Record = dict[str, Any]
-Process = tuple[str, int]
+from tests.spark.records import Process, Record, Records, remainder, runs
+
 CLUSTER = "c1a5"
 START_US = 1_700_000_000_000_000
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers in arrival order -> runs of successors."""
-    out: list[tuple[int, int]] = []
-    for number in numbers:
-        if out and number == out[-1][1] + 1:
-            out[-1] = (out[-1][0], number)
-        else:
-            out.append((number, number))
-    return out
-
-
-@dataclass
-class Books:
-    """Records by writer and incarnation, in order, without `v`, `writer`, `incarnation` and `wseq`."""
-
-    records: dict[Process, list[Record]] = field(default_factory=lambda: defaultdict(list))
-
-    def note(self, process: Process, ts_us: int, view: int, kind: str, **fields: Any) -> Record:
-        given = {key: value for key, value in fields.items() if value is not None}
-        record = {"ts_us": ts_us, "view": view, "kind": kind, **given}
-        self.records[process].append(record)
-        return record
-
-    def every(self, *kinds: str) -> list[tuple[Process, Record]]:
-        return [(p, r) for p, records in self.records.items() for r in records if r["kind"] in kinds]
-
+class Books(Records):
     def cut(self, kinds: Iterable[str], matches: Callable[[Record], bool], first: int, last: int) -> None:
         """Take first..last out of all records of these kinds that match; what remains of each stays."""
         wanted = set(kinds)
@@ -54,15 +29,7 @@ class Books:
             kept: list[Record] = []
             for r in records:
                 hit = r["kind"] in wanted and matches(r) and r["first"] <= last and r["last"] >= first
-                if not hit:
-                    kept.append(r)
-                    continue
-                shift = r.get("pfirst", 0) - r["first"]
-                for a, b in ((r["first"], first - 1), (last + 1, r["last"])):
-                    a, b = max(a, r["first"]), min(b, r["last"])
-                    if a <= b:
-                        more = {"pfirst": a + shift} if "pfirst" in r else {}
-                        kept.append({**r, "first": a, "last": b, **more})
+                kept += remainder(r, first, last) if hit else [r]
             self.records[process] = kept
 
     def write(self, folder: Path, skew_us: Mapping[str, int] = MappingProxyType({})) -> Path:

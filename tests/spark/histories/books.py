@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,47 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Record = dict[str, Any]
-Process = tuple[str, int]
-"""A writer and its incarnation."""
+from tests.spark.records import Process, Record, Records, remainder
 
 VERSION = 2
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Numbers in order of arrival -> inclusive runs of successors."""
-    out: list[tuple[int, int]] = []
-    for number in numbers:
-        if out and number == out[-1][1] + 1:
-            out[-1] = (out[-1][0], number)
-        else:
-            out.append((number, number))
-    return out
-
-
 @dataclass
-class Books:
-    """Records of each process in the order of writing, by true time: `write` adds clocks and numbers."""
+class Books(Records):
+    """Records by true time: `write` adds clocks and numbers."""
 
-    records: dict[Process, list[Record]] = field(default_factory=lambda: defaultdict(list))
     skew_us: dict[str, int] = field(default_factory=dict)
     """How far a writer's clock is ahead of true time."""
     torn: dict[Process, str] = field(default_factory=dict)
     """What stands after the last whole line of a process."""
     dropped: dict[Process, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Record numbers that never reach the file."""
-
-    def note(self, process: Process, ts_us: int, view: int, kind: str, **fields: Any) -> Record:
-        given = {key: value for key, value in fields.items() if value is not None}
-        record = {"ts_us": ts_us, "view": view, "kind": kind, **given}
-        self.records[process].append(record)
-        return record
-
-    def every(self, *kinds: str) -> Iterator[tuple[Process, Record]]:
-        for process, records in self.records.items():
-            for record in records:
-                if record["kind"] in kinds:
-                    yield process, record
 
     def insert(self, process: Process, place: int, kind: str, *, like: Record, **fields: Any) -> Record:
         """A record at `place`, at the time and in the view of `like`."""
@@ -107,16 +81,3 @@ def write_file(stem: Path, form: str, records: list[Record], torn: str) -> None:
     if form == "zst":
         with pa.output_stream(str(stem) + ".jsonl.zst", compression="zstd") as stream:
             stream.write(text.encode())
-
-
-def remainder(record: Record, first: int, last: int) -> list[Record]:
-    """What is left of a record without first..last: none, one or two records."""
-    out = []
-    shift = record.get("pfirst", 0) - record["first"]
-    for a, b in ((record["first"], first - 1), (last + 1, record["last"])):
-        a, b = max(a, record["first"]), min(b, record["last"])
-        if a <= b:
-            out.append(
-                {**record, "first": a, "last": b, **({"pfirst": a + shift} if "pfirst" in record else {})}
-            )
-    return out

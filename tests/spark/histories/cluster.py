@@ -12,7 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.spark.histories.books import Books, Process, Record, runs
+from tests.spark.histories.books import Books
+from tests.spark.records import Process, Record, runs
 
 Id = tuple[int, int]
 """Epoch and number of a message in its queue."""

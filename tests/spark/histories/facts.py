@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tests.spark.histories.books import Books, Process, Record
+from tests.spark.histories.books import Books
+from tests.spark.records import Process, Record
 
 Key = tuple[str, int, int]
 """Queue, epoch, number."""

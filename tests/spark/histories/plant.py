@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.spark.histories.books import Record
 from tests.spark.histories.facts import Key
 from tests.spark.histories.spoiler import Spoiler
+from tests.spark.records import Record
 
 SOON_US = 1_000_000
 EARLY_US = 700_000

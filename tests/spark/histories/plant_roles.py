@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.spark.histories.books import Process, Record
 from tests.spark.histories.facts import Key
 from tests.spark.histories.plant import SOON_US
 from tests.spark.histories.spoiler import Spoiler
+from tests.spark.records import Process, Record
 
 
 def acked_returned(s: Spoiler) -> bool:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tests.spark.histories.books import Process, Record, runs
 from tests.spark.histories.facts import Facts, Key
 from tests.spark.histories.generate import History
 from tests.spark.histories.oracle import Named
+from tests.spark.records import Process, Record, runs
 
 MARGIN = 3
 """Ids left alone on both sides of a fault, so that no two are found as one."""
