@@ -71,6 +71,10 @@ def test_the_oracle_alone_finds_what_was_planted(seed: int) -> None:
     tried(None, seed, 400, None)
 
 
+def test_a_position_of_two_runs_of_one_session_is_early_as_a_whole() -> None:
+    assert tried(None, 700000340, 400, ["early_before_exclusion"]).expected
+
+
 @pytest.mark.parametrize("fault", sorted(trial.FAULTS))
 def test_there_is_room_for_each_fault(fault: str, tmp_path: Path) -> None:
     """No kind of fault is skipped everywhere, which would test nothing."""

@@ -214,7 +214,9 @@ def early_before_exclusion(s: Spoiler) -> bool:
             if not waited or min(waited) < EARLY_US or any("durable" in r for _, r in runs):
                 continue
             if take_position(s, change["view"], n, lambda r: True):
-                confirm_at_once(s, runs[0][1])
+                tags = {(run["pfirst"], run["last"] - run["first"]): run for _, run in runs}
+                for run in tags.values():  # to several queues goes one, and one position may have several
+                    confirm_at_once(s, run)
                 for _, run in runs:
                     ids = range(run["first"], run["last"] + 1)
                     s.found("early", run["queue"], run["epoch"], None, None, ids)
