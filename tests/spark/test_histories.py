@@ -71,8 +71,16 @@ def test_the_oracle_alone_finds_what_was_planted(seed: int) -> None:
     tried(None, seed, 400, None)
 
 
-def test_a_position_of_two_runs_of_one_session_is_early_as_a_whole() -> None:
-    assert tried(None, 700000340, 400, ["early_before_exclusion"]).expected
+@pytest.mark.parametrize(
+    ("seed", "faults"),
+    [
+        (700000340, ["early_before_exclusion"]),  # a position of two runs of one session
+        (700000506, ["early_copy", "quarantined_though_served", "copy_differs"]),  # all that a node lists
+        (700000655, None),  # torn where a part was said to be the copy's own
+    ],
+)
+def test_faults_that_were_planted_where_nobody_can_see_them(seed: int, faults: list[str] | None) -> None:
+    tried(None, seed, 400, faults)
 
 
 @pytest.mark.parametrize("fault", sorted(trial.FAULTS))

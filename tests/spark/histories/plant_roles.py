@@ -199,7 +199,8 @@ def torn(s: Spoiler) -> bool:
         place = commit["view"], commit["n"], commit["prod"]
         copies_of = s.books.every("backup_enqueue")
         mine = [(p, r) for p, r in copies_of if (r["view"], r["n"], r.get("prod")) == place]
-        for process in sorted({p for p, _ in mine}):
+        givers = {p for p, r in s.books.every("enqueue") if (r["view"], r["n"], r.get("prod")) == place}
+        for process in sorted({p for p, _ in mine} - givers):  # of a copy that says it enqueued a part, not
             copies = [r for p, r in mine if p == process]
             entered = {r["pfirst"] + i for r in copies for i in range(r["last"] - r["first"] + 1)}
             if len(entered) < 2 or (commit["view"], process[0], commit["n"]) not in acked:
