@@ -75,6 +75,8 @@ def crash_in_write(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine.doomed = True
     machine.disk.crash_at = machine.disk.operations + rng.randint(0, 30)
     machine.disk.crash_random = Random(rng.random())
+    if not s.world.topology.all_durable:  # others may leave the record before it comes to that
+        machine.disk.spared = lambda: s.world.copies.last(machine)
     s.world.grant()
     s.later(LOOK, partial(_after_crash, s, plan, machine, LOOKS))
 
@@ -83,7 +85,7 @@ def _after_crash(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> 
     if machine.node is not None and looks:
         s.later(LOOK, partial(_after_crash, s, plan, machine, looks - 1))
         return
-    machine.disk.crash_at = None
+    machine.disk.crash_at = machine.disk.spared = None
     machine.doomed = False
     s.later(plan.length, partial(s.restart, machine))
 

@@ -10,6 +10,8 @@ from tests.simulation.fault_plan import NEEDS, WEIGHTS, Fault, FaultPlan, When
 from tests.simulation.faults import ACTS
 from tests.simulation.machine import Death
 from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.runner import run_seed
+from tests.simulation.virtual_disk import Crash, VirtualDisk
 from tests.simulation.world import World
 
 
@@ -60,3 +62,16 @@ def test_the_last_copy_of_what_is_not_durable_is_spared(death: Death) -> None:
     world.clock.run(world.clock.now + 30.0)
     assert not world.faults.kill(primary, death)
     assert primary.node is not None
+
+
+def test_a_crash_in_a_write_waits_while_it_would_take_the_last_copy() -> None:
+    """Of seed 40003503: the backup left the record between the choice of the primary and its crash."""
+    disk, last = VirtualDisk(), True
+    disk.make_directory("/a")
+    file = disk.open_append("/a/f")
+    disk.crash_at, disk.spared = disk.operations, lambda: last
+    file.write(b"spared")
+    last = False
+    with pytest.raises(Crash):
+        file.write(b"not spared")
+    assert run_seed(40003503).failure is None

@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from collections.abc import Callable
 from random import Random
 
 from broker.store.files import AppendFile, HeldLock
@@ -84,6 +85,8 @@ class VirtualDisk:
         self.operations = 0
         """How many operations that change something were begun."""
         self.crash_at: int | None = None
+        self.spared: Callable[[], bool] | None = None
+        """While it says so, the crash at `crash_at` waits for a later operation."""
         self.crash_random: Random | None = None
         """With it, the operation crashed at may be done in part; without it, not at all."""
         self.failing: dict[str, int] = {}
@@ -110,7 +113,7 @@ class VirtualDisk:
         self._locks.clear()
         self.life += 1
         self.failures = 0
-        self.crash_at = None
+        self.crash_at = self.spared = None
 
     def power_loss(self, random: Random | None = None) -> None:
         """The machine is gone. See the module for what survives."""
@@ -245,7 +248,8 @@ class VirtualDisk:
 
     def _crashes_here(self) -> bool:
         self.operations += 1
-        return self.crash_at is not None and self.operations > self.crash_at
+        due = self.crash_at is not None and self.operations > self.crash_at
+        return due and not (self.spared is not None and self.spared())
 
     def _begin(self, operation: str) -> None:
         if self._crashes_here():
