@@ -101,6 +101,7 @@ class Machine:
         self.spoilt = False
         """Its copy could not take an event, and is not whole again."""
         self.doomed = False
+        self.on_log: Callable[[Machine, str], None] = lambda machine, sentence: None
         """It is made to end before long, nobody knows when."""
         self.paused = False
         self._ends: dict[int, End] = {}
@@ -294,6 +295,7 @@ class Machine:
 
     def _log(self, sentence: str) -> None:
         self.clock.note(f"{self.name}: {sentence}")
+        self.on_log(self, sentence)
 
     def _accept(self, end: End) -> InboundSocket | None:
         if self.node is None:

@@ -10,6 +10,7 @@ import pytest
 from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents
 from broker.model.values import Position
+from ha.core.backup import Backup
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers import facade
 from tests.simulation.checkers.books import BookLedger, Books29, Id
@@ -140,6 +141,23 @@ def test_15_what_the_new_primary_never_had_is_exported_before_it_is_dropped() ->
     divergent._promoted["A"].ends.clear()
     with violates(15):
         divergent._rejoined(pair.b)
+
+
+def test_15_what_went_with_a_link_that_came_and_went_within_a_tick_went_as_history_had_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of seed 40005862: a queue that its primary had deleted, and both nodes lost each other at once."""
+    pair = Pair()
+    divergent, life = pair.checkers.divergent, pair.b.life
+    epoch = pair.a.running.core.epoch
+    gone = b"q" * 16, epoch, 1
+    monkeypatch.setattr(Backup, "linked", property(lambda self: False))
+    divergent._states["B"], divergent._before["B"] = (life, "away"), (life, {gone})
+    divergent.tick(pair.b)
+    assert gone in divergent._before["B"][1]
+    divergent.heard(pair.b, f"catching up with A in epoch {epoch}")
+    divergent.tick(pair.b)
+    assert gone not in divergent._before["B"][1]
 
 
 def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None:

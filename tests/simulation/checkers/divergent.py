@@ -128,11 +128,7 @@ class Divergent15:
         if was == state and life == machine.life:
             return
         self._states[machine.name] = (machine.life, state)
-        if state == "catching":
-            backup = machine.running.core.backup
-            self._followed[machine.name] = backup.epoch if backup is not None else 0
-            self._exported[machine.name] = _quarantine(machine)
-        elif state == "away":
+        if state == "away":
             held = held_ids(machine)
             if was == "catching":
                 # What it held of the epoch of the primary it followed came from there, and went as history
@@ -152,6 +148,14 @@ class Divergent15:
         elif state == "serving":
             self._halfway.pop(machine.name, None)
             self._before.pop(machine.name, None)
+
+    def heard(self, machine: Machine, sentence: str) -> None:
+        """A node logs that it begins to catch up; it may have let go of things, and its link be gone again,
+        before the end of that tick."""
+        if sentence.startswith("catching up with "):
+            self._states[machine.name] = (machine.life, "catching")
+            self._followed[machine.name] = int(sentence.rpartition(" ")[2])
+            self._exported[machine.name] = _quarantine(machine)
 
     def _cut_off(self, machine: Machine) -> None:
         _, before = self._before.get(machine.name, (0, set[Id]()))

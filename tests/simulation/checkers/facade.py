@@ -88,6 +88,8 @@ class Checkers:
         self.definitions = Definitions6(journal, self.confirms)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
+        for machine in machines:
+            machine.on_log = self.divergent.heard
         self.events = Events27(self.records)
         self.terms = Terms4(machines)
         self.rules = Rules18(plan, rule_users, journal)
