@@ -75,18 +75,18 @@ def condense_frame(every: Frame, *, pruned: bool = False) -> Iterator[pa.RecordB
     frame = every if good.all() else every.take(np.flatnonzero(good))
     if not frame.rows:
         return
+    yield _chains(frame)
+    yield _spans(frame)
     if pruned:
-        yield _chains(frame)
-        yield _spans(frame)
         marks = frame.among("kind", names.MARKING_KINDS)
         yield from _horizons(frame, np.flatnonzero(marks))
         frame = frame.take(np.flatnonzero(~marks))
-        if frame.rows:
-            yield from _records(frame)
-        return
-    yield from _records(frame)
-    yield _chains(frame)
-    yield _spans(frame)
+    if frame.rows:
+        yield from _records(frame)
+        yield from _measures(frame)
+
+
+def _measures(frame: Frame) -> Iterator[pa.RecordBatch]:
     measured = list(_rates(frame))
     confirmed = np.flatnonzero(frame.among("kind", {"confirmed"}))
     if len(confirmed):
