@@ -121,7 +121,7 @@ def _numbers(
 ) -> Any:  # fmt: skip
     """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
     others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
-    from spark import checks, contents, dequeues, interest, order, publishing, rates, replication
+    from spark import checks, contents, dequeues, interest, order, publishing, replication
     from spark.horizon import horizon
     from spark.ranges import settle
     from spark.runs import Interest, expand, tangled_pairs
@@ -140,11 +140,10 @@ def _numbers(
     close = interest.closer(plain, answers[0], resent, lacks, tangled)
     progress("unpacking what is of interest")
     rest = plain.where("kind not in ('hull', 'receipts')")
-    tallied = tally(packed)
-    events = rest.unionByName(expand(packed, close)).unionByName(tallied, allowMissingColumns=True)
-    events = settle(events)
-    exact = rest.unionByName(unshelve(packed))
-    exact = exact.unionByName(expand(packed, Interest(answers[0], everything=True)))
+    joined = rest.unionByName(expand(packed, close))
+    events = settle(joined.unionByName(tally(packed), allowMissingColumns=True))
+    every_run = expand(packed, Interest(answers[0], everything=True))
+    exact = rest.unionByName(unshelve(packed)).unionByName(every_run)
     tags = settle(publishing.tag_segments(interest.as_publishers_say(events)))
     tag_counts = _only_row(publishing.tag_totals(tags))
     placed = settle(publishing.placements(events))
@@ -174,11 +173,16 @@ def _numbers(
     certain = [begin.of_findings(frame) if begin else frame for frame in found]
     rows = [row.asDict() for row in findings([settle(frame) for frame in certain]).collect()]
     progress("measuring rates and outage")
-    measured = unshelve(packed, "measured")
-    pauses = [(row["from_us"], row["to_us"]) for row in rates.pauses(measured).collect()]
-    names = sorted({writer.name for writer in books.writers.values()})
-    described = checks.described(books, clocks, names)
-    return Numbers(tag_counts, logical_counts, ids, rows, _timeline(measured, books), pauses, described)
+    timeline, pauses = _over_time(unshelve(packed, "measured"), books)
+    described = checks.described(books, clocks, sorted({w.name for w in books.writers.values()}))
+    return Numbers(tag_counts, logical_counts, ids, rows, timeline, pauses, described)
+
+
+def _over_time(measured: DataFrame, books: Books) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
+    """The timeline, and the pauses in confirms: from and to, in microseconds since 1970."""
+    from spark.rates import pauses
+
+    return _timeline(measured, books), [(row["from_us"], row["to_us"]) for row in pauses(measured).collect()]
 
 
 def _only_row(frame: DataFrame) -> dict[str, int]:

@@ -15,7 +15,6 @@ from typing import Any
 from spark.books import Books, Hole, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
-EXIT_CODES = {PROVEN: 0, VIOLATED: 1, NOT_PROVABLE: 2}
 USAGE = 3
 
 VIOLATION, UNKNOWN, ALLOWED = "violation", "unknown", "allowed"

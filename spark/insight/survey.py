@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from spark.books import Books
     from spark.read import Found
 
-SURVEY_SCHEMA = 1
 KINDS = (
     "sent",
     "confirmed",
