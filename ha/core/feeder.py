@@ -46,10 +46,12 @@ class Feeder:
 
     def feed(self, backup: RemoteBackup) -> bool:
         """One tick's share of the snapshots, within the joiner's window; whether it could take more at
-        once.
+        once. A share a round trip goes also where the stream itself fills the window, for as long as it may.
         """
         limit = self._c.tuning.snapshot_chunk
         window = self._c.tuning.joiner_window - backup.in_flight
+        if window <= 0 and backup.bytes_received >= backup.fed:
+            window = 1
         parts: list[bytes] = []
         while backup.queue and limit > 0 and window > 0:
             subscription = backup.queue[0]
@@ -67,7 +69,8 @@ class Feeder:
             limit -= size + PER_QUEUE
             window -= size
             parts += more
-        self.stream(backup, parts)
+        if self.stream(backup, parts):
+            backup.fed = backup.bytes_sent
         return bool(backup.queue) and backup.in_flight < self._c.tuning.joiner_window
 
     def record(self, backups: Iterable[RemoteBackup], record: InSyncRecord) -> None:

@@ -70,6 +70,8 @@ class RemoteBackup:
         self.acked_durable = ORIGIN
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.fed = 0
+        """Bytes sent when the last share of its snapshot was."""
         self.last_ack = now
         self.complete = False
         self.guarded_at = now

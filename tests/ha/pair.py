@@ -305,10 +305,11 @@ class Pair:
     def declare(self, host: Host, name: str, **more: Any) -> None:
         host.running.vhost.declare_queue(name, owner=self, durable=True, **more)
 
-    def snapshots(self, host: Host, chunk: int) -> None:
-        """From now on that primary reads and sends about so many bytes of snapshots a tick."""
+    def snapshots(self, host: Host, chunk: int, window: int = 4 << 20) -> None:
+        """From now on that primary reads and sends about so many bytes of snapshots a tick, while no more
+        than `window` are on their way to the joiner."""
         context = host.running.core._c
-        context.tuning = replace(context.tuning, snapshot_chunk=chunk)
+        context.tuning = replace(context.tuning, snapshot_chunk=chunk, joiner_window=window)
 
     def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:
         """One message a letter; gives the position their confirms wait for, after the tick's flush."""

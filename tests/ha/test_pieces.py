@@ -177,3 +177,20 @@ def test_what_a_joiner_holds_in_gaps_and_behind_the_last_piece_goes() -> None:
     pair = between_pieces(away=consumed)
     assert whole(pair) == "1234678"
     assert any("dropped 3 messages the primary has not, 0 of them" in line for line in pair[1].log)
+
+
+def test_what_is_published_fills_the_window_and_the_snapshot_goes_on() -> None:
+    """Where bandwidth times delay is more than the joiner's window, that much of the stream is on its way at
+    every moment.
+    """
+    pair = between_pieces()
+    a, b = pair.hosts
+    pair.snapshots(a, 40, window=100)
+    published = 0
+    while b.status != "ready":
+        pair.publish(a, "q", "x")
+        pair.run(STEP)
+        published += 1
+        assert published < 200, "it does not catch up"
+    pair.run(0.2)
+    assert whole(pair).startswith(TEXTS)

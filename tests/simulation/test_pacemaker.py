@@ -11,6 +11,7 @@ import pytest
 from ha.adapter.authority_port import AuthorityRequest
 from tests.simulation.checked import violates
 from tests.simulation.clock import Clock
+from tests.simulation.inspection import record_of
 from tests.simulation.network import Cut, Network
 from tests.simulation.pacemaker.authority import PacemakerAuthority, Request
 from tests.simulation.pacemaker.cib import MEMBER, Cib, first_cib, held_of
@@ -188,5 +189,21 @@ def test_two_that_have_replaced_the_same_record_are_not_both_in_force(
     answer.record = record(5, 1)
     playing.authority._claim(asked, answer)
     asked.asked_at += 1.0
+    with violates(8):
+        playing.authority._claim(asked, answer)
+
+
+def test_who_has_a_later_record_on_its_own_disk_may_be_told_of_an_earlier_one() -> None:
+    """It was cut off again before it had joined, and stands with the CIB of before."""
+    playing = Playing()
+    playing.ask("A", record(5, 1), None)
+    playing.run()
+    playing.ask("A", record(5, 2), (5, 1))
+    playing.run()
+    asked = Request("B", 0, playing.clock.now + 1.0, AuthorityRequest(1, "read"), lambda outcome, held: None)
+    answer: Any = type("Answer", (), {"outcome": "done", "record": record(5, 1)})
+    playing.authority.kept = lambda host: record_of(record(5, 2)) if host == "B" else None
+    playing.authority._claim(asked, answer)
+    playing.authority.kept = lambda host: record_of(record(5, 1))
     with violates(8):
         playing.authority._claim(asked, answer)

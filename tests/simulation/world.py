@@ -23,6 +23,7 @@ from tests.simulation.controller import Controller
 from tests.simulation.copies import Copies
 from tests.simulation.fault_plan import Fault
 from tests.simulation.faults import ClientCuts, Saboteur
+from tests.simulation.inspection import record_on_disk
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover
@@ -81,6 +82,8 @@ class World:
             rng = plan.random("cluster")
             self.cluster = Cluster(self.clock, self.network, plan.pacemaker, rng, names)
             self.register = PacemakerAuthority(self.clock, self.cluster, plan.random)
+            by_name = {machine.name: machine for machine in self.machines}
+            self.register.kept = lambda host: record_on_disk(by_name[host])
             self.network.on_change = self.cluster.changed
             self.manager = ResourceManager(
                 self.clock, self.network, plan.random("resource manager"), self.cluster, self.machines,

@@ -4,7 +4,8 @@ For the checkers it stands in for the register: `history` has each record that s
 in the order in which they replaced each other. What was written and never believed by anybody, on the losing
 side of a partition say, is not in it. That what is believed is one line is itself looked into here, since a
 CIB is no register: two that replace the same record, or one that was in force when a later one already was,
-are two authorities at once (8).
+are two authorities at once (8). The latter misleads nobody who has a later record on its own disk: a node
+that was cut off again before it had joined the cluster stands with the CIB of before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ha.core.in_sync_record import RecordVersion
 from ha.pacemaker import procedure
 from ha.pacemaker.procedure import Answer, Procedure, Register, Result
 from tests.simulation.clock import Clock
+from tests.simulation.inspection import RecordOnDisk
 from tests.simulation.journal import Violation
 from tests.simulation.pacemaker.cib import Cib
 from tests.simulation.pacemaker.cluster import Cluster
@@ -58,6 +60,8 @@ class PacemakerAuthority:
         self.underway: dict[int, Record] = {}
         """Records that it was asked to hold and may yet, by the number of the question."""
         self.on_swap: Callable[[], None] = lambda: None
+        self.kept: Callable[[str], RecordOnDisk | None] = lambda host: None
+        """The record on the disk of a host."""
         self.lossy_until = 0.0
         self.asked = self.unknown = 0
         self._helpers = dict.fromkeys(cluster.names, 0)
@@ -141,6 +145,10 @@ class PacemakerAuthority:
 
     # -- what was in force
 
+    def _knows_better(self, host: str, told: Record | None) -> bool:
+        kept = self.kept(host)
+        return kept is not None and (told is None or kept.version > (told["epoch"], told["revision"]))
+
     def _written(self, name: str, before: Cib, after: Cib) -> None:
         if after.held is None or before.held == after.held:
             return
@@ -158,7 +166,7 @@ class PacemakerAuthority:
             return
         if text in self._line:
             later = self.history[self._line.index(text)]
-            if later[0] < asked.asked_at:
+            if later[0] < asked.asked_at and not self._knows_better(asked.host, answer.record):
                 raise Violation(
                     8, f"{asked.host} is told at {self.clock.now:.3f} s that {_said(answer.record)} is in "
                     f"force, and {_said(later[1])} was before it asked",
