@@ -48,6 +48,8 @@ class Attempt:
     name, which may be another one: somebody has switched over since.
     """
     answer_by: float
+    awake_at: float
+    """When it was looked at last."""
     step: Step = Step.ASKING
     reading: bool = False
     """The authority has something to read, and has not answered yet."""
@@ -171,7 +173,7 @@ class Promotion:
         check = StatusCheck(
             force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
         )
-        self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience)
+        self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience, now)
         self._c.do(Redial())
         self._ask()
         self.attempt.reading = self._keeper.read(self._read, now)
@@ -189,9 +191,12 @@ class Promotion:
         if attempt is None:
             self.begin(None, "", now, force_lossy=False, fenced=False)
         elif attempt.step is Step.ASKING:
-            check = attempt.check
-            check.asked_at, check.deadline = now, now + self._c.tuning.peer_patience
-            self._ask()
+            self._ask_anew(attempt, now)
+
+    def _ask_anew(self, attempt: Attempt, now: float) -> None:
+        check = attempt.check
+        check.asked_at, check.deadline = now, now + self._c.tuning.peer_patience
+        self._ask()
 
     def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
         """The authority's answer; one that is older than what this node has heard since is asked for
@@ -225,7 +230,17 @@ class Promotion:
             case Step.WAITING:
                 self._wait(attempt, now)
 
+    def _has_slept(self, attempt: Attempt, now: float) -> bool:
+        """This process stood still while it asked (SIGSTOP, say): whoever asked it meanwhile had no answer,
+        and may have gone on without it. Where somebody arbitrates, that shows when the record is swapped.
+        """
+        slept = now - attempt.awake_at > self._c.tuning.peer_patience / 2
+        attempt.awake_at = now
+        return slept and not self._authority.ARBITRATES
+
     def _decide(self, attempt: Attempt, now: float) -> None:
+        if self._has_slept(attempt, now):
+            self._ask_anew(attempt, now)
         if attempt.reading and now >= attempt.answer_by:
             self._refuse(attempt, "the authority does not answer")
             return
@@ -373,7 +388,7 @@ class Promotion:
         match attempt.step:
             case Step.ASKING:
                 if not attempt.reading:
-                    return attempt.check.deadline
+                    return min(attempt.check.deadline, attempt.awake_at + self._c.tuning.peer_patience / 4)
                 return min(attempt.read_at or attempt.answer_by, attempt.answer_by)
             case Step.COMMITTING:
                 return attempt.answer_by if attempt.token is not None else None

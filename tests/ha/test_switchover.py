@@ -245,6 +245,31 @@ def test_a_handover_to_one_that_an_operator_is_promoting_is_asked_about_anew() -
     assert answers[0]["ok"] and asked[0]["ok"], (answers, asked)
 
 
+@pytest.mark.parametrize("sleep", [0.0, 0.2, 0.3, 0.45, 0.55, 1.0, 3.0])
+def test_the_heir_stands_still_while_it_asks_and_another_is_promoted_meanwhile(sleep: float) -> None:
+    """Nobody arbitrates, and no answer of it was no objection. Both may be refused because of the other."""
+    pair = pair_of(3)
+    a, b, c = pair.hosts
+    pair.hold(c, b)
+    switch(pair, a, "b")
+    pair.until(lambda: b.running.core.promotion.active)
+    pair.run(0.03)
+    b.frozen = True
+    asked: list[dict[str, Any]] = []
+    c.running.manage("promote", {}, asked.append, pair.now)
+    pair.run(sleep)
+    pair.heal()
+    b.frozen = False
+    for _ in range(400):
+        pair.run(STEP)
+        assert sum(host.running.core.status.serves for host in pair.hosts) < 2, (a.log, b.log, c.log)
+    if not any(host.running.core.status.serves for host in pair.hosts):
+        assert 0.25 <= sleep <= 0.5 and not asked[0]["ok"], (sleep, asked)
+        assert pair.ask(c, "promote")["ok"]
+        pair.run(2.0)
+    assert sorted(host.status for host in pair.hosts) == ["active", "ready", "ready"]
+
+
 def test_the_named_one_by_its_id_and_the_best_of_several() -> None:
     pair = pair_of(3)
     a, c = pair[0], pair[2]
