@@ -1,17 +1,20 @@
 """`make soak-books`: many histories, each planted, reconciled by Spark and by the oracle, and compared; every
-other one is pruned then, and what is left reconciled again."""
+other one is pruned then, and what is left reconciled again. A Spark for each process."""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from tests.spark.histories import trial
+from tests.spark.histories import processes, trial
 
 
 def main() -> int:
@@ -24,35 +27,31 @@ def main() -> int:
     parser.add_argument("--faults", help="comma separated, or none; drawn from the seed if not given")
     parser.add_argument("--keep", type=Path, help="leave the ledgers in this folder")
     parser.add_argument("--without-spark", action="store_true", help="generator against oracle only")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     faults = None if options.faults is None else [f for f in options.faults.split(",") if f in trial.FAULTS]
     first = random.SystemRandom().randrange(10**8) if options.first is None else options.first
     print(f"{options.histories} histories from seed {first} on", flush=True)
-    session = None
-    if not options.without_spark:
-        from spark.session import open_session
-
-        session = open_session("local[1]", small=True)
     planted: Counter[str] = Counter()
     failed = clean = 0
     begun = time.monotonic()
-    for seed in range(first, first + options.histories):
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = (options.keep or Path(temporary)) / str(seed)
-            done = trial.run(session, seed, folder, options.messages, faults, pruned=seed % 2 == 0)
-        planted.update(done.planted)
-        clean += not done.planted
-        failed += bool(done.differences)
-        took = time.monotonic() - begun
-        if done.differences:
-            print(f"\nDIFFERENT {done}", flush=True)
-        else:
-            print(
-                f"seed {seed}: {len(done.planted)} planted, all found by both, none false ({took:.0f} s)",
-                flush=True,
-            )
-    if session is not None:
-        session.stop()
+    with ProcessPoolExecutor(
+        min(options.processes, options.histories), multiprocessing.get_context("spawn"),
+        None if options.without_spark else processes.open_session,
+    ) as pool:  # fmt: skip
+        one = partial(processes.run, keep=options.keep, messages=options.messages, faults=faults)
+        for done in pool.map(one, range(first, first + options.histories)):
+            planted.update(done.planted)
+            clean += not done.planted
+            failed += bool(done.differences)
+            took = time.monotonic() - begun
+            if done.differences:
+                print(f"\nDIFFERENT {done}", flush=True)
+            else:
+                print(
+                    f"seed {done.seed}: {len(done.planted)} planted, all found by both, none false"
+                    f" ({took:.0f} s)", flush=True,
+                )  # fmt: skip
     print(f"{options.histories} histories, {clean} without a fault, {failed} different; planted in all:")
     print(", ".join(f"{name} {planted[name]}" for name in trial.FAULTS))
     return 1 if failed else 0
