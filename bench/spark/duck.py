@@ -94,7 +94,7 @@ select
 """
 
 
-def reconcile(folder: Path, scratch: Path, memory: str = "1500MB", threads: int = 2) -> dict[str, Any]:
+def reconcile(folder: Path, scratch: Path, memory: str = "8GB", threads: int = 2) -> dict[str, Any]:
     """Totals over the ledgers below `folder`; what does not fit into `memory` goes to `scratch`."""
     form = "parquet" if any(folder.glob("*.ledger.parquet")) else "jsonl"
     files = READERS[form].format(f"'{folder}/*.ledger.{form}'")

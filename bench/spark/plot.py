@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 60, 610, 20, 315
+LEFT, RIGHT, TOP, BOTTOM = 60, 610, 32, 315
 COLORS = ("#1f5fa8", "#b3541e", "#3b7d3b")
 
 
@@ -37,7 +37,7 @@ def svg(series: Mapping[str, Sequence[Point]]) -> str:
         parts.append(f'<path d="M{LEFT} {y:.1f}H{RIGHT}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{10**power:g}</text>')
     parts.append(f'<text x="{RIGHT}" y="{HEIGHT - 12}" text-anchor="end">ids</text>')
-    parts.append(f'<text x="14" y="{TOP + 4}">CPU s</text>')
+    parts.append(f'<text x="14" y="{TOP - 14}">CPU s</text>')
     for place_, ((name, points), color) in enumerate(zip(series.items(), COLORS, strict=False)):
         at = [place(*point) for point in sorted(points)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
