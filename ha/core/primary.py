@@ -173,7 +173,7 @@ class Primary:
             self._hungry = self._feeder.feed(backup) or self._hungry
         if backup.phase is Phase.CATCHING:
             self._hungry = self._feeder.feed(backup) or self._hungry
-            if not backup.queue and backup.in_flight <= self._c.tuning.short_lag and backup.paid_up:
+            if not backup.queue and backup.paid_up and backup.is_close(self._c.tuning, now):
                 position = self._model.position()
                 if backup.guard is None:
                     backup.guard = QueueGuard(position)

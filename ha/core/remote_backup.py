@@ -26,6 +26,7 @@ from ha.core.link import Ack
 from ha.core.ports import IdsByEpoch
 from ha.core.queue_guard import QueueGuard
 from ha.core.replicating_subscription import ReplicatingSubscription
+from ha.core.tuning import Tuning
 
 
 class Phase(enum.Enum):
@@ -147,6 +148,14 @@ class RemoteBackup:
             raise LinkError("acknowledged what is not sent yet")
         if self.proof is not None:
             self.proof = max(self.proof, sent_at)
+
+    def is_close(self, tuning: Tuning, now: float) -> bool:
+        """It would hold confirms for a moment only: little is on its way, or, on a long and busy line, only
+        the stream, none of it for long.
+        """
+        oldest = self._unacked[0][1] if self._unacked else now
+        only_stream = self.bytes_received >= self.fed
+        return self.in_flight <= tuning.short_lag or (only_stream and now - oldest <= tuning.short_delay)
 
     def silent_since(self) -> float:
         """Since when it owes an answer: its last ack, or the oldest batch it has not made durable."""

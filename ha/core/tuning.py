@@ -26,6 +26,8 @@ class Tuning:
     """Link bytes sent to a joiner and not yet acknowledged, above which no more snapshot is sent."""
     short_lag: int = 1 << 20
     """A joiner with fewer unacknowledged bytes than this may be guarded: confirms begin to wait for it."""
+    short_delay: float = 0.05
+    """So may one that makes each batch durable within this time, however many are on their way."""
     joiner_max: int = 256 << 20
     """A joiner with more unacknowledged bytes than this is dropped: it cannot keep up; it may try again."""
     quiesce_every: float = 5.0

@@ -305,11 +305,14 @@ class Pair:
     def declare(self, host: Host, name: str, **more: Any) -> None:
         host.running.vhost.declare_queue(name, owner=self, durable=True, **more)
 
-    def snapshots(self, host: Host, chunk: int, window: int = 4 << 20) -> None:
+    def snapshots(self, host: Host, chunk: int, window: int = 4 << 20, lag: int = 1 << 20) -> None:
         """From now on that primary reads and sends about so many bytes of snapshots a tick, while no more
-        than `window` are on their way to the joiner."""
+        than `window` are on their way to the joiner, whose lag is short below `lag`.
+        """
         context = host.running.core._c
-        context.tuning = replace(context.tuning, snapshot_chunk=chunk, joiner_window=window)
+        context.tuning = replace(
+            context.tuning, snapshot_chunk=chunk, joiner_window=window, short_lag=lag
+        )  # fmt: skip
 
     def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:
         """One message a letter; gives the position their confirms wait for, after the tick's flush."""

@@ -179,13 +179,14 @@ def test_what_a_joiner_holds_in_gaps_and_behind_the_last_piece_goes() -> None:
     assert any("dropped 3 messages the primary has not, 0 of them" in line for line in pair[1].log)
 
 
-def test_what_is_published_fills_the_window_and_the_snapshot_goes_on() -> None:
-    """Where bandwidth times delay is more than the joiner's window, that much of the stream is on its way at
-    every moment.
+@pytest.mark.parametrize("lag", [1 << 20, 10])
+def test_what_is_published_fills_the_window_and_the_joiner_gets_there(lag: int) -> None:
+    """Where bandwidth times delay is more than the joiner's window, or more than what a lag may be, that much
+    of the stream is on its way at every moment.
     """
     pair = between_pieces()
     a, b = pair.hosts
-    pair.snapshots(a, 40, window=100)
+    pair.snapshots(a, 40, window=100, lag=lag)
     published = 0
     while b.status != "ready":
         pair.publish(a, "q", "x")
