@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ha.core.membership import TRANSITIONS, Status
-from tests.ha.transcript import Interpreter, pending, transcripts
+from tests.ha.transcript import Interpreter
 
 STORIES = {
     "ids_issued_again", "frozen_primary", "dequeue_overtakes", "guard_before_snapshot", "ready_with_a_gap",
@@ -19,6 +19,15 @@ STORIES = {
 }  # fmt: skip
 """What is known to break brokers of this kind; the joiner that is cut at every byte is in test_cuts.py."""
 ROLES = {"join", "catch_up", "guard", "failover", "rejoin", "stale_primary", "forced", "recovering"}
+
+
+def transcripts() -> list[Path]:
+    return sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+
+
+def pending() -> list[Path]:
+    """Stories of the same kind that need a part which is not built; not played."""
+    return sorted((Path(__file__).parent / "transcripts" / "pending").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)

@@ -41,7 +41,6 @@ stream by name), `a = status` a change of status, `x: ...` what client x got bac
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -443,12 +442,3 @@ class Told(list[str]):
     def append(self, sentence: str) -> None:
         super().append(sentence)
         self._interpreter.out.append(f"{self._name}> {readable(sentence)}")
-
-
-def transcripts() -> list[Path]:
-    return sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
-
-
-def pending() -> list[Path]:
-    """Stories of the same kind that need a part which is not built; not played."""
-    return sorted((Path(__file__).parent / "transcripts" / "pending").glob("*.txt"))
