@@ -160,8 +160,8 @@ class Cluster:
         return read_ledgers(self.folder / name)
 
 
-def understudy(*arguments: str, timeout: float = 2 * PATIENCE) -> tuple[int, str, str]:
-    """Run the command line in a process of its own: exit code, output, errors."""
+def understudy(*arguments: str, timeout: float = 10 * PATIENCE) -> tuple[int, str, str]:
+    """Run the command line in a process of its own: exit code, output, errors. Spark may be started in it."""
     done = subprocess.run(
         [sys.executable, "-m", "understudy", *arguments], capture_output=True, text=True, timeout=timeout
     )

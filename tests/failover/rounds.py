@@ -34,7 +34,6 @@ from tests.failover.faults import FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
 from tests.failover.namespaces import Lab
 from tests.failover.traffic import Traffic
 
-_SPARK_PATIENCE = 300.0
 Judge = Callable[[Path], dict[str, Any]]
 """Spark's answer on the ledgers of a leg."""
 
@@ -99,7 +98,7 @@ class Outcome:
 
 def reconcile(folder: Path) -> dict[str, Any]:
     """Spark's answer, by the command."""
-    code, out, err = understudy("reconcile", str(folder), "--format", "json", timeout=_SPARK_PATIENCE)
+    code, out, err = understudy("reconcile", str(folder), "--format", "json")
     if code > 2:
         raise AssertionError(f"reconcile ended with {code}: {err.strip()}")
     answer = json.loads(out)

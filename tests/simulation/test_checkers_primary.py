@@ -19,7 +19,7 @@ from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
 from tests.simulation.checkers import events
 from tests.simulation.checkers.divergent import held_ids
 from tests.simulation.checkers.events import Events27
-from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
@@ -346,6 +346,43 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
     checker.confirm(machine, message, 100 + limit + 0.1)
     blocking = Held26(quiet_plan(on_backup_loss="block"), troubles)
     blocking.confirm(machine, message, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "least", "sizes", "confirmed"),
+    [
+        ("block", 0, [(5, 1, 1), (5, 2, 0)], False),
+        ("block", 0, [(5, 1, 2), (5, 2, 1)], True),
+        ("block", 0, [(5, 1, 1), (5, 2, 0), (5, 3, 1)], True),
+        ("block", 0, [(5, 1, 1), (6, 1, 0)], True),
+        ("continue", 0, [(5, 1, 1), (5, 2, 0)], True),
+        ("continue", 1, [(5, 1, 1), (5, 2, 0)], False),
+        ("continue", 1, [(5, 1, 0)], False),
+        ("continue", 2, [(5, 1, 1)], False),
+    ],
+)
+def test_26_nobody_goes_on_alone_where_the_policy_is_that_nobody_does(
+    policy: str, least: int, sizes: list[tuple[int, int, int]], confirmed: bool
+) -> None:
+    """`sizes`: epoch, revision, and how many are in sync."""
+    held: list[RecordOnDisk] = []
+    records = SimpleNamespace(truth=lambda: held[-1])
+    journal = SimpleNamespace(must_hold_in=lambda message: ["q1"] if message.persistent else [])
+    clock = SimpleNamespace(now=0.0)
+    plan = quiet_plan(on_backup_loss=policy, min_backups=least)
+    checker = Alone26(plan, clock, records, journal)  # type: ignore[arg-type]
+    machine = stand_in("A")
+    for clock.now, (epoch, revision, size) in enumerate(sizes, 10):
+        backups = frozenset((f"node {number}", 1) for number in range(size))
+        held.append(RecordOnDisk(epoch, revision, ("a", 1), backups))
+        checker.changed(machine)
+    message = Message("p:1", b"", "p", 1, "", "q1", True, last_sent=clock.now)
+    checker.confirm(machine, message)
+    message.last_sent = 100.0
+    with nullcontext() if confirmed else violates(26):
+        checker.confirm(machine, message)
+    message.persistent = False
+    checker.confirm(machine, message)
 
 
 def test_28_a_primary_frozen_past_its_lease_waits_for_an_answer() -> None:

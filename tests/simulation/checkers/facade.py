@@ -28,7 +28,7 @@ from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.checkers.faults import CutOff28, Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -95,8 +95,11 @@ class Checkers:
         self.rules = Rules18(plan, rule_users, journal)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
+        self.alone = Alone26(plan, clock, self.records, journal)
         self.frozen = Frozen28(plan)
         self.confirms.on_confirm.append(lambda m, message: self.held.confirm(m, message, clock.now))
+        self.confirms.on_confirm.append(self.alone.confirm)
+        self.records.on_change.append(self.alone.changed)
         self.records.on_promotion.append(self._promoted)
         self._ticks = 0
         self._seen: dict[str, object] = {}
@@ -201,6 +204,7 @@ class Checkers:
         self.counts["messages under rules looked into"] = self.rules.checked
         self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
+        self.counts["confirms with fewer backups than wanted"] = self.alone.checked
         self.counts["events of membership looked into"] = self.events.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked
 

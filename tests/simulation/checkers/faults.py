@@ -1,5 +1,5 @@
-"""Under faults: a failed disk ends the confirms (25), a lost backup does not (26), nor does the frozen past
-come true (28).
+"""Under faults: a failed disk ends the confirms (25); a lost backup does not, unless the policy says so (26);
+nor does the frozen past come true (28).
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.outputs import Confirm
-from tests.simulation.checkers.records import Register
-from tests.simulation.journal import Message, Violation
+from tests.simulation.checkers.records import Records, Register
+from tests.simulation.clock import Clock
+from tests.simulation.inspection import RecordOnDisk
+from tests.simulation.journal import Journal, Message, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Cut
 from tests.simulation.plan import Plan
@@ -191,4 +193,47 @@ class Held26:
             raise Violation(
                 26, f"{machine.name} confirms {message.key} {waited:.3f} s after it was sent, "
                 f"later than {limit:g} s",
+            )  # fmt: skip
+
+
+class Alone26:
+    """26: under `block`, once one was excluded and nobody is left in the record, and below `min_backups`,
+    nothing that is published from then on is confirmed."""
+
+    def __init__(self, plan: Plan, clock: Clock, records: Records, journal: Journal) -> None:
+        self.block = plan.on_backup_loss == "block"
+        self.least = plan.min_backups
+        self.clock = clock
+        self.records = records
+        self.journal = journal
+        self.since: float | None = None
+        """When the record got too small."""
+        self.checked = 0
+        self._newest: RecordOnDisk | None = None
+        self._lost = False
+
+    def changed(self, machine: Machine) -> None:
+        """Some disk has another record."""
+        old, new = self._newest, self.records.truth()
+        if new is None or (old is not None and new.version <= old.version):
+            return
+        self._newest = new
+        if old is None or old.epoch != new.epoch or len(new.in_sync) > len(old.in_sync):
+            self._lost = False
+        elif len(new.in_sync) < len(old.in_sync):
+            self._lost = True
+        wanted = max(self.least, 1 if self.block and self._lost else 0)
+        if len(new.in_sync) >= wanted:
+            self.since = None
+        elif self.since is None:
+            self.since = self.clock.now
+
+    def confirm(self, machine: Machine, message: Message) -> None:
+        if self.since is None or not self.journal.must_hold_in(message):
+            return
+        self.checked += 1
+        if message.last_sent > self.since:
+            raise Violation(
+                26, f"{machine.name} confirms {message.key}, sent {message.last_sent - self.since:.3f} s "
+                "after the record got smaller than the policy wants it",
             )  # fmt: skip

@@ -72,6 +72,24 @@ def _never_overdue(silent_since: Any) -> Any:
     return lambda self: self.last_ack + 1e6
 
 
+def _forget_that_one_was_lost(excluded: Any) -> Any:
+    def broken(self: Primary, backup: RemoteBackup, why: str, now: float) -> None:
+        excluded(self, backup, why, now)
+        self._lost_one = False
+        self._settle()
+
+    return broken
+
+
+def _want_none(settle: Any) -> Any:
+    def broken(self: Primary) -> None:
+        if not self._lost_one:
+            self._hold = None
+        settle(self)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "release without recording",
@@ -108,6 +126,18 @@ MUTANTS = (
         "A backup that is silent, or whose disk stands still, holds all confirms for ever.",
         (26,),
         (Patch(RemoteBackup, "silent_since", _never_overdue),),
+    ),
+    Mutant(
+        "go on alone where the policy is to block",
+        "The last backup is excluded, and confirms go on without one, though `ha.on_backup_loss` is block.",
+        (26,),
+        (Patch(Primary, "_excluded", _forget_that_one_was_lost),),
+    ),
+    Mutant(
+        "serve with fewer backups than wanted",
+        "A new primary confirms although fewer than `ha.min_backups` are in the record.",
+        (26,),
+        (Patch(Primary, "_settle", _want_none),),
     ),
     Mutant(
         "join whoever serves, however it is configured",
