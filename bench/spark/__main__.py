@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.spark.generate import PER_ID, Pair, Shape
+from bench.spark.generate import PER_ID, Pair, Shape, amount
 from bench.spark.plot import svg
 
 HERE = Path(__file__).resolve().parent
@@ -34,12 +33,9 @@ GROWING = "plain"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 
-def amount(text: str) -> int:
-    """10M, 500k, 1G, 1000000."""
-    found = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"not a number of ids: {text}")
-    return int(found[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+def amounts(text: str) -> list[int]:
+    """Some, with commas between them."""
+    return [amount(each) for each in text.split(",")]
 
 
 def measure(engine: str, folder: Path) -> dict[str, Any]:
@@ -117,13 +113,13 @@ def store(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.spark", description="What reconciling costs.")
     parser.add_argument(
-        "--ids", default="10M,100M", help="sizes of the plain case; others take the middle one"
+        "--ids", type=amounts, default="10M,100M", help="sizes of the plain case; others take the middle one"
     )
     parser.add_argument("--only", choices=tuple(CASES), action="append", help="write no file")
     parser.add_argument("--ratio", action="store_true", help="DuckDB too, before and after")
     parser.add_argument("--folder", type=Path, help="where ledgers are made, and removed again")
     options = parser.parse_args()
-    sizes = [amount(text) for text in options.ids.split(",")]
+    sizes: list[int] = options.ids
     cases = [(GROWING, size) for size in sizes] if GROWING in (options.only or CASES) else []
     for name in options.only or CASES:
         if name != GROWING:

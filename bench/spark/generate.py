@@ -1,6 +1,6 @@
 """Makes the ledgers of a pair and its clients through a failover, of any size: consistent, seeded.
 
-    python -m bench.spark.generate FOLDER --ids 100000000 [--form jsonl] [--skew] [--per-id]
+    python -m bench.spark.generate FOLDER --ids 100M [--form jsonl] [--skew] [--per-id]
 
 Works on columns, never on single messages: block by block, so that memory does not grow with the size. Runs
 of several producers interleave in each queue, deliveries go round among consumers, acks arrive out of order
@@ -11,6 +11,7 @@ job must find all of it proven.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -366,10 +367,18 @@ class Pair:
             ledger.close()
 
 
+def amount(text: str) -> int:
+    """10M, 500k, 1G, 1000000."""
+    found = re.fullmatch(r"(\d+)([kMG]?)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"not a number of ids: {text}")
+    return int(found[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.spark.generate", description="Make ledgers of any size.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--ids", type=int, default=1_000_000, help="messages")
+    parser.add_argument("--ids", type=amount, default=1_000_000, help="messages: 10M, 500k, 1000000")
     parser.add_argument("--form", choices=("parquet", "jsonl"), default="parquet")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--skew", action="store_true", help="one queue has 90 %% of the messages")
