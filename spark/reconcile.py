@@ -128,7 +128,6 @@ def _numbers(
     from spark.tallies import any_late, tally, unshelve
     from spark.verdict import Numbers
 
-    kinds = {kind for writer in books.writers.values() for kind in writer.records}
     progress("matching publishes with confirms")
     answers = interest.answers(plain)
     sent, settled = settle(publishing.sends(plain)), interest.settled_frame(plain.sparkSession, *answers)
@@ -168,7 +167,7 @@ def _numbers(
     if tag_counts["sends"] > logical_counts["published"]:
         again = publishing.resent_ids(resent, placed)
         found.append(publishing.resend_findings(again, events.where("kind = 'received'")))
-    if "quiesce" in kinds:
+    if any("quiesce" in writer.records for writer in books.writers.values()):
         found.append(contents.quiesce_findings(events))
     certain = [begin.of_findings(frame) if begin else frame for frame in found]
     rows = [row.asDict() for row in findings([settle(frame) for frame in certain]).collect()]
