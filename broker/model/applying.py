@@ -17,6 +17,8 @@ from broker.model.records import (
     ConsumerSeen,
     Dequeue,
     EnqueueRun,
+    EntryDelete,
+    EntryPut,
     ExchangeDeclare,
     ExchangeDelete,
     Milestone,
@@ -84,6 +86,9 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
                 queue.replica.set_ends(ends)
         case Milestone():
             vhost.milestone(record.epoch)
+        case EntryPut() | EntryDelete():
+            vhost.directory.apply(record)
+            vhost._changed()
         case _:
             assert_never(record)
 

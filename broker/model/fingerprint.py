@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from broker.model.directory import SCOPE
 from broker.model.record_codec import encode_record
 from broker.model.records import ConsumerSeen, Record
 from broker.model.values import Scope
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def definitions_of(topology: Topology, scope: Scope | None) -> list[Record]:
-    """Exchanges, queues, ConsumerSeen, bindings, in this order. Built-in exchanges go without saying."""
+    """Exchanges, queues, ConsumerSeen, entries of the directory, bindings, in this order. Built-in exchanges
+    go without saying."""
 
     def seen(its: Scope) -> bool:
         return scope is None or bool(its & scope)
@@ -25,6 +27,8 @@ def definitions_of(topology: Topology, scope: Scope | None) -> list[Record]:
     found: list[Record] = [x.declaration() for x in exchanges]
     found += [q.declaration() for q in queues]
     found += [ConsumerSeen(q.uuid, q.scope) for q in queues if q.auto_delete and q.consumer_seen]
+    if seen(SCOPE):
+        found += topology.directory.entries()
     for exchange in topology.exchanges.values():
         found += [b.bind_record() for b in exchange.bindings.values() if seen(b.scope)]
     return found

@@ -161,6 +161,11 @@ _FOREIGN = {
 # -- a whole table
 
 
+def value_fault(argument: str, value: object) -> str | None:
+    """What is wrong with the value of one known argument, in RabbitMQ's words; None: nothing."""
+    return _CHECKS[argument](value)
+
+
 def fault_of(arguments: Arguments) -> tuple[str, str] | None:
     """The first argument that a queue cannot have, and what comes after its name and the queue's."""
     for key, check in _CHECKS.items():

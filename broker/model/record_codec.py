@@ -8,17 +8,19 @@ that is not known here is corruption, since both ends agree on a version before 
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from broker.model import definition_codec as codec
 from broker.model.epoch_ends import EpochEnd
+from broker.model.record_reader import U16, CorruptRecord, Reader, number_bytes, text_bytes
 from broker.model.records import (
     Bind,
     ConsumerSeen,
     Dequeue,
     EnqueueRun,
+    EntryDelete,
+    EntryPut,
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
@@ -32,12 +34,11 @@ from broker.model.records import (
     Unrouted,
 )
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.value_codec import UnsupportedValue, decode_value, encode_value
+from broker.model.value_codec import UnsupportedValue
 from broker.model.values import Reason, Scope
 
 _HEAD = struct.Struct("<IBB")
 _U8 = struct.Struct("<B")
-_U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _RUN = struct.Struct("<QQBHIQI")  # epoch, wall_ms, flags, channel, largest_frame, producer_first, count
 _RANGES = struct.Struct("<QBI")  # epoch, reason, count of ranges
@@ -46,59 +47,6 @@ _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _U64 = struct.Struct("<Q")
 _PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY = 1, 2, 4, 8, 16
-_SWAP = sys.byteorder == "big"
-
-
-class CorruptRecord(ValueError):
-    """Bytes that are no record, or not all of one."""
-
-
-class _Reader:
-    """A cursor over one record's body. Raises CorruptRecord at the end of it."""
-
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: memoryview) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, count: int) -> memoryview:
-        part = self.data[self.at : self.at + count]
-        if len(part) != count:
-            raise CorruptRecord("record is cut short")
-        self.at += count
-        return part
-
-    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        return form.unpack(self.take(form.size))
-
-    def text(self) -> str:
-        return str(self.take(self.unpack(_U16)[0]), "utf-8", "surrogateescape")
-
-    def table(self) -> dict[str, object]:
-        value, self.at = decode_value(self.data, self.at)
-        if not isinstance(value, dict):
-            raise CorruptRecord("argument table expected")
-        return value
-
-    def numbers(self, code: str, count: int) -> list[int]:
-        found = array(code)
-        found.frombytes(self.take(count * found.itemsize))
-        if _SWAP:
-            found.byteswap()
-        return found.tolist()
-
-
-def _text(value: str) -> bytes:
-    data = value.encode("utf-8", "surrogateescape")
-    return _U16.pack(len(data)) + data
-
-
-def _numbers(code: str, values: list[int]) -> bytes:
-    made = array(code, values)
-    if _SWAP:
-        made.byteswap()
-    return made.tobytes()
 
 
 def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
@@ -115,9 +63,9 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         | _PRIORITY * (envelope.priority > 0)
     )
     return [
-        _U16.pack(len(run.queues)),
+        U16.pack(len(run.queues)),
         *run.queues,
-        _numbers("Q", run.firsts),
+        number_bytes("Q", run.firsts),
         _RUN.pack(
             envelope.epoch,
             envelope.wall_ms,
@@ -127,20 +75,20 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
             run.producer_first,
             len(lengths),
         ),
-        _text(envelope.exchange),
-        _text(envelope.routing_key),
-        _text(run.producer or ""),
+        text_bytes(envelope.exchange),
+        text_bytes(envelope.routing_key),
+        text_bytes(run.producer or ""),
         b"" if envelope.expiration is None else _U64.pack(envelope.expiration),
         bytes([envelope.priority]) if envelope.priority else b"",
-        _numbers("I", lengths),
+        number_bytes("I", lengths),
         *blobs,
     ]
 
 
-def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
+def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
     """By hand, as a start reads millions: bounds are checked where a slice could hide that it is short."""
     data, end = body.data, len(body.data)
-    (count,) = _U16.unpack_from(data)
+    (count,) = U16.unpack_from(data)
     at = 2 + 16 * count
     queues = [bytes(data[start : start + 16]) for start in range(2, at, 16)]
     firsts = list(struct.unpack_from(f"<{count}Q", data, at))
@@ -149,7 +97,7 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
     at += _RUN.size
     texts = []
     for _ in range(3):
-        (length,) = _U16.unpack_from(data, at)
+        (length,) = U16.unpack_from(data, at)
         at += 2 + length
         texts.append(str(data[at - length : at], "utf-8", "surrogateescape"))
     exchange, routing_key, producer = texts
@@ -188,10 +136,10 @@ def _decode_run(body: _Reader, scope: Scope) -> EnqueueRun:
 
 
 def _encode_unrouted(record: Unrouted) -> list[bytes]:
-    return [_text(record.producer), _TAGS.pack(record.first, record.last)]
+    return [text_bytes(record.producer), _TAGS.pack(record.first, record.last)]
 
 
-def _decode_unrouted(body: _Reader, scope: Scope) -> Unrouted:
+def _decode_unrouted(body: Reader, scope: Scope) -> Unrouted:
     producer = body.text()
     first, last = body.unpack(_TAGS)
     return Unrouted(producer, first, last, scope)
@@ -199,109 +147,29 @@ def _decode_unrouted(body: _Reader, scope: Scope) -> Unrouted:
 
 def _encode_dequeue(record: Dequeue) -> list[bytes]:
     flat = [end for pair in record.ranges for end in pair]
-    return [record.queue, _RANGES.pack(record.epoch, record.reason, len(record.ranges)), _numbers("Q", flat)]
+    return [
+        record.queue,
+        _RANGES.pack(record.epoch, record.reason, len(record.ranges)),
+        number_bytes("Q", flat),
+    ]
 
 
-def _decode_dequeue(body: _Reader, scope: Scope) -> Dequeue:
+def _decode_dequeue(body: Reader, scope: Scope) -> Dequeue:
     queue = bytes(body.take(16))
     epoch, reason, count = body.unpack(_RANGES)
     flat = body.numbers("Q", count * 2)
     return Dequeue(queue, epoch, Reason(reason), list(zip(flat[::2], flat[1::2], strict=True)), scope)
 
 
-def _encode_queue_declare(record: QueueDeclare) -> list[bytes]:
-    flags = record.durable | record.exclusive << 1 | record.auto_delete << 2
-    return [
-        record.uuid,
-        bytes([flags]),
-        _text(record.name),
-        _text(record.replicate),
-        encode_value(record.arguments),
-    ]
-
-
-def _decode_queue_declare(body: _Reader, scope: Scope) -> QueueDeclare:
-    uuid, flags = bytes(body.take(16)), body.take(1)[0]
-    name, replicate, arguments = body.text(), body.text(), body.table()
-    return QueueDeclare(
-        uuid, name, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
-    )
-
-
-def _encode_queue_delete(record: QueueDelete) -> list[bytes]:
-    return [record.uuid, _text(record.name)]
-
-
-def _decode_queue_delete(body: _Reader, scope: Scope) -> QueueDelete:
-    return QueueDelete(bytes(body.take(16)), body.text(), scope)
-
-
-def _encode_exchange_declare(record: ExchangeDeclare) -> list[bytes]:
-    flags = record.durable | record.auto_delete << 1 | record.internal << 2
-    return [
-        bytes([flags]),
-        _text(record.name),
-        _text(record.type),
-        _text(record.replicate),
-        encode_value(record.arguments),
-    ]
-
-
-def _decode_exchange_declare(body: _Reader, scope: Scope) -> ExchangeDeclare:
-    flags = body.take(1)[0]
-    name, type_, replicate, arguments = body.text(), body.text(), body.text(), body.table()
-    return ExchangeDeclare(
-        name, type_, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
-    )
-
-
-def _encode_exchange_delete(record: ExchangeDelete) -> list[bytes]:
-    return [_text(record.name)]
-
-
-def _decode_exchange_delete(body: _Reader, scope: Scope) -> ExchangeDelete:
-    return ExchangeDelete(body.text(), scope)
-
-
-def _encode_bind(record: Bind | Unbind) -> list[bytes]:
-    return [
-        bytes([record.queue is not None]),
-        record.queue or bytes(16),
-        _text(record.source),
-        _text(record.target),
-        _text(record.routing_key),
-        encode_value(record.arguments),
-    ]
-
-
-def _decode_bind(body: _Reader, scope: Scope) -> Bind:
-    to_queue, uuid = body.take(1)[0], bytes(body.take(16))
-    source, target, routing_key = body.text(), body.text(), body.text()
-    return Bind(source, uuid if to_queue else None, target, routing_key, body.table(), scope)
-
-
-def _decode_unbind(body: _Reader, scope: Scope) -> Unbind:
-    same = _decode_bind(body, scope)
-    return Unbind(same.source, same.queue, same.target, same.routing_key, same.arguments, scope)
-
-
-def _encode_consumer_seen(record: ConsumerSeen) -> list[bytes]:
-    return [record.queue]
-
-
-def _decode_consumer_seen(body: _Reader, scope: Scope) -> ConsumerSeen:
-    return ConsumerSeen(bytes(body.take(16)), scope)
-
-
 def _encode_queue_ends(record: QueueEnds) -> list[bytes]:
     parts = [record.queue, _ENDS.pack(record.deleted, len(record.ends))]
     for epoch, end in record.ends.items():
         parts.append(_END.pack(epoch, end.last, end.settled, len(end.lacking)))
-        parts.append(_numbers("Q", [bound for pair in end.lacking for bound in pair]))
+        parts.append(number_bytes("Q", [bound for pair in end.lacking for bound in pair]))
     return parts
 
 
-def _decode_queue_ends(body: _Reader, scope: Scope) -> QueueEnds:
+def _decode_queue_ends(body: Reader, scope: Scope) -> QueueEnds:
     queue = bytes(body.take(16))
     deleted, count = body.unpack(_ENDS)
     ends = {}
@@ -317,26 +185,28 @@ def _encode_milestone(record: Milestone) -> list[bytes]:
     return [_U64.pack(record.epoch)]
 
 
-def _decode_milestone(body: _Reader, scope: Scope) -> Milestone:
+def _decode_milestone(body: Reader, scope: Scope) -> Milestone:
     (epoch,) = body.unpack(_U64)
     return Milestone(epoch, scope)
 
 
 _Encoder = Callable[..., list[bytes]]
-_Decoder = Callable[[_Reader, Scope], Record]
+_Decoder = Callable[[Reader, Scope], Record]
 _KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
     1: (EnqueueRun, _encode_run, _decode_run),  # type: ignore[dict-item]
     2: (Unrouted, _encode_unrouted, _decode_unrouted),
     3: (Dequeue, _encode_dequeue, _decode_dequeue),
-    4: (QueueDeclare, _encode_queue_declare, _decode_queue_declare),
-    5: (QueueDelete, _encode_queue_delete, _decode_queue_delete),
-    6: (ExchangeDeclare, _encode_exchange_declare, _decode_exchange_declare),
-    7: (ExchangeDelete, _encode_exchange_delete, _decode_exchange_delete),
-    8: (Bind, _encode_bind, _decode_bind),
-    9: (Unbind, _encode_bind, _decode_unbind),
-    10: (ConsumerSeen, _encode_consumer_seen, _decode_consumer_seen),
+    4: (QueueDeclare, codec.encode_queue_declare, codec.decode_queue_declare),
+    5: (QueueDelete, codec.encode_queue_delete, codec.decode_queue_delete),
+    6: (ExchangeDeclare, codec.encode_exchange_declare, codec.decode_exchange_declare),
+    7: (ExchangeDelete, codec.encode_exchange_delete, codec.decode_exchange_delete),
+    8: (Bind, codec.encode_bind, codec.decode_bind),
+    9: (Unbind, codec.encode_bind, codec.decode_unbind),
+    10: (ConsumerSeen, codec.encode_consumer_seen, codec.decode_consumer_seen),
     11: (QueueEnds, _encode_queue_ends, _decode_queue_ends),
     12: (Milestone, _encode_milestone, _decode_milestone),
+    13: (EntryPut, codec.encode_entry_put, codec.decode_entry_put),
+    14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
 }
 _KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
 _SCOPES: Final = tuple(Scope(bits) for bits in range(4))
@@ -376,7 +246,7 @@ def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[
             continue
         if kind not in _KINDS or scope >= len(_SCOPES):
             raise CorruptRecord(f"unknown record kind {kind} or scope {scope}")
-        body = _Reader(framed[_HEAD.size :])
+        body = Reader(framed[_HEAD.size :])
         try:
             found.append(_KINDS[kind][2](body, _SCOPES[scope]))
         except CorruptRecord:

@@ -248,9 +248,33 @@ class Milestone:
     scope: Scope = Scope.NONE
 
 
+@dataclass(slots=True)
+class EntryPut:
+    """An entry of the directory is so from now on: a user, a permission or a policy (`kind`).
+
+    `vhost` is empty for a user; `name` of a permission is its user's. What `value` has: `model.directory`.
+    """
+
+    kind: str
+    vhost: str
+    name: str
+    value: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class EntryDelete:
+    """An entry of the directory is no more."""
+
+    kind: str
+    vhost: str
+    name: str
+    scope: Scope = Scope.NONE
+
+
 Record = (
     EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
-    | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone
+    | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete
 )  # fmt: skip
 
 

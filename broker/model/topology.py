@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.binding import Binding, BindingKey, target_key
+from broker.model.directory import Directory
 from broker.model.epoch_ends import Graves
 from broker.model.exchange import Exchange, built_in_exchanges, copy_keys
 from broker.model.publish_route import PublishRoute
@@ -29,6 +30,7 @@ class Topology:
         self.generation = 0
         self.exchanges: dict[str, Exchange] = built_in_exchanges()
         self.graves = Graves()
+        self.directory = Directory()
         self.queues: dict[str, Queue] = {}
         self.queues_by_uuid: dict[bytes, Queue] = {}
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}

@@ -8,7 +8,7 @@ engine, recovery and the high-availability adapter call. Deterministic: ids of n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from broker.errors import AccessRefused, InternalError
@@ -16,6 +16,7 @@ from broker.hooks import Hooks
 from broker.model.applying import apply_record
 from broker.model.consumer import Consumer
 from broker.model.definitions import Removed
+from broker.model.directory import SCOPE, check_entry
 from broker.model.enqueueing import Enqueueing, Published
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
@@ -23,7 +24,7 @@ from broker.model.message_run import Overflow
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
-from broker.model.records import ConsumerSeen, Milestone, QueueEnds, Record
+from broker.model.records import ConsumerSeen, EntryDelete, EntryPut, Milestone, QueueEnds, Record
 from broker.model.removals import ROUNDS
 from broker.model.values import Reason, Scope
 
@@ -156,6 +157,29 @@ class VirtualHost(Enqueueing):
                 break
             done += queue.set_aside(overflow, most - done)
         return done
+
+    # -- users, permissions, policies
+
+    def change_directory(self, changes: Sequence[EntryPut | EntryDelete]) -> Scope:
+        """All of them in one batch, or none; the scope touched, NONE if all was so before.
+
+        Whoever deletes a user deletes its permissions. Raises EntryFault, with nothing changed.
+        """
+        directory = self.directory
+        planned = directory.copy()
+        records: list[EntryPut | EntryDelete] = []
+        for change in changes:
+            if isinstance(change, EntryPut):
+                check_entry(planned, frozenset((self.name,)), change)
+            for record in planned.steps(change):
+                planned.apply(record)
+                records.append(record)
+        for record in records:
+            self._record(record)
+            directory.apply(record)
+        if records:
+            self._changed()
+        return SCOPE if records else Scope.NONE
 
     # -- following and changing sides
 

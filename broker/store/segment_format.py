@@ -18,7 +18,7 @@ boundary shows too.
 
 The first frame of a log segment is its base: what `base_codec` makes, and not a batch. A copy has messages
 alone. Version 1 had no bases and no copies, but checkpoints (kind 1), which stood for all segments before
-them; it is still read.
+them; it is still read. Version 2 had no entries of the directory (`EntryPut`, `EntryDelete`) in its records.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from typing import NamedTuple
 
 from broker.model.values import Position
 
-VERSION = 2
+VERSION = 3
 OLDEST = 1
 LOG, CHECKPOINT, COPY = 0, 1, 2
 SEALED = 2**64 - 1
 
-_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY)}
+_KINDS = {1: (LOG, CHECKPOINT), 2: (LOG, COPY), 3: (LOG, COPY)}
 _HEADER = struct.Struct("<8sIIQQ")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<IIQQQ")

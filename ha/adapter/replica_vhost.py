@@ -18,6 +18,8 @@ from broker.model.records import (
     Bind,
     Dequeue,
     EnqueueRun,
+    EntryDelete,
+    EntryPut,
     ExchangeDeclare,
     ExchangeDelete,
     MessageId,
@@ -219,6 +221,11 @@ class ReplicaVhost:
         changes += [
             ExchangeDelete(r.name, r.scope) for r in self._vhost.definitions(Scope.LINK)
             if isinstance(r, ExchangeDeclare) and r.name not in exchanges
+        ]  # fmt: skip
+        entries = {(r.kind, r.vhost, r.name) for r in wanted if isinstance(r, EntryPut)}
+        changes += [
+            EntryDelete(r.kind, r.vhost, r.name, r.scope) for r in self._vhost.directory.entries()
+            if (r.kind, r.vhost, r.name) not in entries
         ]  # fmt: skip
         # Its own history has deleted these; the primary's knows nothing of it.
         changes += [

@@ -16,7 +16,7 @@ from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import RecordVersion
 
-VERSION = 5
+VERSION = 6
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 UUID = 16
 """Octets of a queue's."""

@@ -23,6 +23,8 @@ from broker.model.records import (
     ConsumerSeen,
     Dequeue,
     EnqueueRun,
+    EntryDelete,
+    EntryPut,
     Envelope,
     ExchangeDeclare,
     ExchangeDelete,
@@ -98,6 +100,8 @@ RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(ConsumerSeen, UUID, SCOPE),
     st.builds(QueueEnds, UUID, st.dictionaries(U64, END, max_size=3), BOOL, SCOPE),
     st.builds(Milestone, U64, SCOPE),
+    st.builds(EntryPut, NAME, NAME, NAME, TABLE, SCOPE),
+    st.builds(EntryDelete, NAME, NAME, NAME, SCOPE),
 )
 
 

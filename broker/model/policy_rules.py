@@ -1,0 +1,63 @@
+"""What a policy may ask of queues and exchanges: names, types and limits of its keys. Pure.
+
+The keys are RabbitMQ's (`rabbit_policies`); each that does something here is an argument of a queue or an
+exchange without its `x-`, and is checked as that is. Others that RabbitMQ knows are kept and do
+nothing, and the commands that set them say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.model.queue_arguments import value_fault
+
+APPLY_TO = {
+    "all": frozenset(("queues", "exchanges")),
+    "queues": frozenset(("queues",)),
+    "classic_queues": frozenset(("queues",)),
+    "quorum_queues": frozenset(("queues",)),
+    "exchanges": frozenset(("exchanges",)),
+}
+"""What a policy is for. Every queue here is one of a pair: whether a client calls it classic or quorum."""
+QUEUE_KEYS = {
+    "expires": "x-expires",
+    "message-ttl": "x-message-ttl",
+    "max-length": "x-max-length",
+    "max-length-bytes": "x-max-length-bytes",
+    "overflow": "x-overflow",
+    "dead-letter-exchange": "x-dead-letter-exchange",
+    "dead-letter-routing-key": "x-dead-letter-routing-key",
+}
+"""Of those that work on queues, the argument that says the same."""
+ALTERNATE = "alternate-exchange"
+"""The one that works on exchanges."""
+WITHOUT_EFFECT = frozenset((
+    "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
+    "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
+    "delivery-limit", "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
+    "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
+))  # fmt: skip
+"""Of RabbitMQ's, what does nothing here: a pair replicates every queue, or has nothing like it."""
+
+
+def policy_fault(definition: Mapping[str, object]) -> str | None:
+    """What is wrong with the first key that has a fault; None: it may be asked for."""
+    for key, value in definition.items():
+        if key in QUEUE_KEYS:
+            fault = value_fault(QUEUE_KEYS[key], value)
+        elif key == ALTERNATE:
+            fault = None if isinstance(value, str) else "not a string"
+        elif key in WITHOUT_EFFECT:
+            fault = None
+        else:
+            fault = "no policy has such a key"
+        if fault is not None:
+            return f"{key:.80}: {fault}"
+    if "dead-letter-routing-key" in definition and "dead-letter-exchange" not in definition:
+        return "dead-letter-routing-key: there is no dead-letter-exchange"
+    return None
+
+
+def without_effect(definition: Mapping[str, object]) -> list[str]:
+    """Keys that are kept and do nothing."""
+    return sorted(WITHOUT_EFFECT.intersection(definition))

@@ -1,0 +1,135 @@
+"""Users, permissions, policies as entries: what may be asked for, what changes, and what followers have."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.model.directory import EntryFault, Permission
+from broker.model.records import EntryDelete, EntryPut
+from broker.model.values import Scope
+from broker.security.password_hashes import is_stored_hash, matches_rabbit, rabbit_hash
+from tests.broker.model.helpers import Follower, end_tick, serving
+
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+HARE = rabbit_hash("rabbit_password_hashing_sha256", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
+"""Of the password `test12`: the example of RabbitMQ's documentation."""
+
+
+def user(name: str = "alice", **value: object) -> EntryPut:
+    return EntryPut("user", "", name, {"password_hash": "", "tags": [], **value})
+
+
+def permission(name: str = "alice", vhost: str = "/", **value: object) -> EntryPut:
+    return EntryPut("permission", vhost, name, {**ALL, **value})
+
+
+def policy(name: str = "short", **value: object) -> EntryPut:
+    said = {"pattern": "^a", "apply-to": "queues", "priority": 0, "definition": {"max-length": 5}}
+    return EntryPut("policy", "/", name, said | value)
+
+
+def test_a_password_of_rabbitmq_is_good_here() -> None:
+    assert is_stored_hash(HARE)
+    assert matches_rabbit(HARE, "test12")
+    assert not matches_rabbit(HARE, "test13")
+    with pytest.raises(ValueError, match="rabbit_password_hashing_md5, and this broker takes"):
+        rabbit_hash("rabbit_password_hashing_md5", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgx")
+    with pytest.raises(ValueError, match="no hash of that algorithm"):
+        rabbit_hash("rabbit_password_hashing_sha512", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
+
+
+def test_followers_have_every_change() -> None:
+    vhost, follower = serving(), Follower()
+    vhost.history.sinks.append(follower)
+    assert vhost.change_directory([user(tags=["administrator"]), permission(), policy()])
+    end_tick(vhost)
+    assert follower.vhost.fingerprint() == vhost.fingerprint()
+    assert follower.vhost.directory.users["alice"].tags == {"administrator"}
+    assert vhost.change_directory([EntryDelete("user", "", "alice")])
+    end_tick(vhost)
+    assert follower.vhost.fingerprint() == vhost.fingerprint()
+    assert not follower.vhost.directory.permissions and not follower.vhost.directory.users
+    assert follower.vhost.directory.policies["/", "short"].definition == {"max-length": 5}
+
+
+def test_what_is_so_already_is_no_history() -> None:
+    vhost = serving()
+    vhost.change_directory([user(), permission()])
+    end_tick(vhost)
+    assert vhost.change_directory([permission(), user(), EntryDelete("user", "", "bob")]) is Scope.NONE
+    assert end_tick(vhost) is None
+
+
+def test_one_fault_and_nothing_is_changed() -> None:
+    vhost = serving()
+    before = vhost.fingerprint()
+    with pytest.raises(EntryFault, match="no such user"):
+        vhost.change_directory([user(), permission("bob")])
+    assert vhost.fingerprint() == before and not vhost.directory.users
+
+
+def test_definitions_bring_it_back() -> None:
+    vhost, other = serving(), Follower()
+    vhost.change_directory([policy(), user(), permission()])
+    for record in vhost.definitions(Scope.STORE):
+        other.vhost.apply(record)
+    assert other.vhost.fingerprint() == vhost.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (user(""), "1 to 255 octets, not 0"),
+        (user("x" * 256), "1 to 255 octets, not 256"),
+        (user("a\nb"), "characters that cannot be printed"),
+        (user("\ud800"), "not Unicode"),
+        (user(password_hash="hunter2"), "password_hash is of no kind that is known here"),
+        (user(password_hash=7), "password_hash is of no kind"),
+        (user(tags="administrator"), "tags is a list"),
+        (user(tags=["ha"]), "the tag 'ha' is for the pair's own identity"),
+        (user(tags=[""]), "'' is no tag"),
+        (user(limits={}), "'limits' is not known"),
+        (permission("nobody"), "there is no such user"),
+        (permission(vhost="elsewhere"), "there is no virtual host 'elsewhere'"),
+        (permission(read="(unclosed"), "read is no regular expression"),
+        (permission(read=None), "read is not a string"),
+        (permission(write="x" * 5000), "write is longer than"),
+        (policy(pattern="*"), "pattern is no regular expression"),
+        (policy(definition={}), "a table with at least one key"),
+        (policy(definition={"max-length": -1}), "max-length: {value_negative,-1}"),
+        (policy(definition={"max-size": 1}), "max-size: no policy has such a key"),
+        (policy(definition={"dead-letter-routing-key": "k"}), "there is no dead-letter-exchange"),
+        (policy(definition={"alternate-exchange": 1}), "alternate-exchange: not a string"),
+        (policy(**{"apply-to": "streams"}), "apply-to is one of"),
+        (policy(priority="1"), "priority is a whole number"),
+        (policy(priority=True), "priority is a whole number"),
+        (EntryPut("quota", "/", "q", {}), "'quota' is no kind of entry"),
+        (EntryPut("user", "/", "u", {}), "a user is of no virtual host"),
+    ],
+)
+def test_what_may_not_be_asked_for(change: EntryPut, words: str) -> None:
+    vhost = serving()
+    vhost.change_directory([user()])
+    before = vhost.fingerprint()
+    with pytest.raises(EntryFault) as caught:
+        vhost.change_directory([change])
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+    assert vhost.fingerprint() == before
+
+
+def test_a_permission_is_three_expressions() -> None:
+    mine = Permission("^mine", "", ".*")
+    assert mine.allows("configure", "mine.too") and not mine.allows("configure", "his.mine")
+    assert not mine.allows("write", "anything") and mine.allows("read", "anything")
+
+
+def test_the_policy_of_highest_priority_holds_and_of_equals_the_first_by_name() -> None:
+    vhost = serving()
+    vhost.change_directory([policy("b", priority=1), policy("a", priority=1), policy("c", priority=2)])
+    found = vhost.directory.policy_for("/", "a1", "queues")
+    assert found is not None and found.name == "c"
+    vhost.change_directory([EntryDelete("policy", "/", "c")])
+    found = vhost.directory.policy_for("/", "a1", "queues")
+    assert found is not None and found.name == "a"
+    assert vhost.directory.policy_for("/", "a1", "exchanges") is None
+    assert vhost.directory.policy_for("/", "b1", "queues") is None
