@@ -34,8 +34,11 @@ _COMMANDS = {
     "definitions": (
         "understudy.cli_definitions",
         "definitions",
-        "Export and import queues, exchanges and bindings, in RabbitMQ's JSON.",
+        "Export and import users, policies, queues, exchanges and bindings, in RabbitMQ's JSON.",
     ),
+    "user": ("understudy.cli_directory", "user", "Users of the pair: list, add, delete, passwords, tags."),
+    "permission": ("understudy.cli_directory", "permission", "What users may configure, write and read."),
+    "policy": ("understudy.cli_directory", "policy", "Limits and dead letters for queues by their names."),
     "quarantine": (
         "understudy.cli_quarantine",
         "quarantine",

@@ -23,9 +23,18 @@ from understudy.cli_options import Failed, Wrong, broker_options, leave, node_op
 from understudy.config_types import HostPort
 from understudy.definitions import Definitions, read_definitions, validated
 from understudy.definitions_export import COMMAND, Listing, ListingRefused, document_of, text_of
-from understudy.definitions_import import KINDS, Outcome, carry_out, expected, summary_of
+from understudy.definitions_import import (
+    DECLARED,
+    KINDS,
+    SINGULAR,
+    Outcome,
+    carry_out,
+    expected,
+    summary_of,
+)
 from understudy.definitions_json import DefinitionsError
-from understudy.definitions_plan import Plan, counted, plan_of
+from understudy.definitions_left_out import counted
+from understudy.definitions_plan import Plan, plan_of
 from understudy.management import SERVING
 
 
@@ -173,14 +182,18 @@ def _tell(plan: Plan, outcome: Outcome, address: HostPort, form: str, *, dry_run
     if form == "json":
         click.echo(json.dumps(summary_of(plan, outcome, dry_run=dry_run)))
     else:
-        verb = "would be declared" if dry_run else "declared"
+        would = "would be " if dry_run else ""
+        counts = plan.counts()
         for kind in KINDS:
-            new = counted(outcome.new[kind], kind[:-1])
-            click.echo(f"{address}: {new} {verb}, there already: {outcome.there[kind]:,}")
+            new, changed = outcome.new[kind], outcome.changed[kind]
+            others = f", {changed:,} {would}changed" if changed else ""
+            line = f"{counted(new, SINGULAR[kind])} {would}declared{others}, there already: "
+            if counts[kind] or kind in DECLARED:
+                click.echo(f"{address}: {line}{outcome.there[kind]:,}")
     for line in outcome.refused:
         click.echo(f"understudy: {'would be refused' if dry_run else 'refused'}: {line}", err=True)
     if outcome.why:
-        done = sum(outcome.new.values()) + sum(outcome.there.values())
+        done = outcome.done
         raise Failed(f"{address}: stopped after {done:,} of {len(plan.items):,}: {outcome.why}; "
                      "it may be done again")  # fmt: skip
     if outcome.refused:

@@ -139,7 +139,7 @@ def query(address: HostPort, user: str, password: str, timeout: float, form: str
         click.echo(json.dumps(found))
         return
     show_status(found, address)
-    console = _console()
+    console = wide_console()
     plain = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
     for key, value in found.items():
         if key in _STATUS_KEYS:
@@ -193,7 +193,7 @@ def status_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_status(found: dict[str, Any], address: HostPort) -> None:
-    console = _console()
+    console = wide_console()
     colour = _COLOURS.get(str(found["status"]), "yellow")
     console.print(
         f"[bold]{escape(str(found['name']))}[/bold] at {address}: [bold {colour}]{found['status']}[/]"
@@ -216,7 +216,7 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
         console.print(rows("members", shown))
 
 
-def _console() -> Console:
+def wide_console() -> Console:
     """As wide as the terminal; where there is none, wide enough for a log."""
     console = Console()
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH)

@@ -1,8 +1,8 @@
 """RabbitMQ's definitions: what such a file holds, read strictly, and each fault with its place.
 
 Role: from octets to `Definitions`, for `understudy definitions import`, for POST /api/definitions, and for
-what a node itself answers. No I/O. Fields that mean nothing here (password hashes, limits, the bodies of
-policies) are not looked at. A fault is a `DefinitionsError`.
+what a node itself answers. No I/O. Fields that mean nothing here are not looked at. A fault is a
+`DefinitionsError`.
 """
 
 from __future__ import annotations
@@ -107,8 +107,15 @@ def _tags(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def _plain(value: object) -> object:
+    """JSON as it is. An empty list is Erlang's way to write an empty table."""
+    _check_values(value, 0)
+    return {} if value == [] else value
+
+
 Short = Annotated[str, AfterValidator(_short)]
 Name = Annotated[str, AfterValidator(_short), AfterValidator(_named)]
+Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
 
 
@@ -125,9 +132,20 @@ class _Keyed(_Object):
         """Its virtual host, and what it is known by there."""
 
 
-class UserDefinition(_Object):
+class UserDefinition(_Keyed):
+    """`configured`, of a node's own answer: it is made in the configuration. RabbitMQ before 3.6 wrote no
+    algorithm, and meant MD5."""
+
     name: Name
     tags: Annotated[list[str], BeforeValidator(_tags)] = []
+    password_hash: str = ""
+    hashing_algorithm: str = "rabbit_password_hashing_md5"
+    limits: dict[str, Any] | list[Any] = {}
+    configured: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("", self.name)
 
 
 class VhostDefinition(_Object):
@@ -136,7 +154,7 @@ class VhostDefinition(_Object):
     default_queue_type: str | None = None
 
 
-class PermissionDefinition(_Object):
+class PermissionDefinition(_Keyed):
     user: Name
     vhost: Name = VHOST
     configure: str
@@ -144,9 +162,8 @@ class PermissionDefinition(_Object):
     read: str
 
     @property
-    def is_all(self) -> bool:
-        """May do everything, as every user may here."""
-        return {self.configure, self.write, self.read} == {".*"}
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.user
 
 
 class TopicPermissionDefinition(_Object):
@@ -162,10 +179,24 @@ class ParameterDefinition(_Object):
 
 
 class NamedDefinition(_Object):
-    """A global parameter, or a policy: its name is all that is told of it."""
+    """A global parameter: its name is all that is told of it."""
+
+    name: Name
+
+
+class PolicyDefinition(_Keyed):
+    """What its definition may hold is for the broker to say."""
 
     name: Name
     vhost: Name = VHOST
+    pattern: str
+    apply_to: str = Field(default="all", alias="apply-to")
+    priority: int = 0
+    definition: Plain
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
 
 
 class QueueDefinition(_Keyed):
@@ -226,7 +257,7 @@ class Definitions(_Object):
     topic_permissions: list[TopicPermissionDefinition] = []
     parameters: list[ParameterDefinition] = []
     global_parameters: list[NamedDefinition] = []
-    policies: list[NamedDefinition] = []
+    policies: list[PolicyDefinition] = []
     queues: list[QueueDefinition] = []
     exchanges: list[ExchangeDefinition] = []
     bindings: list[BindingDefinition] = []
@@ -243,6 +274,7 @@ def read_definitions(raw: bytes) -> Definitions:
     found = validated({**document, "unknown": sorted(set(document) - {*LISTS, *ABOUT})})
     _check_arguments(found)
     for kind, items in (
+        ("users", found.users), ("permissions", found.permissions), ("policies", found.policies),
         ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
     ):  # fmt: skip
         _check_once(kind, items)

@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 """Listings in pieces that a change in between may spoil, before all is asked for at once."""
 _ROWS = 500
 """Objects in one piece of text."""
-_PIECES = ("users", "exchanges", "queues", "bindings")
+_PIECES = ("users", "permissions", "policies", "exchanges", "queues", "bindings")
 
 
 class ListingRefused(Exception):
@@ -60,21 +60,12 @@ class Listing:
 
 
 def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The whole document. Users without their passwords, each with the permissions that every user has."""
-    users = [
-        {"name": user["name"], "password_hash": "", "hashing_algorithm": "rabbit_password_hashing_sha256",
-         "tags": user["tags"], "limits": {}}
-        for user in found["users"]
-    ]  # fmt: skip
-    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    """The whole document: of users those that are stored, and not those of a node's own configuration."""
+    users = [{**user, "limits": {}} for user in found["users"] if not user.get("configured")]
     about = {"description": "Default virtual host", "tags": []}
-    lists: dict[str, list[dict[str, Any]]] = {kind: [] for kind in LISTS} | {
+    lists = {kind: found.get(kind, []) for kind in LISTS} | {
         "users": users,
         "vhosts": [{"name": VHOST, **about, "metadata": about}],
-        "permissions": [{"user": user["name"], "vhost": VHOST, **everything} for user in users],
-        "exchanges": found["exchanges"],
-        "queues": found["queues"],
-        "bindings": found["bindings"],
     }
     return {
         "rabbit_version": FORMAT_VERSION,
@@ -86,7 +77,7 @@ def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _order(line: dict[str, Any]) -> tuple[str, ...]:
-    names = ("name", "user", "source", "destination_type", "destination", "routing_key")
+    names = ("vhost", "name", "user", "source", "destination_type", "destination", "routing_key")
     return (*(str(line.get(name, "")) for name in names), json.dumps(line.get("arguments"), sort_keys=True))
 
 

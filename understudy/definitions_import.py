@@ -1,15 +1,17 @@
 """Declares what a plan holds on a running primary, as any client would; nothing is ever deleted.
 
-Owner: `understudy definitions import` and POST /api/definitions. Blocking, one connection, one thread.
-Objects go in batches without a reply, each batch followed by one question that waits until all of it is as
-safe as a declaration is; a batch in which the broker refuses something is done again one by one, to know
-what. All of it may be done twice: what is there as it is to be stays.
+Owner: `understudy definitions import` and POST /api/definitions. Blocking, one connection at a time, one
+thread. Users, permissions and policies go first, by management command. Exchanges, queues and bindings go in
+batches without a reply, each batch followed by one question that waits until all of it is as safe as a
+declaration is. A batch of which the broker refuses something is done again one by one, to know what. All of
+it may be done twice: what is there as it is to be stays.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +22,22 @@ from amqp.exceptions import AMQPError, ChannelError
 from broker.amqp091.fields import write_table
 from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
-from understudy.definitions import ExchangeDefinition, QueueDefinition
+from understudy.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
+from understudy.definitions_entries import Entry
 from understudy.definitions_json import shown
 from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
+from understudy.management import Unreachable, ask
 
-KINDS = ("exchanges", "queues", "bindings")
+ENTRIES = ("users", "permissions", "policies")
+DECLARED = ("exchanges", "queues", "bindings")
+KINDS = (*ENTRIES, *DECLARED)
+SINGULAR = {kind: kind.removesuffix("s") for kind in KINDS} | {"policies": "policy"}
 BATCH = 200
+_ENTRIES = 100
+_QUESTION = 48 * 1024
+"""Octets."""
+DEFINE = "define"
+Declared = ExchangeDefinition | QueueDefinition | BindingDefinition
 _SHOWN = 5
 """Refusals in a reason; all of them are in a list of their own."""
 _CONNECT = 5.0
@@ -36,11 +48,17 @@ class Outcome:
     """What became of a plan: for each kind how many are new, and how many were there."""
 
     new: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    """Users, permissions and policies that were there, and were something else."""
     there: Counter[str] = field(default_factory=Counter)
     refused: list[str] = field(default_factory=list)
     """One line each, with the broker's words."""
     why: str = ""
     """What ended it early; empty if nothing did."""
+
+    @property
+    def done(self) -> int:
+        return self.new.total() + self.changed.total() + self.there.total()
 
     @property
     def whole(self) -> bool:
@@ -52,8 +70,9 @@ def expected(plan: Plan) -> Outcome:
     outcome = Outcome(refused=list(plan.differing))
     kinds = plan.counts()
     outcome.there = Counter(key[0] for key in plan.there)
+    outcome.changed = Counter(key[0] for key in plan.changing)
     differing = Counter(f"{line.partition(' ')[0]}s" for line in plan.differing)
-    outcome.new = kinds - outcome.there - differing
+    outcome.new = kinds - outcome.there - outcome.changed - differing
     return outcome
 
 
@@ -64,6 +83,21 @@ def carry_out(
     """Declare it all. `timeout`: seconds that any answer may take. Refusals and what ends it are in the
     outcome."""
     outcome = Outcome()
+    entries = [item for item in plan.items if isinstance(item, Entry)]
+    declared = [item for item in plan.items if not isinstance(item, Entry)]
+    try:
+        _Putting(plan, outcome, address, user, password, timeout).all(entries, progress)
+    except (Unreachable, _Stopped) as error:
+        outcome.why = str(error)
+    if declared and not outcome.why:
+        _declare(declared, plan, outcome, address, user, password, timeout, progress)
+    return outcome
+
+
+def _declare(
+    items: list[Declared], plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str,
+    timeout: float, progress: Callable[[int], None],
+) -> None:  # fmt: skip
     try:
         tls = tls_of(address)
         with amqp.Connection(
@@ -72,13 +106,84 @@ def carry_out(
             client_properties={"product": "understudy definitions"},
         ) as connection:  # fmt: skip
             declaring = _Declaring(connection, plan, outcome)
-            for at in range(0, len(plan.items), BATCH):
-                batch = plan.items[at : at + BATCH]
+            for at in range(0, len(items), BATCH):
+                batch = items[at : at + BATCH]
                 declaring.batch(batch)
                 progress(len(batch))
     except (AMQPError, OSError, ValueError, AttributeError) as error:  # the last: py-amqp, once disconnected
         outcome.why = " ".join(str(error).split()) or type(error).__name__
-    return outcome
+
+
+class _Stopped(Exception):
+    """The node says that it does not serve, or no more; one line."""
+
+
+class _Putting:
+    """Users, permissions and policies, by the management command `define`."""
+
+    def __init__(
+        self, plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str, timeout: float
+    ) -> None:
+        self._plan = plan
+        self._outcome = outcome
+        self._login = (address, user, password, timeout)
+
+    def all(self, entries: list[Entry], progress: Callable[[int], None]) -> None:
+        """Raises Unreachable, _Stopped."""
+        for batch in _batches(entries):
+            if self._put(batch):
+                for entry in batch:
+                    _note(self._outcome, self._plan, entry)
+            else:
+                for entry in batch:
+                    self._single(entry)
+            progress(len(batch))
+
+    def _single(self, entry: Entry) -> None:
+        if self._put([entry]):
+            _note(self._outcome, self._plan, entry)
+        else:
+            self._outcome.refused.append(shown(self._why))
+
+    def _put(self, batch: list[Entry]) -> bool:
+        """False, with nothing of it done, for what the broker refuses: `_why`."""
+        address, user, password, timeout = self._login
+        answer = ask(
+            address, DEFINE, {"changes": [put_of(entry) for entry in batch]}, user=user, password=password,
+            timeout=timeout,
+        )  # fmt: skip
+        self._why = str(answer.get("reason", ""))
+        if not answer.get("ok") and not answer.get("refused"):
+            raise _Stopped(self._why or "the node refused without a reason")
+        return bool(answer.get("ok"))
+
+
+def put_of(entry: Entry) -> dict[str, Any]:
+    """One change for `DEFINE`."""
+    return {
+        "action": "put", "kind": entry.kind, "vhost": entry.vhost, "name": entry.name, "value": entry.value,
+    }  # fmt: skip
+
+
+def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """So that a question fits a frame, as long as each of them does."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        octets = len(json.dumps(put_of(entry)))
+        if batch and (len(batch) >= _ENTRIES or size + octets > _QUESTION):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += octets
+    if batch:
+        yield batch
+
+
+def _note(outcome: Outcome, plan: Plan, item: Item) -> None:
+    key = key_of(item)
+    counts = outcome.there if key in plan.there else outcome.changed if key in plan.changing else outcome.new
+    counts[kind_of(item)] += 1
 
 
 class _Declaring:
@@ -89,7 +194,7 @@ class _Declaring:
         self._plan = plan
         self._outcome = outcome
 
-    def batch(self, items: list[Item]) -> None:
+    def batch(self, items: list[Declared]) -> None:
         try:
             for item in items:
                 self._send(item, nowait=True)
@@ -100,22 +205,18 @@ class _Declaring:
                 self._single(item)
         else:
             for item in items:
-                self._note(item)
+                _note(self._outcome, self._plan, item)
 
-    def _single(self, item: Item) -> None:
+    def _single(self, item: Declared) -> None:
         try:
             self._send(item, nowait=False)
         except ChannelError as error:
             why = shown(f"{error.reply_code} {error.reply_text}")
             self._outcome.refused.append(f"{name_of(item)}: {why}")
         else:
-            self._note(item)
+            _note(self._outcome, self._plan, item)
 
-    def _note(self, item: Item) -> None:
-        counts = self._outcome.there if key_of(item) in self._plan.there else self._outcome.new
-        counts[kind_of(item)] += 1
-
-    def _send(self, item: Item, *, nowait: bool) -> None:
+    def _send(self, item: Declared, *, nowait: bool) -> None:
         """Declare or bind. A table is written here, as octets with their length (`S`, the same on the wire as
         `F`): py-amqp writes octets as text, and large negative numbers in a form that is read as unsigned."""
         table = write_table(item.arguments)[4:]
@@ -143,6 +244,7 @@ def summary_of(plan: Plan, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]
         "reason": outcome.why or "; ".join(outcome.refused[:_SHOWN]) + f"; and {more} more" * (more > 0),
         "dry_run": dry_run,
         "declared": {kind: outcome.new[kind] for kind in KINDS},
+        "changed": {kind: outcome.changed[kind] for kind in ENTRIES},
         "there_already": {kind: outcome.there[kind] for kind in KINDS},
         "refused": outcome.refused,
         "not_here": [

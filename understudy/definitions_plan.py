@@ -7,7 +7,6 @@ silently: a `LeftOut` for each kind.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +21,12 @@ from understudy.definitions import (
     ExchangeDefinition,
     QueueDefinition,
 )
+from understudy.definitions_entries import PLURALS, Entry, entries_of, there_of
 from understudy.definitions_export import PRODUCT
 from understudy.definitions_json import DefinitionsError, pointer, shown
+from understudy.definitions_left_out import LeftOut, counted, left
 
-Item = ExchangeDefinition | QueueDefinition | BindingDefinition
+Item = Entry | ExchangeDefinition | QueueDefinition | BindingDefinition
 _TYPES = frozenset(type_.value for type_ in ExchangeType)
 _WORKING = frozenset((
     "x-expires", "x-replicate", "x-queue-type", "x-message-ttl", "x-max-length", "x-max-length-bytes",
@@ -34,49 +35,29 @@ _WORKING = frozenset((
 """Arguments of queues that do something here, or say what holds anyway."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 """Global parameters by which a cluster of RabbitMQ knows itself."""
-_NAMES_SHOWN = 5
-
-
-@dataclass(slots=True, frozen=True)
-class LeftOut:
-    """What does not come over. `matters`: False where nothing is missed."""
-
-    what: str
-    names: tuple[str, ...]
-    why: str
-    matters: bool = True
-
-    @property
-    def text(self) -> str:
-        more = len(self.names) - _NAMES_SHOWN
-        some = ", ".join(self.names[:_NAMES_SHOWN]) + (f", and {more} more" if more > 0 else "")
-        return shown(f"{counted(len(self.names), self.what)} ({some}): {self.why}")
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be declared, in an order that works: exchanges, queues, bindings."""
+    """What is to be declared, in an order that works: users, permissions, policies, exchanges, queues,
+    bindings."""
 
     items: list[Item] = field(default_factory=list)
     there: set[tuple[str, ...]] = field(default_factory=set)
     """`key_of` those that the broker has already, as they are to be."""
     differing: list[str] = field(default_factory=list)
-    """One line for each of which it has another by that name."""
+    """One line for each of which it has another by that name, and keeps it."""
+    changing: set[tuple[str, ...]] = field(default_factory=set)
+    """`key_of` users, permissions and policies of which it has another, and will have this."""
     left_out: list[LeftOut] = field(default_factory=list)
 
     def counts(self) -> Counter[str]:
         return Counter(kind_of(item) for item in self.items)
 
 
-def counted(number: int, what: str) -> str:
-    """`1 queue of type stream`, `2 queues of type stream`: it is the word before `of` that has a plural."""
-    match = re.search(r" (?=of |by |with |x-)|$", what)
-    noun, rest = (what[: match.start()], what[match.start() :]) if match else (what, "")
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else plural}{rest}"
-
-
 def kind_of(item: Item) -> str:
+    if isinstance(item, Entry):
+        return PLURALS[item.kind]
     if isinstance(item, QueueDefinition):
         return "queues"
     return "exchanges" if isinstance(item, ExchangeDefinition) else "bindings"
@@ -88,6 +69,8 @@ def key_of(item: Item) -> tuple[str, ...]:
 
 def name_of(item: Item) -> str:
     """For people."""
+    if isinstance(item, Entry):
+        return shown(f"{item.kind} '{item.name}'")
     if isinstance(item, BindingDefinition):
         key = f" with key '{item.routing_key}'" if item.routing_key else ""
         return shown(f"binding of {item.destination_type} '{item.destination}' to '{item.source}'{key}")
@@ -97,7 +80,9 @@ def name_of(item: Item) -> str:
 def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> Plan:
     """Raises DefinitionsError for a binding whose ends are neither in the file nor on the broker."""
     plan = Plan()
-    plan.left_out += _users(file, there) + _others(file) + _vhosts(file)
+    entries, plan.left_out = entries_of(file, there)
+    plan.items += entries
+    plan.left_out += _topics(file) + _others(file) + _vhosts(file)
     skipped: set[tuple[str, str]] = set()
     exchanges = [x for x in file.exchanges if x.vhost == VHOST]
     queues = [q for q in file.queues if q.vhost == VHOST]
@@ -110,19 +95,24 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
 
 
 def _compare(plan: Plan, there: Definitions) -> None:
-    theirs: list[Item] = [*there.exchanges, *there.queues, *there.bindings]
+    theirs: list[Item] = [*there_of(there), *there.exchanges, *there.queues, *there.bindings]
     has = {key_of(item): item for item in theirs}
     for item in plan.items:
-        found = has.get(key_of(item))
-        if found is not None and (differs := _difference(item, found)):
+        key = key_of(item)
+        found = has.get(key)
+        if found is None:
+            continue
+        if isinstance(item, Entry):
+            (plan.there if item == found else plan.changing).add(key)
+        elif differs := _difference(item, found):
             plan.differing.append(f"{name_of(item)}: its {differs} differs from what is there")
-        elif found is not None:
-            plan.there.add(key_of(item))
+        else:
+            plan.there.add(key)
 
 
 def _difference(wanted: Item, found: Item) -> str:
     """Which property the broker would refuse to see changed; empty if none."""
-    if isinstance(wanted, BindingDefinition):
+    if isinstance(wanted, BindingDefinition | Entry) or isinstance(found, BindingDefinition | Entry):
         return ""
     names: tuple[str, ...] = ("durable", "auto_delete")
     keys = {"alternate-exchange"}
@@ -202,7 +192,7 @@ def _bindings(
 ) -> list[BindingDefinition]:
     known = {("exchange", name) for name in BUILT_IN if name}
     for item in (*plan.items, *there.exchanges, *there.queues):
-        if not isinstance(item, BindingDefinition):
+        if isinstance(item, ExchangeDefinition | QueueDefinition):
             known.add((kind_of(item)[:-1], item.name))
     taken: list[BindingDefinition] = []
     loose: list[str] = []
@@ -235,26 +225,12 @@ def _is_default(binding: BindingDefinition) -> bool:
 
 
 def _leave(plan: Plan, what: str, names: Iterable[str], why: str) -> None:
-    plan.left_out += _left(what, names, why)
+    plan.left_out += left(what, names, why)
 
 
-def _left(what: str, names: Iterable[str], why: str, *, matters: bool = True) -> list[LeftOut]:
-    found = tuple(dict.fromkeys(names))
-    return [LeftOut(what, found, why, matters)] if found else []
-
-
-def _users(file: Definitions, there: Definitions) -> list[LeftOut]:
-    here = {user.name: set(user.tags) for user in there.users}
-    tagged = [u.name for u in file.users if u.name in here and "administrator" in {*u.tags} ^ here[u.name]]
-    narrow = [p.user for p in file.permissions if p.vhost == VHOST and not p.is_all]
+def _topics(file: Definitions) -> list[LeftOut]:
     topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions if p.vhost == VHOST]
-    return [
-        *_left("user", (u.name for u in file.users if u.name not in here),
-               "users are made in the configuration, see 'understudy passwd'"),
-        *_left("user", tagged, "an administrator on one side only; users are made in the configuration"),
-        *_left("permission by pattern", narrow, "a user may do everything here"),
-        *_left("topic permission", topics, "a user may do everything here"),
-    ]  # fmt: skip
+    return left("topic permission", topics, "permissions are for exchanges and queues here")
 
 
 def _others(file: Definitions) -> list[LeftOut]:
@@ -264,13 +240,12 @@ def _others(file: Definitions) -> list[LeftOut]:
     world = [p.name for p in file.global_parameters]
     why = "there is nothing like it here"
     return [
-        *_left("policy", (p.name for p in file.policies if p.vhost == VHOST), "there are no policies here"),
-        *(left for component, names in sorted(parameters.items())
-          for left in _left(f"parameter of {component}", names, why)),
-        *_left("global parameter", (n for n in world if n not in _SELF), why),
-        *_left("global parameter", (n for n in world if n in _SELF),
+        *(one for component, names in sorted(parameters.items())
+          for one in left(f"parameter of {component}", names, why)),
+        *left("global parameter", (n for n in world if n not in _SELF), why),
+        *left("global parameter", (n for n in world if n in _SELF),
                "the other cluster's own name", matters=False),
-        *_left("part of the file", file.unknown, "RabbitMQ writes no such thing"),
+        *left("part of the file", file.unknown, "RabbitMQ writes no such thing"),
     ]  # fmt: skip
 
 
@@ -299,6 +274,6 @@ def _vhosts(file: Definitions) -> list[LeftOut]:
         not in (None, "classic", "undefined")
     ]
     return [
-        *_left("virtual host", texts, f"there is only '{VHOST}' here"),
-        *_left("default queue type", types, "queues are classic here"),
+        *left("virtual host", texts, f"there is only '{VHOST}' here"),
+        *left("default queue type", types, "queues are classic here"),
     ]

@@ -1,5 +1,5 @@
-"""What the management command `definitions` answers: users, exchanges, queues and bindings as RabbitMQ's
-definitions JSON has them. Called by Node; reads only.
+"""What the management command `definitions` answers: users, permissions, policies, exchanges, queues and
+bindings as RabbitMQ's definitions JSON has them. Called by Node; reads only.
 
 An answer is one piece of at most `PIECE` objects, so that the broker never stands still for a long list. The
 asker goes on from `next`, with the `as_of` of its first piece: if anything was declared or deleted in
@@ -18,12 +18,14 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from broker.model.queue import Queue
-from broker.security.identity import HA, User
+from ha.adapter.directory_changes import directory_of
+from ha.adapter.serving import not_serving
 
 if TYPE_CHECKING:
     from broker.model.binding import Binding
     from broker.model.exchange import Exchange
     from broker.model.vhost import VirtualHost
+    from broker.security.identity import User
 
 PIECE = 1000
 """Objects in one answer: a few milliseconds of the broker's thread."""
@@ -34,12 +36,10 @@ def definitions_of(
 ) -> dict[str, Any]:
     """One answer. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
 
-    Built-in exchanges and exclusive queues are left out, and bindings to the latter. No passwords or hashes.
+    Built-in exchanges and exclusive queues are left out, and bindings to the latter.
     """
-    if not vhost.serving or status.get("withheld"):
-        primary = status.get("primary")
-        known = f"; its primary is {primary}" if primary and not vhost.serving else ""
-        return {"ok": False, "reason": f"{status['name']} does not serve: {status['reason']}{known}"}
+    if (refusal := not_serving(vhost, status)) is not None:
+        return {"ok": False, "reason": refusal}
     start, as_of = args.get("start", 0), f"{vhost.history.epoch}-{vhost.generation}"
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         return {"ok": False, "reason": "start is not a number of objects"}
@@ -48,7 +48,7 @@ def definitions_of(
     end = None if args.get("whole") else start + PIECE
     found: dict[str, Any] = {"ok": True, "reason": "", "as_of": as_of, "next": None}
     if start == 0:
-        found["users"] = [_user(user) for user in users if HA not in user.tags]
+        found |= directory_of(vhost.directory, users)
     before = 0
     for kind, items, line in _kinds(vhost):
         last = None if end is None else max(end - before, 0)
@@ -75,10 +75,6 @@ def _bindings(vhost: VirtualHost) -> Iterator[Binding]:
         for binding in exchange.bindings.values():
             if not (isinstance(binding.target, Queue) and binding.target.exclusive):
                 yield binding
-
-
-def _user(user: User) -> dict[str, Any]:
-    return {"name": user.name, "tags": sorted(user.tags)}
 
 
 def _exchange(exchange: Exchange, vhost: str) -> dict[str, Any]:

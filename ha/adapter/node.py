@@ -282,6 +282,7 @@ class Node:
         self.replications.tick(now)
         self.broker.end_tick(now, wall_ms)
         self.replications.end_tick(now)
+        self._questions.end_tick()
         core.end_tick(now)
         self._effects.run(now)
         self._books.note_durable()

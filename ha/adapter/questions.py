@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ha.adapter.definitions_view import definitions_of
+from ha.adapter.directory_changes import DirectoryChanges, directory_of
+from ha.adapter.serving import not_serving
 from ha.adapter.status_view import READY, query_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ class Questions:
         self._node = node
         self._owed: dict[int, Reply] = {}
         self._tokens = 0
+        self._directory = DirectoryChanges(node)
+
+    def end_tick(self) -> None:
+        """Answer what has become safe."""
+        self._directory.end_tick()
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
         """See `Node.manage`. With the argument `operator` it was asked through a door for people, not by
@@ -46,6 +53,12 @@ class Questions:
                 reply({"ok": True, "reason": status["reason"], "status": status})
             case "definitions":
                 reply(definitions_of(node.vhost, node.broker.settings.users, node.status(), args))
+            case "directory":
+                refusal = not_serving(node.vhost, node.status())
+                found = directory_of(node.vhost.directory, node.broker.settings.users)
+                reply({"ok": refusal is None, "reason": refusal or "", **({} if refusal else found)})
+            case "define":
+                self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
                 node.replications.ask(command, args, reply, now)
             case "promote" | "demote" | "switchover":

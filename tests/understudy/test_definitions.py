@@ -16,15 +16,17 @@ from broker.amqp091.fields import read_table, write_table
 from broker.model.value_codec import canonical
 from ha.adapter.definitions_view import from_json, to_json
 from understudy.definitions import Definitions, read_definitions, validated
+from understudy.definitions_entries import Entry
 from understudy.definitions_export import document_of, text_of
 from understudy.definitions_import import expected
 from understudy.definitions_json import DefinitionsError
-from understudy.definitions_plan import Plan, counted, name_of, plan_of
+from understudy.definitions_left_out import counted
+from understudy.definitions_plan import Plan, name_of, plan_of
 
 FIXTURE = Path(__file__).with_name("definitions_rabbitmq_3_13.json")
 """Made by hand after what RabbitMQ 3.13 documents."""
-HERE = validated({"users": [{"name": "guest", "tags": ["administrator"]}]})
-"""A broker with nothing in it."""
+HERE = validated({"users": [{"name": "guest", "tags": ["administrator"], "configured": True}]})
+"""A broker with nothing in it; guest is of its configuration."""
 
 
 def queue(name: str = "q", **more: Any) -> dict[str, Any]:
@@ -206,6 +208,7 @@ def test_what_json_has_no_form_for_is_a_table_of_one_key() -> None:
 def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() -> None:
     plan = plan_of(read_definitions(FIXTURE.read_bytes()), HERE)
     assert names(plan) == [
+        "user 'shop'", "permission 'shop'", "policy 'expire-replies'",
         "exchange 'orders'", "exchange 'unrouted'", "exchange 'by-header'",
         "queue 'mail'", "queue 'mail.retry'", "queue 'sessions'",
         "binding of exchange 'by-header' to 'orders' with key '#'",
@@ -214,10 +217,8 @@ def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() ->
         "binding of queue 'sessions' to 'amq.topic' with key 'session.*'",
     ]  # fmt: skip
     assert texts(plan) == [
-        "1 user (shop): users are made in the configuration, see 'understudy passwd'",
-        "1 permission by pattern (shop): a user may do everything here",
-        "1 topic permission (shop on orders): a user may do everything here",
-        "1 policy (expire-replies): there are no policies here",
+        "1 limit of a user (shop): there are none here",
+        "1 topic permission (shop on orders): permissions are for exchanges and queues here",
         "1 parameter of shovel (audit-away): there is nothing like it here",
         "1 parameter of vhost-limits (limits): there is nothing like it here",
         "1 virtual host (staging with 1 queue): there is only '/' here",
@@ -339,11 +340,108 @@ def test_what_differs_or_is_unknown_is_named() -> None:
         oddity=1,
     )
     assert texts(plan_of(file, HERE)) == [
-        "1 user (guest): an administrator on one side only; users are made in the configuration",
+        "1 user (guest): an administrator on one side only; it is made in the configuration here",
         "1 global parameter (mqtt_default_vhosts): there is nothing like it here",
         "1 part of the file (oddity): RabbitMQ writes no such thing",
         "1 default queue type (quorum): queues are classic here",
     ]
+
+
+HASH = "9zqaUBZcvZXKH9Y0jYJuRMYAKvJW9MHGzBZ6b0QWSJKTdYmM"
+SHA256 = {"password_hash": HASH, "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": []}
+EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+def user(name: str = "alice", **more: Any) -> dict[str, Any]:
+    return {"name": name, **SHA256, **more}
+
+
+def permission(name: str = "alice", **more: Any) -> dict[str, Any]:
+    return {"user": name, "vhost": "/", **EVERYTHING, **more}
+
+
+def policy(name: str = "short", **more: Any) -> dict[str, Any]:
+    return {"name": name, "vhost": "/", "pattern": "^a", "definition": {"max-length": 5}, **more}
+
+
+def test_users_permissions_and_policies_come_over() -> None:
+    file = file_of(users=[user()], permissions=[permission(read="^a")], policies=[policy(priority=3)])
+    plan = plan_of(file, HERE)
+    assert texts(plan) == []
+    assert [(item.kind, item.value) for item in plan.items if isinstance(item, Entry)] == [
+        ("user", {"password_hash": f"$rabbit_password_hashing_sha256${HASH}", "tags": []}),
+        ("permission", EVERYTHING | {"read": "^a"}),
+        (
+            "policy",
+            {"pattern": "^a", "apply-to": "all", "priority": 3, "definition": {"max-length": 5}},
+        ),
+    ]
+
+
+def test_what_is_there_and_is_another_is_changed() -> None:
+    there = {"users": [user(), user("bob")], "permissions": [permission()], "policies": [policy()]}
+    file = file_of(
+        users=[user(), user("bob", tags=["administrator"]), user("carol")],
+        permissions=[permission(write="^$"), permission("carol")], policies=[policy()],
+    )  # fmt: skip
+    outcome = expected(plan_of(file, validated(there)))
+    assert dict(outcome.there) == {"users": 1, "policies": 1}
+    assert dict(outcome.changed) == {"users": 1, "permissions": 1}
+    assert dict(outcome.new) == {"users": 1, "permissions": 1}
+
+
+@pytest.mark.parametrize(
+    ("lists", "named"),
+    [
+        (
+            {"users": [user(hashing_algorithm="rabbit_password_hashing_md5")]},
+            "1 user (alice): its password_hash is of rabbit_password_hashing_md5, and this broker takes",
+        ),
+        (
+            {"users": [user("ha2", tags=["ha"])]},
+            "1 user (ha2): user 'ha2': the tag 'ha' is for the pair's own",
+        ),
+        (
+            {"permissions": [permission("nobody")]},
+            "1 permission (nobody): permission for 'nobody': there is no",
+        ),
+        (
+            {"users": [user()], "permissions": [permission(read="(?<x")]},
+            "1 permission (alice): permission 'alice': read is no regular expression",
+        ),
+        (
+            {"policies": [policy(definition={"max-age": "1D"})]},
+            "1 policy (short): policy 'short': definition: max-age: no policy has such a key",
+        ),
+        (
+            {"policies": [policy(definition={"ha-mode": "all"})]},
+            "1 policy with ha-mode (short): it is kept, and has no effect here",
+        ),
+        (
+            {"permissions": [permission("guest", read="^a")]},
+            "1 permission by pattern (guest): a user who is made in the configuration may do everything here",
+        ),
+    ],
+)
+def test_what_a_directory_cannot_hold_is_named(lists: dict[str, Any], named: str) -> None:
+    (text,) = texts(plan_of(file_of(**lists), HERE))
+    assert text.startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("lists", "fault"),
+    [
+        ({"users": [user(password_hash="AAAA")]}, "/users/0/password_hash: is no hash of that algorithm"),
+        ({"users": [user(), user()]}, "/users/1: is /users/0 again"),
+        ({"permissions": [permission(), permission()]}, "/permissions/1: is /permissions/0 again"),
+        ({"policies": [policy(pattern=1)]}, "/policies/0/pattern: not a string"),
+        ({"policies": [policy(definition=3)]}, "/policies/0/definition: not an object"),
+    ],
+)
+def test_a_wrong_entry_is_a_fault_of_the_file(lists: dict[str, Any], fault: str) -> None:
+    with pytest.raises(DefinitionsError) as told:
+        plan_of(file_of(**lists), HERE)
+    assert str(told.value).startswith(fault)
 
 
 def test_a_name_cannot_break_the_line_and_a_long_list_is_cut() -> None:

@@ -79,8 +79,8 @@ def test_exclusive_queues_built_in_exchanges_the_pairs_user_and_passwords_are_no
     assert [q["name"] for q in found["queues"]] == ["ours"]
     assert [(b["source"], b["destination"]) for b in found["bindings"]] == [("amq.direct", "ours")]
     assert found["exchanges"] == []
-    assert found["users"] == [{"name": "guest", "tags": ["administrator"]}]
-    assert b"guest/guest" not in b"".join(text_of(document_of(found)))
+    assert found["users"] == [{"name": "guest", "tags": ["administrator"], "configured": True}]
+    assert b"guest" not in b"".join(text_of(document_of(found)))
 
 
 def test_a_change_in_between_begins_it_anew_and_at_last_it_is_asked_for_at_once(vhost: VirtualHost) -> None:

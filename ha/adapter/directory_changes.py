@@ -1,0 +1,143 @@
+"""Users, permissions and policies, as operators ask for them: what there is, and changes. Owner: Questions.
+
+A change is answered once it is on the disks of this node and of its in-sync backups, like a declaration. If
+this node stops serving before that, the answer says that nobody knows yet whether the change holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.model.directory import PERMISSION, PERMISSIONS, USER, EntryFault
+from broker.model.records import EntryDelete, EntryPut
+from broker.security.identity import HA, User
+from broker.security.password_hashes import rabbit_parts
+from ha.adapter.serving import not_serving
+
+if TYPE_CHECKING:
+    from broker.model.directory import Directory
+    from broker.model.values import Position
+    from ha.adapter.node import Node
+
+MOST = 200
+"""Changes in one question."""
+ARGON2 = "argon2id"
+Reply = Callable[[dict[str, Any]], None]
+Change = EntryPut | EntryDelete
+
+
+class _Owed(NamedTuple):
+    reply: Reply
+    position: Position
+    changed: int
+
+
+class DirectoryChanges:
+    """`ask` makes them history; `end_tick` answers for what has become safe."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._owed: list[_Owed] = []
+
+    def ask(self, args: Mapping[str, Any], reply: Reply) -> None:
+        """`args`: `changes`, a list of at most `MOST` tables of `action` (put or delete), `kind`, `vhost`,
+        `name` and `value`. All of them or none."""
+        node = self._node
+        if (refusal := not_serving(node.vhost, node.status())) is not None:
+            reply({"ok": False, "reason": refusal})
+            return
+        try:
+            changes = changes_of(args)
+            self._check_configured(changes)
+            before = node.vhost.directory.generation
+            scope = node.vhost.change_directory(changes)
+        except EntryFault as fault:
+            reply({"ok": False, "refused": True, "reason": str(fault)})
+            return
+        changed = node.vhost.directory.generation - before
+        self._owed.append(_Owed(reply, node.vhost.history.position, changed if scope else 0))
+
+    def _check_configured(self, changes: list[Change]) -> None:
+        configured = {user.name for user in self._node.broker.settings.users}
+        for change in changes:
+            made_there = change.kind in (USER, PERMISSION) and change.name in configured
+            if made_there and isinstance(change, EntryPut):
+                raise EntryFault(
+                    f"{change.kind} {change.name!r:.300}: this user is made in the configuration "
+                    f"of {self._node.me.name}, and is changed there"
+                )
+
+    def end_tick(self) -> None:
+        """Answer what may be answered."""
+        if not self._owed:
+            return
+        node = self._node
+        history, waiting = node.vhost.history, []
+        for owed in self._owed:
+            if not node.vhost.serving or history.epoch != owed.position.epoch:
+                reason = f"{node.me.name} stopped serving meanwhile: ask the primary whether it is so now"
+                owed.reply({"ok": False, "unsure": True, "reason": reason})
+            elif not node.broker.withheld and node.broker.completion.reached(owed.position, durable=True):
+                owed.reply({"ok": True, "reason": "", "changed": owed.changed})
+            else:
+                waiting.append(owed)
+        self._owed = waiting
+
+
+def changes_of(args: Mapping[str, Any]) -> list[Change]:
+    """Raises EntryFault."""
+    asked = args.get("changes")
+    if not isinstance(asked, list) or not 0 < len(asked) <= MOST:
+        raise EntryFault(f"changes is a list of 1 to {MOST} tables")
+    return [_change_of(change) for change in asked]
+
+
+def _change_of(change: object) -> Change:
+    if not isinstance(change, dict):
+        raise EntryFault("a change is a table")
+    kind, vhost, name = (change.get(key, "") for key in ("kind", "vhost", "name"))
+    if not (isinstance(kind, str) and isinstance(vhost, str) and isinstance(name, str)):
+        raise EntryFault("kind, vhost and name of a change are strings")
+    value = change.get("value", {})
+    match change.get("action"):
+        case "put" if isinstance(value, dict):
+            return EntryPut(kind, vhost, name, value)
+        case "delete":
+            return EntryDelete(kind, vhost, name)
+    raise EntryFault("the action of a change is put, with a table as value, or delete")
+
+
+# -- what there is
+
+
+def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, list[dict[str, Any]]]:
+    """Users (those of the configuration first, `configured`, without their passwords; the pair's own is left
+    out), permissions and policies, in the keys of RabbitMQ's definitions."""
+    made = [user for user in configured if HA not in user.tags]
+    return {
+        "users": [
+            *({"name": u.name, "tags": sorted(u.tags), "configured": True} for u in made),
+            *map(_user, directory.users.values()),
+        ],
+        "permissions": [
+            {"user": user, "vhost": vhost, **{what: getattr(held, what) for what in PERMISSIONS}}
+            for (vhost, user), held in directory.permissions.items()
+        ],
+        "policies": [
+            {
+                "vhost": p.vhost, "name": p.name, "pattern": p.pattern, "apply-to": p.apply_to,
+                "priority": p.priority, "definition": dict(p.definition),
+            }
+            for p in directory.policies.values()
+        ],
+    }  # fmt: skip
+
+
+def _user(user: User) -> dict[str, Any]:
+    hashed = user.password_hash or ""
+    algorithm, encoded = rabbit_parts(hashed) or (ARGON2 if hashed else "", hashed)
+    return {
+        "name": user.name, "tags": sorted(user.tags), "password_hash": encoded,
+        "hashing_algorithm": algorithm,
+    }  # fmt: skip

@@ -1,0 +1,18 @@
+"""Whether a node may be asked what is so, or told what is to be so. Called by what answers operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from broker.model.vhost import VirtualHost
+
+
+def not_serving(vhost: VirtualHost, status: Mapping[str, Any]) -> str | None:
+    """Why not, with who serves if that is known; None: it serves. `status`: what the node says of itself."""
+    if vhost.serving and not status.get("withheld"):
+        return None
+    primary = status.get("primary")
+    known = f"; its primary is {primary}" if primary and not vhost.serving else ""
+    return f"{status['name']} does not serve: {status['reason']}{known}"
