@@ -11,6 +11,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel import Channel
+from broker.amqp091.deadlines import arm_heartbeat, deadline_came
 from broker.amqp091.frames import (
     ACK,
     BODY,
@@ -18,7 +19,6 @@ from broker.amqp091.frames import (
     FRAME_END,
     HEADER,
     HEARTBEAT,
-    HEARTBEAT_FRAME,
     METHOD,
     OVERHEAD,
     PUBLISH,
@@ -27,7 +27,7 @@ from broker.amqp091.frames import (
 )
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.handshake import Handshake, Step, stranger
-from broker.amqp091.heartbeat import Heartbeat, Verdict
+from broker.amqp091.heartbeat import Heartbeat
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
 from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short
@@ -48,9 +48,9 @@ class ServerConnection:
     now."""
 
     __slots__ = (
-        "_buffered", "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail",
-        "_writable", "broker", "capabilities", "channel_max", "channels", "clean", "client_properties",
-        "deadline", "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
+        "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail", "_writable", "broker",
+        "buffered", "capabilities", "channel_max", "channels", "clean", "client_properties", "deadline",
+        "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
         "paused_reading", "payload_max", "peer", "peer_address", "publisher", "publishes", "settings",
         "state", "tags", "user", "vhost", "wants_close",
     )  # fmt: skip
@@ -73,7 +73,9 @@ class ServerConnection:
         self.now = now
         self.life = Heartbeat(now)
         self.out: list[bytes] = []
-        self._pending = self._buffered = 0
+        self._pending = 0
+        self.buffered = 0
+        """Octets that the kernel has not taken yet."""
         self._tail = b""
         self._writable = True
         self._choked = self._stalled = self._deaf = self._dirty = False
@@ -121,10 +123,10 @@ class ServerConnection:
             at = self._frames(buf, at)
         except AmqpError as error:
             self.publisher.flush()
-            self._close_for(error)
+            self.close_for(error)
         except Exception:
             self.broker.log(f"connection {self.peer.address}: unexpected error\n{traceback.format_exc()}")
-            self._close_for(InternalError("the broker failed to handle a method"))
+            self.close_for(InternalError("the broker failed to handle a method"))
         else:
             self.publisher.flush()
         if not self._deaf and self.state is not State.CLOSED:
@@ -146,7 +148,7 @@ class ServerConnection:
                 break
             if buf[end - 1] != FRAME_END:
                 raise FrameError(f"frame ends with octet 0x{buf[end - 1]:02x}, not 0xce")
-            if self._pending + self._buffered > _STALL * self.settings.unsent_max and not self.is_management:
+            if self._pending + self.buffered > _STALL * self.settings.unsent_max and not self.is_management:
                 self._stalled = True
                 self.update_paused()
                 break
@@ -189,7 +191,7 @@ class ServerConnection:
         self.state = State.RUNNING
         self.life.sent = now
         self.deadline = None
-        self._arm_heartbeat()
+        arm_heartbeat(self)
         if self.broker.blocked:
             self.block(True)
 
@@ -233,15 +235,15 @@ class ServerConnection:
             self._pending = 0
 
     def written(self, buffered: int) -> None:
-        """The shell's answer to a write: octets that the kernel has not taken yet. Optional for a driver."""
-        self._buffered = buffered
+        """The shell's answer to a write, as `buffered` has it. Optional for a driver."""
+        self.buffered = buffered
 
     def writable(self, writable: bool) -> None:
         """Back-pressure from the transport: False stops deliveries to this connection, True resumes (then
         tick)."""
         self._writable = writable
         if writable:
-            self._buffered = 0
+            self.buffered = 0
             self._ask_to_resume()
 
     def _ask_to_resume(self) -> None:
@@ -269,7 +271,7 @@ class ServerConnection:
         if self.state is not State.RUNNING:
             return
         if self._doom is not None:
-            self._close_for(self._doom)
+            self.close_for(self._doom)
             return
         for channel in list(self.channels.values()):
             channel.resume()
@@ -280,7 +282,7 @@ class ServerConnection:
 
     @property
     def unsent(self) -> int:
-        return self._pending + self._buffered
+        return self._pending + self.buffered
 
     # -- back-pressure on publishers
 
@@ -334,38 +336,14 @@ class ServerConnection:
         """A deadline has come: handshake, heartbeat or close."""
         self.now = now
         self.deadline = None
-        if self.state is State.OPENING:
-            try:
-                self.handshake.timer(now)
-            except AmqpError as error:
-                self._close_for(error)
-            if self.state is State.OPENING:
-                self.arm(self.handshake.deadline)
-        elif self.state is State.CLOSING:
-            self.finish()
-        elif self.state is State.RUNNING:
-            self._heartbeat(now)
-
-    def _heartbeat(self, now: float) -> None:
-        verdict = self.life.check(now, listening=not self.paused_reading)
-        if verdict is Verdict.DEAD:
-            self.abandon(f"no sign of life for {2 * self.life.interval} s")
-            return
-        if verdict is Verdict.SEND and self._buffered == 0:
-            self.send(HEARTBEAT_FRAME)
-        self._arm_heartbeat()
-
-    def _arm_heartbeat(self) -> None:
-        deadline = self.life.next_deadline()
-        if deadline is not None:
-            self.arm(deadline)
+        deadline_came(self, now)
 
     # -- the end
 
     def fail(self, channel: Channel, error: AmqpError) -> None:
         """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
         if not isinstance(error, ChannelError):
-            self._close_for(error)
+            self.close_for(error)
             return
         self.log(f"channel {channel.number}: {error.code} {error.reply_text}")
         self.publisher.forget(channel)
@@ -382,7 +360,8 @@ class ServerConnection:
             return
         self._send_close(code, text, 0, 0)
 
-    def _close_for(self, error: AmqpError) -> None:
+    def close_for(self, error: AmqpError) -> None:
+        """connection.close for an error; if that was said already, the socket."""
         if self.state in (State.CLOSING, State.CLOSED):
             self.finish()
             return
