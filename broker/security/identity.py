@@ -16,6 +16,8 @@ class Identity:
 
     name: str
     tags: frozenset[str] = frozenset()
+    stored: bool = False
+    """It is a user of the directory, and may do what its permissions say; others may do everything."""
 
     @property
     def is_administrator(self) -> bool:
@@ -24,7 +26,7 @@ class Identity:
 
 @dataclass(slots=True, frozen=True)
 class User:
-    """One user as configured: either a word that the configuration holds anyway, or an argon2id hash."""
+    """One user, as configured or as stored: either a word that the configuration holds anyway, or a hash."""
 
     name: str
     tags: frozenset[str] = frozenset()
