@@ -22,6 +22,7 @@ from broker.disk_alarm import DiskAlarm
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
+from broker.model.directory import Directory
 from broker.model.vhost import VirtualHost
 from broker.paging import Paging
 from broker.security.access import Door
@@ -100,6 +101,7 @@ class Broker:
         self.authenticator = authenticator or Authenticator(
             settings.users, allow_plain_without_tls=settings.allow_plain_without_tls
         )
+        self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.connections: dict[ServerConnection, None] = {}
         """In order of arrival: what is done to all of them is done in the same order in every run."""
@@ -125,8 +127,15 @@ class Broker:
         """Told of each new instant before its input is handled: its owner may want to withhold."""
         self.now = 0.0
         self._wall = WallClock()
+        self._heeded = 0
+        """The generation of the directory that the connections follow."""
         self._timers: list[tuple[float, int, ServerConnection]] = []
         self._order = count()
+
+    @property
+    def directory(self) -> Directory:
+        """Stored users and what they may do, as this node has it now: one that follows knows them as well."""
+        return self.vhost.directory
 
     @property
     def blocked(self) -> bool:
@@ -173,6 +182,8 @@ class Broker:
         did."""
         self.now = now
         self.vhost.wall_ms = self._wall.follow(now, wall_ms)
+        if self._heeded != self.directory.generation:
+            self._heed_directory(now)
         if self.resuming:
             resuming, self.resuming = self.resuming, {}
             for connection in resuming:
@@ -306,6 +317,22 @@ class Broker:
             for connection in self.connections:
                 connection.drop_output()
             self.withheld = False
+
+    def _heed_directory(self, now: float) -> None:
+        """Users were stored or deleted: who is no more is sent away, the others have the tags of now."""
+        directory = self.directory
+        self._heeded = directory.generation
+        for connection in list(self.connections):
+            if connection.access is None:
+                continue
+            user = directory.users.get(connection.user)
+            if user is not None:
+                connection.tags = user.tags
+            else:
+                gone = f"user '{connection.user}' is deleted"
+                connection.log(f"closed: {gone}")
+                connection.now = now
+                connection.close(320, f"CONNECTION_FORCED - {gone}")
 
     def _watch(self, now: float) -> None:
         """Look at memory and disk; tell the log and the publishers what has changed."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 from broker.engine import BrokerSettings
 from broker.model.values import ORIGIN, Position
 from broker.security.access import Door
-from broker.security.authenticator import Authenticator
 from broker.security.identity import HA, User, default_users
 from broker.server.clock import now, wall_ms
 from broker.server.shell import Shell
@@ -384,14 +383,11 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell) -> _D
     from understudy.http import reachable
 
     tls = parts.tls
-    authenticator = Authenticator(
-        users_of(settings), allow_plain_without_tls=settings.auth.allow_plain_without_tls
-    )
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
     if not settings.broker.listen:
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     return kind(
-        parts.node, authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
+        parts.node, parts.node.broker.authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
         certificate_expires=lambda: None if tls is None else tls.expires_at,
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ from broker.amqp091.publish import Publisher
 from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short
 
 if TYPE_CHECKING:
+    from broker.amqp091.authorization import Access
     from broker.engine import Broker, BrokerSettings, Peer
     from broker.model.vhost import VirtualHost
 
@@ -48,9 +49,9 @@ class ServerConnection:
     now."""
 
     __slots__ = (
-        "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail", "_writable", "broker",
-        "buffered", "capabilities", "channel_max", "channels", "clean", "client_properties", "deadline",
-        "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
+        "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail", "_writable", "access",
+        "broker", "buffered", "capabilities", "channel_max", "channels", "clean", "client_properties",
+        "deadline", "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
         "paused_reading", "payload_max", "peer", "peer_address", "publisher", "publishes", "settings",
         "state", "tags", "user", "vhost", "wants_close",
     )  # fmt: skip
@@ -63,6 +64,8 @@ class ServerConnection:
         self.vhost: VirtualHost = broker.vhost
         self.user = ""
         self.tags: frozenset[str] = frozenset()
+        self.access: Access | None = None
+        """What a stored user may do; None: everything that its tags allow."""
         self.client_properties: dict[str, Any] = {}
         self.capabilities: dict[str, Any] = {}
         self.is_management = self.extension_used = self.publishes = False

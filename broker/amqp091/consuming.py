@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.acknowledging import Acknowledging
+from broker.amqp091.authorization import demand
 from broker.amqp091.delivery import ServedConsumer, Staged, fit, write_deliveries
 from broker.amqp091.frames import reframe
 from broker.amqp091.grammar import encode_frame
@@ -69,7 +70,9 @@ class Consuming(Acknowledging):
 
     def _consume(self, arguments: dict[str, Any]) -> None:
         vhost = self.connection.vhost
-        queue = vhost.queue(self.queue_name(arguments["queue"]), owner=self.connection)
+        name = self.queue_name(arguments["queue"])
+        demand(self.connection, "read", "queue", name)
+        queue = vhost.queue(name, owner=self.connection)
         tag = arguments["consumer_tag"] or self._new_tag()
         if tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
@@ -191,7 +194,9 @@ class Consuming(Acknowledging):
 
     def _get(self, arguments: dict[str, Any]) -> None:
         connection = self.connection
-        queue = connection.vhost.queue(self.queue_name(arguments["queue"]), owner=connection)
+        name = self.queue_name(arguments["queue"])
+        demand(connection, "read", "queue", name)
+        queue = connection.vhost.queue(name, owner=connection)
         connection.vhost.expiries.used(queue)
         entry = queue.pop(no_ack=arguments["no_ack"])
         if entry is None:

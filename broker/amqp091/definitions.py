@@ -1,7 +1,8 @@
 """Exchange and queue methods of a channel: each calls the virtual host and answers in channel order.
 
 Called by `Channel.method`. The answer to a change waits until the change is as safe as its scope asks
-(invariant 6); a passive declare changes nothing, but waits as well: what it reports must survive.
+(invariant 6); a passive declare changes nothing, but waits as well: what it reports must survive. Whoever may
+not do it is told so, whether or not that is there; a passive declare is everybody's, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091.authorization import demand, demand_exchange, demand_queue
 from broker.model.values import Scope
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def _answer(channel: Channel, arguments: _Arguments, name: str, scope: Scope, **
 
 
 def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
+    if not arguments["passive"]:
+        demand_exchange(channel.connection, arguments["exchange"], arguments["arguments"])
     exchange = channel.connection.vhost.declare_exchange(
         arguments["exchange"], arguments["type"], passive=arguments["passive"], durable=arguments["durable"],
         auto_delete=arguments["auto_delete"], internal=arguments["internal"],
@@ -44,11 +48,18 @@ def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
 
 
 def _delete_exchange(channel: Channel, arguments: _Arguments) -> None:
+    demand(channel.connection, "configure", "exchange", arguments["exchange"])
     scope = channel.connection.vhost.delete_exchange(arguments["exchange"], if_unused=arguments["if_unused"])
     _answer(channel, arguments, "exchange.delete-ok", scope)
 
 
+def _demand_exchanges(channel: Channel, arguments: _Arguments) -> None:
+    demand(channel.connection, "write", "exchange", arguments["destination"])
+    demand(channel.connection, "read", "exchange", arguments["source"])
+
+
 def _bind_exchange(channel: Channel, arguments: _Arguments) -> None:
+    _demand_exchanges(channel, arguments)
     scope = channel.connection.vhost.bind_exchange(
         arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
     )
@@ -56,6 +67,7 @@ def _bind_exchange(channel: Channel, arguments: _Arguments) -> None:
 
 
 def _unbind_exchange(channel: Channel, arguments: _Arguments) -> None:
+    _demand_exchanges(channel, arguments)
     scope = channel.connection.vhost.unbind_exchange(
         arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
     )
@@ -63,13 +75,14 @@ def _unbind_exchange(channel: Channel, arguments: _Arguments) -> None:
 
 
 def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
-    name = arguments["queue"]
+    name, connection = arguments["queue"], channel.connection
     if not name and arguments["passive"]:
         name = channel.queue_name(name)
-    queue = channel.connection.vhost.declare_queue(
-        name, owner=channel.connection, passive=arguments["passive"], durable=arguments["durable"],
+    queue = connection.vhost.declare_queue(
+        name, owner=connection, passive=arguments["passive"], durable=arguments["durable"],
         exclusive=arguments["exclusive"], auto_delete=arguments["auto_delete"],
         arguments=arguments["arguments"],
+        permit=lambda name: demand_queue(connection, name, arguments["arguments"]),
     )  # fmt: skip
     channel.last_queue = queue.name
     _tell_without_effect(channel, f"queue '{queue.name}'", arguments["arguments"])
@@ -79,11 +92,17 @@ def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
     )  # fmt: skip
 
 
+def _demand_binding(channel: Channel, queue: str, exchange: str) -> None:
+    demand(channel.connection, "write", "queue", queue)
+    demand(channel.connection, "read", "exchange", exchange)
+
+
 def _bind_queue(channel: Channel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     key = arguments["routing_key"]
     if not arguments["queue"] and not key:
         key = name
+    _demand_binding(channel, name, arguments["exchange"])
     scope = channel.connection.vhost.bind_queue(
         name, arguments["exchange"], key, arguments["arguments"], owner=channel.connection
     )
@@ -91,21 +110,25 @@ def _bind_queue(channel: Channel, arguments: _Arguments) -> None:
 
 
 def _unbind_queue(channel: Channel, arguments: _Arguments) -> None:
+    name = channel.queue_name(arguments["queue"])
+    _demand_binding(channel, name, arguments["exchange"])
     scope = channel.connection.vhost.unbind_queue(
-        channel.queue_name(arguments["queue"]), arguments["exchange"], arguments["routing_key"],
-        arguments["arguments"], owner=channel.connection,
+        name, arguments["exchange"], arguments["routing_key"], arguments["arguments"],
+        owner=channel.connection,
     )  # fmt: skip
     _answer(channel, arguments, "queue.unbind-ok", scope)
 
 
 def _purge_queue(channel: Channel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
+    demand(channel.connection, "read", "queue", name)
     removed = channel.connection.vhost.purge_queue(name, owner=channel.connection)
     _answer(channel, arguments, "queue.purge-ok", removed.scope, message_count=removed.messages)
 
 
 def _delete_queue(channel: Channel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
+    demand(channel.connection, "configure", "queue", name)
     removed = channel.connection.vhost.delete_queue(
         name, owner=channel.connection, if_unused=arguments["if_unused"], if_empty=arguments["if_empty"]
     )

@@ -12,6 +12,7 @@ import platform
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091.authorization import Access
 from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
 from broker.amqp091.grammar import Method, encode_frame
 from broker.errors import (
@@ -34,6 +35,7 @@ PEER_CAPABILITY = "understudy.ha-peer"
 MANAGEMENT_CAPABILITY = "understudy.management"
 """Claimed by operators' tools: needs the tag `administrator` (or `ha`)."""
 
+_NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 _ASK_AGAIN = 0.1
 """Seconds between two questions to the hooks about a connection that they hold."""
 
@@ -109,11 +111,16 @@ class Handshake:
             )
         except LoginRefused:
             connection.log(f"login refused for user {name[:80]!r}")
-            if connection.capability("authentication_failure_close"):
-                raise
-            connection.abandon("login refused, and the client cannot be told")
-            return
+            if not connection.capability("authentication_failure_close"):
+                connection.abandon("login refused, and the client cannot be told")
+                return
+            if self._claim() is Claim.APPLICATION and not connection.broker.vhost.serving:
+                # A client that is told of a wrong password gives up; the primary may know the user.
+                raise ConnectionForced(_NOT_KNOWN_HERE) from None
+            raise
         connection.user, connection.tags = identity.name, identity.tags
+        if identity.stored:
+            connection.access = Access(connection.broker.directory, identity.name, connection.vhost.name)
         settings = connection.settings
         self.step = Step.TUNE_OK
         connection.send(
@@ -145,6 +152,8 @@ class Handshake:
         if vhost is None:
             raise NotAllowed(f"vhost {name[:80]!r} not found")
         connection.vhost = vhost
+        if connection.access is not None:
+            connection.access = Access(connection.broker.directory, connection.user, vhost.name)
         claim = self._claim()
         error = refusal(connection.user, connection.tags, claim, connection.peer.door)
         if error is not None:
@@ -168,6 +177,8 @@ class Handshake:
         if isinstance(answer, Hold):
             connection.arm(min(now + _ASK_AGAIN, self.deadline))
             return
+        if connection.access is not None and not connection.is_management:
+            connection.access.check_open()  # only now: before, this node may not have known
         self.step = Step.DONE
         connection.send(encode_frame(0, "connection.open-ok"))
         connection.opened(now)

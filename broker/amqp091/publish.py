@@ -353,6 +353,9 @@ class Publisher:
 
 
 def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> None:
+    access = channel.connection.access
+    if access is not None:
+        access.demand("write", "exchange", target.exchange)
     vhost = channel.connection.vhost
     route = vhost.route(target.exchange, target.routing_key)
     if not route.queues:

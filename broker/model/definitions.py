@@ -211,9 +211,11 @@ class Definitions(Topology):
         exclusive: bool = False,
         auto_delete: bool = False,
         arguments: Arguments | None = None,
+        permit: Callable[[str], None] = lambda name: None,
     ) -> Queue:
         """queue.declare; name "" makes `amq.gen-...`. The reply waits for `need(queue.scope)`.
 
+        `permit` is asked once, with its name, unless passive; it raises AccessRefused.
         An exclusive queue that a promotion left without owner goes to the first connection that declares it.
         Raises NotFound (passive), ResourceLocked, PreconditionFailed, AccessRefused.
         """
@@ -224,6 +226,8 @@ class Definitions(Topology):
             self.expiries.used(looked_at)
             looked_at.settle()
             return looked_at
+        if name:
+            permit(name)
         found = self.queues.get(name) if name else None
         declared = QueueDeclare(b"", name, durable, exclusive, auto_delete, _checked(arguments))
         check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
@@ -236,6 +240,7 @@ class Definitions(Topology):
         declared.uuid = self.new_uuid()
         if not name:
             declared.name = "amq.gen-" + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
+            permit(declared.name)
         declared.scope = self.hooks.queue_scope(declared)
         self._record(declared)
         made = self._make_queue(declared, owner if exclusive else None)

@@ -1,0 +1,88 @@
+"""What a stored user may do to queues and exchanges, as its permission of the virtual host says.
+
+Owner: `ServerConnection`, whose `access` is None for a user of the configuration, who may do everything.
+`demand` stands before each operation; which permission each needs is RabbitMQ's table
+(https://www.rabbitmq.com/docs/access-control#authorisation), and so are the texts. What was allowed is
+remembered until the directory changes, so that publishers pay once for a run, and a change counts at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from broker.errors import AccessRefused, NotAllowed
+from broker.model.directory import Directory
+
+if TYPE_CHECKING:
+    from broker.amqp091.connection import ServerConnection
+
+What = Literal["configure", "write", "read"]
+Kind = Literal["exchange", "queue"]
+
+DEFAULT_EXCHANGE = "amq.default"
+"""Its name for permissions: it has none of its own."""
+_MEMO = 1024
+
+
+class Access:
+    """One stored user, in one virtual host."""
+
+    __slots__ = ("_allowed", "_directory", "_generation", "_user", "_vhost")
+
+    def __init__(self, directory: Directory, user: str, vhost: str) -> None:
+        self._directory = directory
+        self._user = user
+        self._vhost = vhost
+        self._generation = -1
+        self._allowed: set[tuple[What, str]] = set()
+
+    def check_open(self) -> None:
+        """At connection.open. Raises 530 for whoever has no permission here at all."""
+        if (self._vhost, self._user) not in self._directory.permissions:
+            raise NotAllowed(
+                f"access to vhost '{self._vhost}' refused for user '{self._user}'", 10, 40
+            )  # fmt: skip
+
+    def demand(self, what: What, kind: Kind, name: str) -> None:
+        """Raises AccessRefused."""
+        directory, allowed = self._directory, self._allowed
+        if self._generation != directory.generation:
+            self._generation = directory.generation
+            allowed.clear()
+        name = name or DEFAULT_EXCHANGE
+        if (what, name) in allowed:
+            return
+        permission = directory.permissions.get((self._vhost, self._user))
+        if permission is None or not permission.allows(what, name):
+            raise AccessRefused(
+                f"{what} access to {kind} '{name}' in vhost '{self._vhost}' refused for user '{self._user}'"
+            )
+        if len(allowed) >= _MEMO:
+            allowed.clear()
+        allowed.add((what, name))
+
+
+def demand(connection: ServerConnection, what: What, kind: Kind, name: str) -> None:
+    """Whoever is at the other end may do that. Raises AccessRefused."""
+    if connection.access is not None:
+        connection.access.demand(what, kind, name)
+
+
+def demand_exchange(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
+    """To declare it; a new one with an alternate exchange reads from the one and writes to the other."""
+    if connection.access is not None:
+        connection.access.demand("configure", "exchange", name)
+        alternate = arguments.get("alternate-exchange")
+        if isinstance(alternate, str) and name not in connection.vhost.exchanges:
+            connection.access.demand("read", "exchange", name)
+            connection.access.demand("write", "exchange", alternate)
+
+
+def demand_queue(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
+    """To declare it; a new one with a dead letter exchange reads from the one and writes to the other."""
+    if connection.access is not None:
+        connection.access.demand("configure", "queue", name)
+        dead_letters = arguments.get("x-dead-letter-exchange")
+        if isinstance(dead_letters, str) and name not in connection.vhost.queues:
+            connection.access.demand("read", "queue", name)
+            connection.access.demand("write", "exchange", dead_letters)
