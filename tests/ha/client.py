@@ -22,7 +22,8 @@ UNSAID = frozenset({
 class Client:
     """One connection, one channel."""
 
-    def __init__(self, name: str, host: Host, now: float) -> None:
+    def __init__(self, name: str, host: Host, now: float, login: str = "guest:guest") -> None:
+        user, _, password = login.partition(":")
         self.name = name
         self.host = host
         self.node = host.running
@@ -35,8 +36,8 @@ class Client:
         self._delivered: tuple[int, str] = (0, "")
         self._send(PROTOCOL_HEADER, now)
         self._method(
-            0, "connection.start-ok", now, client_properties={}, mechanism="PLAIN",
-            response=b"\0guest\0guest", locale="en_US",
+            0, "connection.start-ok", now, mechanism="PLAIN", response=f"\0{user}\0{password}".encode(),
+            client_properties={"capabilities": {"authentication_failure_close": True}}, locale="en_US",
         )  # fmt: skip
         self._method(0, "connection.tune-ok", now, channel_max=10, frame_max=131072, heartbeat=0)
         self._method(0, "connection.open", now, virtual_host="/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
@@ -14,6 +14,7 @@ from typing import Any
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
+from broker.model.records import EntryPut
 from broker.model.vhost import VirtualHost
 from broker.server.shell import Shell
 
@@ -34,12 +35,15 @@ class Live:
 
 
 @contextmanager
-def live_broker(tls: Callable[[], SSLContext] | None = None, **settings: Any) -> Iterator[Live]:
+def live_broker(
+    tls: Callable[[], SSLContext] | None = None, *, stored: Sequence[EntryPut] = (), **settings: Any
+) -> Iterator[Live]:
     """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: on another one
-    too, with TLS."""
+    too, with TLS. `stored`: users and what they may do."""
     numbers = itertools.count(1)
     vhost = VirtualHost("/", Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"))
     vhost.activate(1)
+    vhost.change_directory(stored)
     logged: list[str] = []
     live = Live(Broker(BrokerSettings(**settings), Hooks(), vhost, log=logged.append), logged=logged)
     ready = threading.Event()
