@@ -14,6 +14,7 @@ import pytest
 
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
+from tests.broker.stored import hashed
 from understudy.config_types import HostPort
 from understudy.http import HttpServer
 from understudy.metrics import NodeCollector
@@ -48,6 +49,10 @@ class StandIn:
 
 
 Asked = list[tuple[int, str]]
+STORED = {
+    "alice": User("alice", frozenset({"administrator"}), password_hash=hashed("word")),
+    "bob": User("bob", password_hash=hashed("word")),
+}  # fmt: skip
 
 
 def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]]) -> Asked:
@@ -55,7 +60,9 @@ def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]]) -> Asked:
 
     async def run() -> Asked:
         users = (*default_users(), User("joe", password="joe"))
-        server = HttpServer(node, Authenticator(users), clock=lambda: 1.0, tick_soon=node.tick)
+        server = HttpServer(
+            node, Authenticator(users, stored=STORED.get), clock=lambda: 1.0, tick_soon=node.tick
+        )
         at = await server.start(HostPort("127.0.0.1", 0))
         found: Asked = []
         try:
@@ -149,6 +156,20 @@ def test_an_administrator_promotes_demotes_and_switches_over() -> None:
         ("switchover", {"to": "b", "operator": True}),
     ]
     assert node.ticks == 5
+
+
+def test_a_stored_administrator_is_one() -> None:
+    node = StandIn()
+    codes = [
+        code
+        for code, _ in visit(
+            node,
+            ("POST", "/api/promote", login("alice", "word")),
+            ("POST", "/api/promote", login("alice", "other")),
+            ("POST", "/api/promote", login("bob", "word")),
+        )
+    ]
+    assert codes == [200, 401, 403]
 
 
 def test_a_refusal_is_a_409_with_the_reason() -> None:
