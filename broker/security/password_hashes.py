@@ -13,6 +13,9 @@ import hmac
 from base64 import b64decode
 from binascii import Error as NotBase64
 
+from argon2 import extract_parameters
+from argon2.exceptions import InvalidHashError
+
 RABBIT = {
     "rabbit_password_hashing_sha256": ("sha256", 32),
     "rabbit_password_hashing_sha512": ("sha512", 64),
@@ -20,6 +23,10 @@ RABBIT = {
 """RabbitMQ's name of an algorithm, ours, and the digest's octets."""
 _SALT = 4
 _ARGON2 = "$argon2id$"
+_MOST_MEMORY = 1 << 17
+"""KiB that the check of one argon2id hash may take."""
+_MOST_WORK = 1 << 18
+"""KiB times passes: some tenths of a second."""
 
 
 def rabbit_hash(algorithm: str, password_hash: str) -> str:
@@ -45,7 +52,14 @@ def is_stored_hash(text: str) -> bool:
 
 
 def is_argon2(text: str) -> bool:
-    return text.startswith(_ARGON2)
+    """One that does not take more memory or time to check than this broker's thread can spare."""
+    if not text.startswith(_ARGON2):
+        return False
+    try:
+        found = extract_parameters(text)
+    except (InvalidHashError, ValueError):
+        return False
+    return found.memory_cost <= _MOST_MEMORY and found.time_cost * found.memory_cost <= _MOST_WORK
 
 
 def matches_rabbit(text: str, password: str) -> bool:

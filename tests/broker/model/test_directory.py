@@ -14,6 +14,9 @@ ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 HARE = rabbit_hash("rabbit_password_hashing_sha256", "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
 """Of the password `test12`: the example of RabbitMQ's documentation."""
 
+GREEDY = "$argon2id$v=19$m=4194304,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
+"""It would take 4 GiB to be checked."""
+
 
 def user(name: str = "alice", **value: object) -> EntryPut:
     return EntryPut("user", "", name, {"password_hash": "", "tags": [], **value})
@@ -85,6 +88,8 @@ def test_definitions_bring_it_back() -> None:
         (user("\ud800"), "not Unicode"),
         (user(password_hash="hunter2"), "password_hash is of no kind that is known here"),
         (user(password_hash=7), "password_hash is of no kind"),
+        (user(password_hash="$argon2id$v=19$m=19456,t=2,p=1$c2FsdA"), "password_hash is of no kind"),
+        (user(password_hash=GREEDY), "password_hash is of no kind"),
         (user(tags="administrator"), "tags is a list"),
         (user(tags=["ha"]), "the tag 'ha' is for the pair's own identity"),
         (user(tags=[""]), "'' is no tag"),
