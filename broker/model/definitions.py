@@ -25,6 +25,7 @@ from broker.model.binding import Binding
 from broker.model.exchange import Exchange, check_binding_arguments, check_exchange_arguments
 from broker.model.expiries import Expiries
 from broker.model.history import History
+from broker.model.policies import obey_as_new
 from broker.model.publish_route import need_of
 from broker.model.queue import Mode, Queue
 from broker.model.queue_arguments import check_queue_arguments
@@ -120,6 +121,7 @@ class Definitions(Topology):
         declared.scope = self.hooks.exchange_scope(declared)
         self._record(declared)
         made = Exchange(declared)
+        obey_as_new(self, made)
         self.add_exchange(made)
         return made
 
@@ -272,6 +274,8 @@ class Definitions(Topology):
             removals=self.removals,
         )  # fmt: skip
         queue.window = self.window
+        if self.serving:
+            obey_as_new(self, queue)
         if owner is not None:
             self._owned.setdefault(owner, []).append(queue)
         self.add_queue(queue)

@@ -169,11 +169,15 @@ class Directory:
 
         `what`: "queues" or "exchanges". Of equal ones that of the least name, so that it is always the same.
         """
+        return next((policy for policy in self.ranked(vhost, what) if policy.matches(name)), None)
+
+    def ranked(self, vhost: str, what: str) -> list[Policy]:
+        """All for `what`; of those that match a name, the first holds."""
         found = [
             policy for policy in self.policies.values()
-            if policy.vhost == vhost and what in APPLY_TO[policy.apply_to] and policy.matches(name)
+            if policy.vhost == vhost and what in APPLY_TO[policy.apply_to]
         ]  # fmt: skip
-        return min(found, key=lambda policy: (-policy.priority, policy.name), default=None)
+        return sorted(found, key=lambda policy: (-policy.priority, policy.name))
 
 
 # -- what may be asked for

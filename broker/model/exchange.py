@@ -7,7 +7,7 @@ The default exchange has no bindings here: it finds queues by name in the topolo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
 from broker.model.binding import Binding, BindingKey
@@ -15,6 +15,9 @@ from broker.model.queue_arguments import field_type
 from broker.model.records import ExchangeDeclare
 from broker.model.topic_trie import TopicTrie
 from broker.model.values import ExchangeType, Scope
+
+if TYPE_CHECKING:
+    from broker.model.directory import Policy
 
 EVERYWHERE = Scope.STORE | Scope.LINK
 """Scope of the built-in exchanges: a binding from one goes wherever its target goes."""
@@ -160,7 +163,8 @@ _MATCHERS: dict[
 
 
 class Exchange:
-    """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete)."""
+    """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete).
+    `alternate`: what its arguments say, or the policy that it is `ruled_by`."""
 
     __slots__ = (
         "alternate",
@@ -173,6 +177,7 @@ class Exchange:
         "matcher",
         "name",
         "replicate",
+        "ruled_by",
         "scope",
         "type",
     )
@@ -186,6 +191,7 @@ class Exchange:
         self.arguments = declared.arguments
         alternate = declared.arguments.get("alternate-exchange")
         self.alternate = alternate if isinstance(alternate, str) else None
+        self.ruled_by: Policy | None = None
         self.replicate = declared.replicate
         self.scope = declared.scope
         self.bound = False

@@ -17,7 +17,7 @@ from broker.model.priority_ready import PriorityReady
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import AT_ONCE
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
@@ -247,16 +247,17 @@ class Queue(QueueContents):
         self._left(over, Reason.EXPIRED)
 
     def remove_excess(self) -> None:
-        """Over a limit, the oldest ready messages leave (`drop-head`); dead letters some at once, the others
-        soon."""
+        """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
+        others soon."""
         rules = self.rules
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
             return
         over: list[Entry] = []
+        most = AT_ONCE if rules.dead_letters else DROPPED_AT_ONCE
         excess = 0 if rules.max_length is None else self.message_count - rules.max_length
         octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
         while self.ready and (excess > 0 or octets > 0):
-            if rules.dead_letters and len(over) == AT_ONCE:
+            if len(over) == most:
                 self.removals.touch(self)
                 break
             entry = self.ready.popleft()

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.errors import InternalError
 from broker.model.backlog import WINDOW, Backlog
@@ -25,12 +25,15 @@ from broker.model.history import History
 from broker.model.id_source import IdSource
 from broker.model.message_run import Overflow, as_runs
 from broker.model.priority_ready import PriorityReady
-from broker.model.queue_arguments import rules_of
+from broker.model.queue_arguments import QueueRules, rules_of
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, QueueDeclare, id_of
 from broker.model.removals import Removals
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Scope
+
+if TYPE_CHECKING:
+    from broker.model.directory import Policy
 
 Ready = deque[Entry] | PriorityReady
 
@@ -55,9 +58,9 @@ class QueueContents:
     `expires`: seconds without use after which it ends, or None.
     `exclusive`: declared so; `owner`: the connection it belongs to, None until claimed after a promotion.
     `earlier`: how far history got in epochs before the one served.
-    `rules`: what its arguments say of removals and order. `watched`: `removals` is told when its head or
-    length changes. `timed`: it holds, or held, messages whose time ends. `ready_octets`: bodies of ready
-    messages, kept only if it is limited by them (`sized`).
+    `rules`: what its arguments, and the policy that it is `ruled_by`, say of removals and order. `watched`:
+    `removals` is told when its head or length changes. `timed`: it holds, or held, messages whose time ends.
+    `ready_octets`: bodies of ready messages, kept only if it is limited by them (`sized`).
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
     messages that channels still hold come back to nothing.
     """
@@ -90,6 +93,7 @@ class QueueContents:
         "removals",
         "replica",
         "replicate",
+        "ruled_by",
         "rules",
         "scheduled",
         "scope",
@@ -119,12 +123,10 @@ class QueueContents:
         self.exclusive = declared.exclusive
         self.auto_delete = declared.auto_delete
         self.arguments = declared.arguments
-        self.rules = rules = rules_of(declared.arguments)
-        self.expires = None if rules.expires is None else rules.expires / 1000
+        self.ruled_by: Policy | None = None
         self.removals = removals or Removals()
-        self.timed = rules.message_ttl is not None
-        self.sized = rules.max_length_bytes is not None
-        self.watched = self.timed or rules.limited
+        self.timed = False
+        self._take_rules(rules_of(declared.arguments))
         self.ready_octets = 0
         self.replicate = declared.replicate
         self.scope = declared.scope
@@ -155,7 +157,40 @@ class QueueContents:
     def _nothing_ready(self) -> Ready:
         return deque() if self.rules.max_priority is None else PriorityReady(self.rules.max_priority)
 
+    # -- rules
+
+    def _take_rules(self, rules: QueueRules) -> None:
+        self.rules = rules
+        self.expires = None if rules.expires is None else rules.expires / 1000
+        self.timed = self.timed or rules.message_ttl is not None
+        self.sized = rules.max_length_bytes is not None
+        self.watched = self.timed or rules.limited
+
+    def set_rules(self, rules: QueueRules) -> None:
+        """Other rules hold from now on, also for what it holds: a serving queue is looked at in this tick.
+
+        Bodies are counted if they were not yet: of what is set aside, by reading it. `max_priority` is the
+        same as before: no policy sets it.
+        """
+        counted, serves = self.sized, self.mode is Mode.ACTIVE
+        self.timed = self.timed and serves  # messages with a time of their own; `activate` looks for them
+        self._take_rules(rules)
+        if serves and self.sized is not counted:
+            self.ready_octets = 0
+            if self.sized:
+                self._count_octets()
+        if serves:
+            self.removals.touch(self)
+
+    def _count_octets(self) -> None:
+        self.ready_octets = self._octets(chain(self.ready, self.backlog.entries()))
+
     # -- looking
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that holds, if it serves and there is one."""
+        return None if self.ruled_by is None else self.ruled_by.name
 
     @property
     def serves(self) -> bool:
@@ -340,7 +375,7 @@ class QueueContents:
     def _look_again(self) -> None:
         """It serves from now on: its rules are applied to what it holds."""
         if self.sized:
-            self.ready_octets = self._octets(chain(self.ready, self.backlog.entries()))
+            self._count_octets()
         if self.watched:
             self.removals.touch(self)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1024
 """Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
+DROPPED_AT_ONCE = 16 * AT_ONCE
+"""Others over a limit: a limit may come to a queue that has held more than that for long."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
 

@@ -16,11 +16,12 @@ from broker.hooks import Hooks
 from broker.model.applying import apply_record
 from broker.model.consumer import Consumer
 from broker.model.definitions import Removed
-from broker.model.directory import SCOPE, check_entry
+from broker.model.directory import POLICY, SCOPE, check_entry
 from broker.model.enqueueing import Enqueueing, Published
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.message_run import Overflow
+from broker.model.policies import names_of_policies, obey_all
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
@@ -42,6 +43,7 @@ class QueueInfo(NamedTuple):
     scope: Scope
     durable: bool
     replicate: str
+    policy: str | None
 
 
 class VirtualHost(Enqueueing):
@@ -177,6 +179,8 @@ class VirtualHost(Enqueueing):
         for record in records:
             self._record(record)
             directory.apply(record)
+        if any(record.kind == POLICY for record in records):
+            obey_all(self)
         if records:
             self._changed()
         return SCOPE if records else Scope.NONE
@@ -204,6 +208,7 @@ class VirtualHost(Enqueueing):
         for queue in own:
             queue.check_may_serve(epoch)
         self.history.begin_epoch(epoch)
+        obey_all(self)
         for queue in own:
             queue.activate(epoch)
         self._give_time()
@@ -275,6 +280,7 @@ class VirtualHost(Enqueueing):
         return fingerprint_of(self, scope)
 
     def list_queues(self) -> list[QueueInfo]:
+        policies = names_of_policies(self)
         return [
             QueueInfo(
                 q.name,
@@ -285,6 +291,7 @@ class VirtualHost(Enqueueing):
                 q.scope,
                 q.durable,
                 q.replicate,
+                policies.get(q.name),
             )
             for q in self.queues.values()
         ]

@@ -58,7 +58,8 @@ def _primary(core: HaBroker, me: Self_) -> str | None:
 
 
 def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
-    """One line a queue; `replicate` is `replica` for one that follows another broker's."""
+    """One line a queue; `replicate` is `replica` for one that follows another broker's; `policy`: the name of
+    the one that holds for it, or None."""
     return [
         {
             "name": q.name,
@@ -68,6 +69,7 @@ def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
             "consumers": q.consumers,
             "durable": q.durable,
             "replicate": q.replicate.split(" ")[0],
+            "policy": q.policy,
         }
         for q in vhost.list_queues()
     ]

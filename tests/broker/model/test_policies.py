@@ -1,0 +1,467 @@
+"""Policies obeyed: by queues that come after them and by those that were there, with arguments and without,
+after a promotion too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from broker.errors import PreconditionFailed
+from broker.model.consumer import Consumer
+from broker.model.policies import rules_under
+from broker.model.queue import Queue
+from broker.model.queue_arguments import NO_RULES, OverflowRule, QueueRules, rules_of
+from broker.model.records import Batch, Dequeue, EntryDelete, EntryPut
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, ROUNDS
+from broker.model.values import Reason
+from broker.model.vhost import VirtualHost
+from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, publish, seqs, serving
+from tests.simulation.virtual_overflow import VirtualOverflow
+
+
+class Shop:
+    """A virtual host that serves, one that follows it, and why messages left."""
+
+    def __init__(self) -> None:
+        self.vhost = serving(1, Everything())
+        self.follower = Follower()
+        self.left: dict[str, dict[Reason, int]] = {}
+        self.vhost.history.sinks += [self.follower, self]
+
+    def batch(self, batch: Batch) -> None:
+        for record in batch.records:
+            if isinstance(record, Dequeue) and record.queue in self.vhost.queues_by_uuid:
+                of_queue = self.left.setdefault(self.vhost.queues_by_uuid[record.queue].name, {})
+                count = sum(last - first + 1 for first, last in record.ranges)
+                of_queue[record.reason] = of_queue.get(record.reason, 0) + count
+
+    def queue(self, name: str = "q", **arguments: Any) -> Queue:
+        named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+        return self.vhost.declare_queue(name, owner=OWNER, durable=True, arguments=named)
+
+    def policy(self, definition: Mapping[str, object], name: str = "p", **more: object) -> None:
+        said = {"pattern": "^q", "apply-to": "queues", "priority": 0, "definition": definition} | more
+        self.vhost.change_directory([EntryPut("policy", "/", name, said)])
+
+    def no_policy(self, name: str = "p") -> None:
+        self.vhost.change_directory([EntryDelete("policy", "/", name)])
+
+    def publish(self, count: int = 1, key: str = "q", body: bytes = b"x") -> None:
+        publish(self.vhost, key, *[body] * count, persistent=True)
+
+    def pass_time(self, milliseconds: int = 0) -> None:
+        self.vhost.wall_ms += milliseconds
+        self.tick()
+
+    def tick(self) -> None:
+        now = self.vhost.wall_ms / 1000
+        self.vhost.dispatch()
+        self.vhost.expire(now)
+        self.vhost.history.flush(now, 0, force=True)
+        assert self.follower.vhost.fingerprint() == self.vhost.fingerprint()
+
+    def promote(self) -> VirtualHost:
+        """The follower serves from now on."""
+        promoted = self.follower.vhost
+        promoted.wall_ms = self.vhost.wall_ms
+        promoted.activate(2)
+        promoted.dispatch()
+        return promoted
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+# -- what one policy makes of arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "definition", "rules"),
+    [
+        ({}, {}, NO_RULES),
+        ({"x-max-length": 5}, {}, QueueRules(max_length=5)),
+        ({}, {"max-length": 5}, QueueRules(max_length=5)),
+        ({"x-max-length": 5}, {"max-length": 7}, QueueRules(max_length=5)),
+        ({"x-max-length": 7}, {"max-length": 5}, QueueRules(max_length=5)),
+        ({"x-max-length-bytes": 7}, {"max-length-bytes": 0}, QueueRules(max_length_bytes=0)),
+        ({"x-message-ttl": 0}, {"message-ttl": 5}, QueueRules(message_ttl=0)),
+        ({"x-expires": 9}, {"expires": 8}, QueueRules(expires=8)),
+        ({"x-overflow": "drop-head"}, {"overflow": "reject-publish"}, QueueRules()),
+        ({}, {"overflow": "reject-publish"}, QueueRules(overflow=OverflowRule.REJECT_PUBLISH)),
+        ({"x-dead-letter-exchange": ""}, {"dead-letter-exchange": "x"}, QueueRules(dead_letter_exchange="")),
+        (
+            {"x-dead-letter-exchange": "x", "x-dead-letter-routing-key": "mine"},
+            {"dead-letter-exchange": "y", "dead-letter-routing-key": "its"},
+            QueueRules(dead_letter_exchange="x", dead_letter_routing_key="mine"),
+        ),
+        (  # each by itself, in RabbitMQ too
+            {"x-dead-letter-exchange": "x"},
+            {"dead-letter-exchange": "y", "dead-letter-routing-key": "its"},
+            QueueRules(dead_letter_exchange="x", dead_letter_routing_key="its"),
+        ),
+        (
+            {"x-dead-letter-exchange": "x"},
+            {"dead-letter-routing-key": "its"},
+            QueueRules(dead_letter_exchange="x", dead_letter_routing_key="its"),
+        ),
+        ({}, {"dead-letter-routing-key": "its"}, NO_RULES),
+        ({"x-max-priority": 3}, {"max-length": 5}, QueueRules(max_length=5, max_priority=3)),
+        ({"x-max-length": "five"}, {"max-length": 5}, QueueRules(max_length=5)),
+        ({"x-max-length": 5}, {"max-length": "five", "ha-mode": "all"}, QueueRules(max_length=5)),
+    ],
+)
+def test_of_numbers_the_smaller_else_the_argument(
+    arguments: dict[str, object], definition: dict[str, object], rules: QueueRules
+) -> None:
+    assert rules_under(arguments, definition) == rules
+    assert definition or rules_under(arguments, definition) == rules_of(arguments)
+
+
+# -- which one
+
+
+def test_a_queue_that_comes_after_its_policy_obeys_it_and_one_that_was_there_too(shop: Shop) -> None:
+    before = shop.queue("q.before")
+    shop.policy({"max-length": 2})
+    after, other = shop.queue("q.after"), shop.queue("other")
+    assert [queue.rules.max_length for queue in (before, after, other)] == [2, 2, None]
+    assert [queue.policy for queue in (before, after, other)] == ["p", "p", None]
+    shop.no_policy()
+    assert [queue.rules for queue in (before, after, other)] == [NO_RULES] * 3
+    assert [queue.policy for queue in (before, after, other)] == [None] * 3
+
+
+def test_of_several_that_match_the_one_of_highest_priority_holds_and_no_other(shop: Shop) -> None:
+    queue = shop.queue()
+    shop.policy({"max-length": 2}, "low", priority=-1)
+    shop.policy({"message-ttl": 9}, "high", priority=1)
+    shop.policy({"expires": 9}, "exchanges", priority=2, **{"apply-to": "exchanges"})
+    assert (queue.policy, queue.rules) == ("high", QueueRules(message_ttl=9))
+    shop.no_policy("high")
+    assert (queue.policy, queue.rules) == ("low", QueueRules(max_length=2))
+    shop.policy({"max-length": 3}, "low", pattern="^r", priority=-1)
+    assert (queue.policy, queue.rules) == (None, NO_RULES)
+
+
+def test_exclusive_and_server_named_queues_obey_too(shop: Shop) -> None:
+    shop.policy({"max-length": 2}, pattern="^amq.gen-")
+    made = shop.vhost.declare_queue("", owner=OWNER, exclusive=True)
+    assert made.rules.max_length == 2
+
+
+def test_what_was_declared_stays_as_it_was_declared(shop: Shop) -> None:
+    queue = shop.queue(max_length=9)
+    shop.policy({"max-length": 2, "overflow": "reject-publish"})
+    assert shop.queue(max_length=9) is queue
+    with pytest.raises(PreconditionFailed):
+        shop.queue(max_length=2)
+    assert queue.declaration().arguments == {"x-max-length": 9}
+    shop.tick()
+
+
+def test_the_list_of_queues_names_the_policy_on_a_follower_too(shop: Shop) -> None:
+    shop.queue()
+    shop.queue("other")
+    shop.policy({"max-length": 2})
+    shop.tick()
+    for vhost in (shop.vhost, shop.follower.vhost):
+        assert {line.name: line.policy for line in vhost.list_queues()} == {"q": "p", "other": None}
+
+
+# -- limits
+
+
+def test_a_limit_that_comes_removes_what_is_too_much_and_one_that_goes_nothing(shop: Shop) -> None:
+    queue = shop.queue()
+    shop.publish(5)
+    shop.tick()
+    shop.policy({"max-length": 3})
+    shop.tick()
+    assert seqs(list(queue.ready)) == [3, 4, 5] and shop.left == {"q": {Reason.DROPPED: 2}}
+    shop.policy({"max-length": 4})
+    shop.publish(2)
+    shop.tick()
+    assert seqs(list(queue.ready)) == [4, 5, 6, 7]
+    shop.no_policy()
+    shop.publish(5)
+    shop.tick()
+    assert queue.message_count == 9 and shop.left == {"q": {Reason.DROPPED: 3}}
+
+
+def test_a_limit_on_bytes_counts_what_was_there_and_is_set_aside(shop: Shop) -> None:
+    shop.vhost.window = 2
+    queue = shop.queue()
+    shop.publish(6, body=b"four")
+    queue.set_aside(VirtualOverflow(), 1000)
+    shop.publish(1, body=b"four")
+    assert queue.backlog.aside == 4 and queue.ready_octets == 0
+    shop.policy({"max-length-bytes": 100})
+    assert queue.ready_octets == 28
+    shop.policy({"max-length-bytes": 13})
+    shop.tick()
+    assert (queue.message_count, queue.ready_octets) == (3, 12)
+    shop.no_policy()
+    shop.publish(5, body=b"four")
+    shop.policy({"max-length-bytes": 20, "max-length": 9})
+    assert queue.ready_octets == 32
+    shop.tick()
+    assert (queue.message_count, queue.ready_octets) == (5, 20)
+    assert shop.left == {"q": {Reason.DROPPED: 7}}
+
+
+def test_what_consumers_hold_counts_when_it_comes_back(shop: Shop) -> None:
+    queue, sink = shop.queue(), Sink(limit=2)
+    shop.publish(3, body=b"four")
+    consumer = Consumer(queue, "c", sink)
+    shop.vhost.consume(consumer)
+    shop.tick()
+    shop.policy({"max-length-bytes": 8})
+    assert queue.ready_octets == 4
+    shop.vhost.cancel(consumer)
+    queue.requeue(sink.got)
+    shop.tick()
+    assert seqs(list(queue.ready)) == [2, 3] and queue.ready_octets == 8
+
+
+def test_many_that_are_too_much_leave_in_several_ticks(shop: Shop) -> None:
+    queue, many = shop.queue(), DROPPED_AT_ONCE * ROUNDS
+    shop.publish(many + 7)
+    shop.policy({"max-length": 2})
+    shop.tick()
+    assert queue.message_count == 7
+    shop.tick()
+    assert queue.message_count == 2
+    assert not shop.vhost.removals.waiting
+    assert shop.left == {"q": {Reason.DROPPED: many + 5}}
+
+
+def test_overflow_changes_on_the_way(shop: Shop) -> None:
+    queue = shop.queue(max_length=2)
+    shop.publish(2)
+    stale = shop.vhost.route("", "q")
+    shop.policy({"overflow": "reject-publish"})
+    refused = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
+    assert refused.accepted == 0
+    shop.tick()
+    assert seqs(list(queue.ready)) == [1, 2]
+    shop.policy({"overflow": "drop-head", "max-length": 1})
+    shop.tick()
+    assert seqs(list(queue.ready)) == [2]
+    shop.publish()
+    shop.tick()
+    assert seqs(list(queue.ready)) == [3]
+
+
+def test_one_that_refuses_keeps_what_it_has_above_its_limit(shop: Shop) -> None:
+    queue = shop.queue()
+    shop.publish(5)
+    shop.policy({"max-length": 2, "overflow": "reject-publish"})
+    shop.publish()
+    shop.tick()
+    assert queue.message_count == 5 and not shop.left
+
+
+# -- time
+
+
+def test_a_time_to_live_counts_for_what_is_there_from_when_it_came(shop: Shop) -> None:
+    queue = shop.queue()
+    shop.publish(2)
+    shop.pass_time(100)
+    shop.publish()
+    shop.policy({"message-ttl": 150})
+    shop.tick()
+    assert queue.message_count == 3 and shop.vhost.removals.next() == 150
+    shop.policy({"message-ttl": 90})
+    shop.tick()
+    assert queue.message_count == 1 and shop.left == {"q": {Reason.EXPIRED: 2}}
+    shop.policy({"message-ttl": 500})
+    shop.pass_time(300)
+    assert queue.message_count == 1 and shop.vhost.removals.next() == 600
+    shop.no_policy()
+    shop.tick()
+    assert shop.vhost.removals.next() is None
+    shop.pass_time(10_000)
+    assert queue.message_count == 1 and shop.left == {"q": {Reason.EXPIRED: 2}}
+
+
+def test_the_shorter_of_both_times_counts_and_the_messages_own_with_them(shop: Shop) -> None:
+    queue = shop.queue(message_ttl=100)
+    shop.policy({"message-ttl": 50})
+    route = shop.vhost.route("", "q")
+    for own in (20, None):
+        shop.vhost.publish(route, [b"x"], persistent=True, channel=1, largest_frame=9, expiration=own)
+    shop.pass_time(20)
+    assert queue.message_count == 1
+    shop.no_policy()
+    shop.pass_time(60)
+    assert queue.message_count == 1
+    shop.pass_time(20)
+    assert queue.message_count == 0 and shop.left == {"q": {Reason.EXPIRED: 2}}
+
+
+def test_consumers_get_nothing_that_the_new_time_ends(shop: Shop) -> None:
+    queue, sink = shop.queue(), Sink()
+    shop.publish(AT_ONCE + 5)
+    shop.pass_time(100)
+    shop.publish()
+    shop.policy({"message-ttl": 90})
+    shop.vhost.consume(Consumer(queue, "c", sink))
+    shop.tick()
+    assert seqs(sink.got) == [AT_ONCE + 6]
+    assert shop.left == {"q": {Reason.EXPIRED: AT_ONCE + 5}}
+
+
+def test_a_queue_expires_by_policy_counted_from_the_change(shop: Shop) -> None:
+    shop.queue()
+    used = shop.queue("q.used")
+    shop.vhost.consume(Consumer(used, "c", Sink()))
+    shop.pass_time(1000)
+    shop.policy({"expires": 500})
+    shop.pass_time(400)
+    shop.queue("q.late", expires=200)
+    shop.tick()
+    assert shop.vhost.expiries.next() == pytest.approx(1.6)  # q.late
+    shop.policy({"expires": 2000})
+    shop.pass_time(500)
+    assert sorted(shop.vhost.queues) == ["q", "q.used"]
+    shop.pass_time(1899)
+    assert "q" in shop.vhost.queues
+    shop.no_policy()
+    shop.pass_time(9999)
+    assert sorted(shop.vhost.queues) == ["q", "q.used"] and shop.vhost.expiries.next() is None
+    shop.policy({"expires": 10})
+    shop.pass_time()
+    shop.pass_time(10)
+    assert sorted(shop.vhost.queues) == ["q.used"]
+
+
+# -- dead letters
+
+
+def test_dead_letters_go_where_the_policy_says_while_it_does(shop: Shop) -> None:
+    dead = shop.queue("dead")
+    queue = shop.queue(max_length=1)
+    shop.policy({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"})
+    shop.publish(3)
+    shop.tick()
+    assert dead.message_count == 2 and shop.left == {"q": {Reason.DEAD_LETTERED: 2}}
+    shop.policy({"dead-letter-exchange": "nowhere"})
+    shop.publish()
+    shop.tick()
+    shop.no_policy()
+    shop.publish()
+    shop.tick()
+    assert (dead.message_count, queue.message_count) == (2, 1)
+    assert shop.left == {"q": {Reason.DEAD_LETTERED: 2, Reason.DROPPED: 2}}
+
+
+def test_the_exchange_of_an_argument_wins_and_the_policys_key_holds(shop: Shop) -> None:
+    dead = shop.queue("dead")
+    shop.queue(max_length=0, dead_letter_exchange="")
+    shop.policy({"dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "dead"})
+    shop.publish()
+    shop.tick()
+    assert dead.message_count == 1
+
+
+# -- after a promotion
+
+
+RULES = {
+    "max-length": 3, "max-length-bytes": 100, "message-ttl": 50, "expires": 400, "overflow": "reject-publish",
+    "dead-letter-exchange": "", "dead-letter-routing-key": "dead",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy_first", [True, False])
+def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool) -> None:
+    if policy_first:
+        shop.policy(RULES)
+    queue = shop.queue(max_length=9)
+    if not policy_first:
+        shop.policy(RULES)
+    shop.queue("dead")
+    shop.publish(2)
+    shop.tick()
+    copied = shop.follower.vhost.queues["q"]
+    assert copied.rules == QueueRules(max_length=9), "a follower decides nothing"
+    shop.follower.vhost.wall_ms = 10_000
+    assert copied.total_count == 2
+    promoted = shop.promote()
+    assert (copied.rules, copied.policy) == (queue.rules, "p")
+    assert copied.ready_octets == 2
+    route = promoted.route("", "q")
+    taken = promoted.publish(route, [b"x"] * 5, persistent=True, channel=1, largest_frame=9)
+    assert taken.accepted == 1
+    promoted.expire(1.0)
+    promoted.wall_ms += 50
+    promoted.dispatch()
+    assert (copied.message_count, promoted.queues["dead"].message_count) == (0, 3)
+    promoted.expire(1.4)
+    assert sorted(promoted.queues) == ["dead"]
+
+
+def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) -> None:
+    shop.queue()
+    shop.policy({"max-length": 2, "message-ttl": 5})
+    shop.tick()
+    shop.vhost.deactivate()
+    queue = shop.vhost.queues["q"]
+    shop.vhost.apply(EntryDelete("policy", "/", "p"))
+    shop.vhost.activate(2)
+    assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
+
+
+def test_a_refusing_policy_that_came_while_it_did_not_serve_is_no_stale_route(shop: Shop) -> None:
+    queue = shop.queue()
+    stale = shop.vhost.route("", "q")
+    shop.tick()
+    shop.vhost.deactivate()
+    definition = {"max-length": 1, "overflow": "reject-publish"}
+    shop.vhost.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
+    shop.vhost.activate(2)
+    taken = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
+    assert taken.accepted == queue.message_count == 1
+
+
+# -- exchanges
+
+
+def alternates(vhost: VirtualHost, *names: str) -> list[str | None]:
+    return [vhost.exchanges[name].alternate for name in names]
+
+
+def test_exchanges_have_the_alternate_of_their_policy_and_an_argument_wins(shop: Shop) -> None:
+    vhost = shop.vhost
+    strays, other = shop.queue("strays"), shop.queue("other")
+    for exchange, queue in (("amq.fanout", "strays"), ("amq.topic", "other")):
+        vhost.bind_queue(queue, exchange, "#", owner=OWNER)
+    vhost.declare_exchange("x", "direct")
+    vhost.declare_exchange("y", "direct", arguments={"alternate-exchange": "amq.topic"})
+    publish(vhost, "nobody", b"m", exchange="x")
+    shop.policy({"alternate-exchange": "amq.fanout"}, pattern=".*", **{"apply-to": "all"})
+    vhost.declare_exchange("z", "direct")
+    for exchange in ("", "x", "y", "z"):
+        publish(vhost, "nobody", b"m", exchange=exchange)
+    assert (strays.message_count, other.message_count) == (2, 1)
+    assert vhost.exchanges["x"].declaration().arguments == {}
+    shop.tick()
+    names = ("", "x", "y", "z", "amq.direct")
+    shop.promote()
+    for each in (vhost, shop.follower.vhost):
+        assert alternates(each, *names) == [None, "amq.fanout", "amq.topic", "amq.fanout", "amq.fanout"]
+    shop.no_policy()
+    publish(vhost, "nobody", b"m", exchange="x")
+    assert alternates(vhost, *names) == [None, None, "amq.topic", None, None]
+    assert strays.message_count == 2
+
+
+def test_a_policy_for_queues_is_none_for_exchanges(shop: Shop) -> None:
+    shop.vhost.declare_exchange("q.x", "direct")
+    shop.policy({"alternate-exchange": "amq.fanout"})
+    assert alternates(shop.vhost, "q.x") == [None]
