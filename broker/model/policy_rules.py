@@ -53,8 +53,6 @@ def policy_fault(definition: Mapping[str, object]) -> str | None:
             fault = "no policy has such a key"
         if fault is not None:
             return f"{key:.80}: {fault}"
-    if "dead-letter-routing-key" in definition and "dead-letter-exchange" not in definition:
-        return "dead-letter-routing-key: there is no dead-letter-exchange"
     return None
 
 

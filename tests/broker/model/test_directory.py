@@ -103,7 +103,6 @@ def test_definitions_bring_it_back() -> None:
         (policy(definition={}), "a table with at least one key"),
         (policy(definition={"max-length": -1}), "max-length: {value_negative,-1}"),
         (policy(definition={"max-size": 1}), "max-size: no policy has such a key"),
-        (policy(definition={"dead-letter-routing-key": "k"}), "there is no dead-letter-exchange"),
         (policy(definition={"alternate-exchange": 1}), "alternate-exchange: not a string"),
         (policy(**{"apply-to": "streams"}), "apply-to is one of"),
         (policy(priority="1"), "priority is a whole number"),
