@@ -124,10 +124,9 @@ def _check_room(transaction: Transaction) -> None:
     RabbitMQ it fails too, with what other queues have taken already.)"""
     wanted: dict[Queue, list[bytes]] = {}
     for run in transaction.publishes:
-        if run.route.refusing:
-            for queue in run.route.queues:
-                if queue.serves and queue.rules.overflow is not OverflowRule.DROP_HEAD:
-                    wanted.setdefault(queue, []).extend(run.raws)
+        for queue in run.route.queues:  # which may refuse since the publish, by a policy
+            if queue.serves and queue.rules.overflow is not OverflowRule.DROP_HEAD:
+                wanted.setdefault(queue, []).extend(run.raws)
     for queue, raws in wanted.items():
         if queue.room(raws) < len(raws):
             raise PreconditionFailed(f"transaction not committed: queue '{queue.name}' is full")

@@ -1,0 +1,95 @@
+"""Policies as clients see them, on connections that were open before."""
+
+from __future__ import annotations
+
+from broker.amqp091.grammar import encode_frame
+from broker.model.records import EntryDelete, EntryPut
+from tests.broker.amqp091.wire import Raw, World, message
+
+
+def policy(world: World, pattern: str = "^q", **definition: object) -> None:
+    said = {key.replace("_", "-"): value for key, value in definition.items()}
+    value = {"pattern": pattern, "apply-to": "all", "priority": 0, "definition": said}
+    world.vhost.change_directory([EntryPut("policy", "/", "p", value)])
+    world.tick()
+
+
+def opened() -> tuple[World, Raw]:
+    world = World()
+    client = world.open()
+    client.call(1, "queue.declare", queue="q")
+    return world, client
+
+
+def sent(client: Raw, *bodies: bytes, exchange: str = "", key: str = "q") -> None:
+    client.raw(b"".join(message(1, body, exchange, key) for body in bodies))
+
+
+def confirms(client: Raw) -> list[tuple[str, int]]:
+    return [(seen.name, seen["delivery_tag"]) for seen in client.read()]
+
+
+def test_a_queue_refuses_publishes_from_when_its_policy_says_so_until_it_does_no_more() -> None:
+    world, client = opened()
+    client.call(1, "confirm.select")
+    sent(client, b"1", b"2")
+    assert confirms(client) == [("basic.ack", 2)]
+    policy(world, max_length=3, overflow="reject-publish")
+    sent(client, b"3", b"4")
+    assert confirms(client) == [("basic.ack", 3), ("basic.nack", 4)]
+    world.vhost.change_directory([EntryDelete("policy", "/", "p")])
+    sent(client, b"5")
+    assert confirms(client) == [("basic.ack", 5)]
+    assert world.vhost.queues["q"].message_count == 4
+
+
+def test_a_commit_fails_on_a_queue_that_a_policy_has_filled_since_its_publishes() -> None:
+    world, client = opened()
+    client.call(1, "tx.select")
+    sent(client, b"1", b"2")
+    policy(world, max_length=1, overflow="reject-publish")
+    closed = client.call(1, "tx.commit")
+    assert (closed.name, closed["reply_code"]) == ("channel.close", 406)
+    assert world.vhost.queues["q"].message_count == 0
+
+
+def test_a_declaration_in_the_tick_of_a_policy_tells_no_more_than_its_limit() -> None:
+    world, client = opened()
+    sent(client, b"1", b"2", b"3")
+    value = {"pattern": "q", "definition": {"max-length": 2}}
+    world.vhost.change_directory([EntryPut("policy", "/", "p", value)])
+    client.raw(encode_frame(1, "queue.declare", queue="q"))
+    assert client.read()[0]["message_count"] == 2
+
+
+def test_messages_expire_by_policy_though_nobody_asks() -> None:
+    world, client = opened()
+    sent(client, b"1")
+    world.pass_time(1)
+    policy(world, message_ttl=5000)
+    world.pass_time(3.9)
+    assert world.vhost.queues["q"].message_count == 1
+    world.pass_time(0.2)
+    assert world.vhost.queues["q"].message_count == 0
+
+
+def test_a_queue_expires_by_policy() -> None:
+    world, client = opened()
+    world.pass_time(60)
+    policy(world, expires=1000)
+    world.pass_time(0.9)
+    assert client.call(1, "queue.declare", queue="q", passive=True).name == "queue.declare-ok"
+    world.pass_time(0.9)
+    assert "q" in world.vhost.queues
+    world.pass_time(0.2)
+    assert "q" not in world.vhost.queues
+
+
+def test_strays_go_to_the_alternate_exchange_of_a_policy_over_a_route_used_before() -> None:
+    world, client = opened()
+    client.call(1, "queue.bind", queue="q", exchange="amq.fanout")
+    sent(client, b"lost", exchange="amq.direct", key="none")
+    policy(world, "^amq.direct$", alternate_exchange="amq.fanout")
+    sent(client, b"kept", exchange="amq.direct", key="none")
+    got = client.call(1, "basic.get", queue="q", no_ack=True)
+    assert (got.body, got["message_count"]) == (b"kept", 0)
