@@ -10,7 +10,8 @@ from random import Random
 class RulePlan:
     """Uses a queue with rules of its own and, with `dead_letters`, another for what leaves it. `message_ttl`,
     `expiration`: milliseconds, the queue's and the longest of its messages' own. `gets`: chance of a
-    basic.get after each burst; `rejects`: of rejecting what it got."""
+    basic.get after each burst; `rejects`: of rejecting what it got. `rules_by`: whether the queue has its
+    rules by arguments, by a policy or by both, of which each then says a part; they are the same rules."""
 
     name: str
     durable: bool
@@ -26,18 +27,19 @@ class RulePlan:
     gets: float
     rejects: float
     cut_every: float = 0.0
+    rules_by: str = "arguments"
 
     @property
     def refuses(self) -> bool:
         return self.overflow.startswith("reject-publish")
 
 
-def draw_rule_users(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
+def draw_rule_users(rng: Random, policies: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
     """None in half of the runs."""
-    return tuple(_rule_user(rng, f"r{n + 1}", cut_every) for n in range(rng.choice((0, 0, 1, 2))))
+    return tuple(_rule_user(rng, policies, f"r{n + 1}", cut_every) for n in range(rng.choice((0, 0, 1, 2))))
 
 
-def _rule_user(rng: Random, name: str, cut_every: float) -> RulePlan:
+def _rule_user(rng: Random, policies: Random, name: str, cut_every: float) -> RulePlan:
     limit = rng.choice((None, 0, 1, 5, 20))
     overflow = rng.choice(("", "drop-head", "reject-publish", "reject-publish-dlx"))
     dead_letters = rng.random() < 0.7
@@ -56,4 +58,5 @@ def _rule_user(rng: Random, name: str, cut_every: float) -> RulePlan:
         gets=rng.choice((0.0, 0.3)),
         rejects=rng.choice((0.0, 0.5, 1.0)),
         cut_every=cut_every,
+        rules_by=policies.choice(("arguments", "arguments", "policy", "both")),
     )

@@ -11,14 +11,17 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
+from tests.simulation.governor import Governor
 from tests.simulation.rule_plan import RulePlan
+from tests.simulation.rules_given import arguments_of, policies_of
 from tests.simulation.session import Arguments, Session
 
 MOST_OUTSTANDING = 30
+UNGOVERNED = 0.05
+"""Seconds from a policy that a node did not take to the next try."""
 
 
 def queue_of(plan: RulePlan) -> str:
@@ -57,9 +60,10 @@ class Ruled:
 class RuleUser(Actor):
     """Publishes with confirms, resends what is in doubt; gets some, acks or rejects them."""
 
-    def __init__(self, around: Surroundings, plan: RulePlan) -> None:
+    def __init__(self, around: Surroundings, plan: RulePlan, governor: Governor) -> None:
         super().__init__(around, plan.name, cut_every=plan.cut_every)
         self.plan = plan
+        self.governor = governor
         self.queue, self.dead = queue_of(plan), dead_of(plan)
         self.messages: dict[int, Ruled] = {}
         self.sends = 0
@@ -74,24 +78,32 @@ class RuleUser(Actor):
         return self.finishing and not self._outstanding and not self._in_doubt
 
     def begin(self, session: Session) -> None:
+        if self.plan.rules_by == "arguments":
+            self._declare(session)
+        else:
+            self._govern(session)
+
+    def _govern(self, session: Session) -> None:
+        if session is self.session and session.alive:
+            changes = policies_of(self.plan, self.queue, self.dead, self.connections % 2)
+            self.governor.change(session.address, changes, partial(self._governed, session))
+
+    def _governed(self, session: Session, taken: bool) -> None:
+        if not taken:
+            self.clock.after(UNGOVERNED, partial(self._govern, session))
+        elif session is self.session and session.alive:
+            self.journal.operations += 1
+            self._declare(session)
+
+    def _declare(self, session: Session) -> None:
         plan = self.plan
         self.journal.operations += 2
         session.call("queue.declare", self._ignore, queue=self.dead, durable=plan.durable)
         session.call(
-            "queue.declare", self._ignore, queue=self.queue, durable=plan.durable, args=self.arguments()
-        )
+            "queue.declare", self._ignore, queue=self.queue, durable=plan.durable,
+            args=arguments_of(plan, self.dead),
+        )  # fmt: skip
         session.call("confirm.select", partial(self._selected, session))
-
-    def arguments(self) -> dict[str, Any]:
-        """Of its queue."""
-        plan = self.plan
-        given: dict[str, Any] = {
-            "x-message-ttl": plan.message_ttl, "x-max-length": plan.max_length,
-            "x-overflow": plan.overflow or None, "x-max-priority": plan.max_priority or None,
-        }  # fmt: skip
-        if plan.dead_letters:
-            given |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
-        return {name: value for name, value in given.items() if value is not None}
 
     def _ignore(self, *_: object) -> None:
         """It is there."""

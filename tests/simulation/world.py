@@ -23,6 +23,7 @@ from tests.simulation.controller import Controller
 from tests.simulation.copies import Copies
 from tests.simulation.fault_plan import Fault
 from tests.simulation.faults import ClientCuts, Saboteur
+from tests.simulation.governor import Governor
 from tests.simulation.inspection import record_on_disk
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
@@ -68,7 +69,8 @@ class World:
         self.consumers: list[Actor] = [Consumer(around, consumer) for consumer in plan.consumers]
         self.consumers += [Poller(around, poller) for poller in plan.pollers]
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
-        self.rule_users = [RuleUser(around, user) for user in plan.rules]
+        governor = Governor(self.machines)
+        self.rule_users = [RuleUser(around, user, governor) for user in plan.rules]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]
         self.movers = {m.name: Mover(around, m) for m in plan.movers}
         self.actors: list[Actor] = [*self.publishers.values(), *self.consumers, *self.churners]

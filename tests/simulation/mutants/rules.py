@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.model import policies, vhost
 from broker.model.enqueueing import Enqueueing, Published
 from broker.model.history import History
 from broker.model.queue import Queue
@@ -11,6 +12,7 @@ from broker.model.queue_arguments import NO_RULES
 from broker.model.queue_contents import QueueContents
 from broker.model.records import Entry
 from broker.model.values import Reason
+from broker.model.vhost import VirtualHost
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -31,6 +33,23 @@ def _without_rules(activate: Any) -> Any:
     def broken(self: QueueContents, epoch: int) -> None:
         activate(self, epoch)
         self.rules = NO_RULES
+
+    return broken
+
+
+def _as_declared(obey_all: Any) -> Any:
+    """Policies count when they change, and not for one that begins to serve."""
+
+    def broken(host: VirtualHost) -> None:
+        if host.serving:
+            obey_all(host)
+
+    return broken
+
+
+def _policies_first(rules_under: Any) -> Any:
+    def broken(arguments: dict[str, Any], definition: dict[str, Any]) -> Any:
+        return rules_under({k: v for k, v in arguments.items() if k[2:] not in definition}, definition)
 
     return broken
 
@@ -81,6 +100,20 @@ MUTANTS: tuple[Mutant, ...] = (
         (18, 1),
         (Patch(QueueContents, "activate", _without_rules),),
         because="What would have been dead-lettered is dropped, or stays.",
+    ),
+    Mutant(
+        "a promoted backup goes by no policy",
+        "Policies that only the node of the change goes by: queues without limits after a failover.",
+        (18, 1),
+        (Patch(vhost, "obey_all", _as_declared),),
+        because="What would have been dead-lettered is dropped, or stays.",
+    ),
+    Mutant(
+        "a policy wins over the arguments of a queue",
+        "A merge the wrong way round.",
+        (18, 1),
+        (Patch(policies, "rules_under", _policies_first),),
+        because="A longer time lets messages stay; another dead letter exchange loses them.",
     ),
     Mutant(
         "a publish that a full queue refuses is confirmed",
