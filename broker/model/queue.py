@@ -17,7 +17,7 @@ from broker.model.priority_ready import PriorityReady
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
@@ -256,12 +256,14 @@ class Queue(QueueContents):
         most = AT_ONCE if rules.dead_letters else DROPPED_AT_ONCE
         excess = 0 if rules.max_length is None else self.message_count - rules.max_length
         octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
+        room = OCTETS_AT_ONCE
         while self.ready and (excess > 0 or octets > 0):
-            if len(over) == most:
+            if len(over) == most or room <= 0:
                 self.removals.touch(self)
                 break
             entry = self.ready.popleft()
             over.append(entry)
+            room -= len(entry[2])
             excess -= 1
             if self.sized:
                 octets -= self.removals.format.body_size(entry[2])

@@ -23,6 +23,8 @@ AT_ONCE = 1024
 """Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
 DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
+OCTETS_AT_ONCE = 64 << 20
+"""The same in bytes: what was set aside is read back to leave."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
 

@@ -239,6 +239,22 @@ def test_many_that_are_too_much_leave_in_several_ticks(shop: Shop) -> None:
     assert shop.left == {"q": {Reason.DROPPED: many + 5}}
 
 
+def test_large_ones_that_are_too_much_leave_in_several_ticks_too(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.model.queue.OCTETS_AT_ONCE", 2000)
+    shop.vhost.window = 2
+    queue = shop.queue()
+    shop.publish(20, body=b"x" * 1000)
+    queue.set_aside(VirtualOverflow(), 1 << 20)
+    shop.policy({"max-length-bytes": 3000})
+    shop.tick()
+    assert queue.message_count == 20 - 2 * ROUNDS
+    for _ in range(3):
+        shop.tick()
+    assert (queue.message_count, queue.ready_octets) == (3, 3000)
+
+
 def test_overflow_changes_on_the_way(shop: Shop) -> None:
     queue = shop.queue(max_length=2)
     shop.publish(2)
