@@ -18,7 +18,7 @@ from broker.model.queue import Queue
 from broker.model.record_codec import decode_records, encode_record
 from broker.model.records import Batch, Entry, QueueDeclare, Record
 from broker.model.values import Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 
 BODY = 256
 """Bytes a message, header frame and all."""
@@ -69,8 +69,9 @@ class _Broker:
     """A virtual host with one queue and its consumers; `tick` is one wake-up with one run of messages."""
 
     def __init__(self, hooks: Hooks, run: int, consumers: int = 1) -> None:
-        self.vhost = VirtualHost("/", hooks, History(), _uuids())
-        self.vhost.activate(1)
+        self.vhosts = VirtualHosts(hooks, History(), _uuids())
+        self.vhosts.activate(1)
+        self.vhost = self.vhosts.root
         self.keeper = _Keeper()
         self.vhost.history.sinks.append(self.keeper)
         self.queue = self.vhost.declare_queue("q", owner=self)
@@ -84,7 +85,7 @@ class _Broker:
         vhost = self.vhost
         route = vhost.route("", "q")
         vhost.publish(route, self.raws[:], persistent=False, channel=1, largest_frame=BODY)
-        vhost.dispatch()
+        self.vhosts.dispatch()
         for channel in self.channels:
             channel.acknowledge(self.queue)
         self.now += 0.001
@@ -136,11 +137,11 @@ def _backup(run: int, seconds: float) -> float:
     chunks = [encode_record(r) for r in _records(run)]
 
     def work() -> None:
-        backup = VirtualHost("/", Hooks(), History(), _uuids())
+        backup = VirtualHosts(Hooks(), History(), _uuids())
         for chunk in chunks:
             for record in decode_records(chunk):
                 backup.apply(record)
-        held = backup.queues["q"].total_count
+        held = backup.root.queues["q"].total_count
         if held >= ACK_EVERY:
             raise RuntimeError(f"the backup kept {held} messages")
 

@@ -24,6 +24,7 @@ from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
 from broker.model.directory import Directory
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.security.access import Door
 from broker.security.authenticator import Authenticator
@@ -82,20 +83,21 @@ class Broker:
     """One broker: its virtual hosts, connections and the order of a tick.
 
     `sinks` receive each tick's batch in the order store, link, ledger; `gates` are whom confirms wait for.
-    Both are plain lists for the owner to change between ticks.
+    Both are plain lists for the owner to change between ticks. `vhost`: the virtual host `/`.
     """
 
     def __init__(
-        self, settings: BrokerSettings, hooks: Hooks, vhost: VirtualHost, *,
+        self, settings: BrokerSettings, hooks: Hooks, vhosts: VirtualHosts, *,
         log: Callable[[str], None] | None = None, authenticator: Authenticator | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.hooks = hooks
-        self.vhost = vhost
-        vhost.removals.format = MESSAGE_FORMAT
-        self.vhosts = {vhost.name: vhost}
-        self.history = vhost.history
-        self.sinks: list[BatchSink] = vhost.history.sinks
+        self.vhosts = vhosts
+        self.vhost = vhosts.root
+        vhosts.removals.format = MESSAGE_FORMAT
+        vhosts.ending = self._vhost_ends
+        self.history = vhosts.history
+        self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
         self.completion = Completion(self.gates)
         self.authenticator = authenticator or Authenticator(
@@ -135,7 +137,7 @@ class Broker:
     @property
     def directory(self) -> Directory:
         """Stored users and what they may do, as this node has it now: one that follows knows them as well."""
-        return self.vhost.directory
+        return self.vhosts.directory
 
     @property
     def blocked(self) -> bool:
@@ -170,9 +172,9 @@ class Broker:
         """Input of `octets` arrived at `now`: the virtual hosts' wall clock follows."""
         if now != self.now:
             self.now = now
-            self.vhost.wall_ms = self._wall.at(now)
-            if self.vhost.removals.since is None:
-                self.vhost.removals.since = self.vhost.wall_ms
+            self.vhosts.wall_ms = self._wall.at(now)
+            if self.vhosts.removals.since is None:
+                self.vhosts.removals.since = self.vhosts.wall_ms
             self.heed(now)
         self.memory.received += octets
         self._received += octets
@@ -181,7 +183,7 @@ class Broker:
         """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
         did."""
         self.now = now
-        self.vhost.wall_ms = self._wall.follow(now, wall_ms)
+        self.vhosts.wall_ms = self._wall.follow(now, wall_ms)
         if self._heeded != self.directory.generation:
             self._heed_directory(now)
         if self.resuming:
@@ -189,13 +191,13 @@ class Broker:
             for connection in resuming:
                 connection.resume()
         if not self.withheld and not self.input_held:
-            self.vhost.dispatch()
-            self.vhost.expire(now)
-        self.vhost.removals.since = None
+            self.vhosts.dispatch()
+            self.vhosts.expire(now)
+        self.vhosts.removals.since = None
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
-        if self.paging.due(now) and self.paging.step(now, self.vhost):
+        if self.paging.due(now) and self.paging.step(now, self.vhosts):
             for connection in list(self.connections):
                 connection.update_paused()
         if self.memory.due(now) or self.disk.due(now, self._received):
@@ -234,15 +236,15 @@ class Broker:
     def next_deadline(self) -> float | None:
         """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
         once."""
-        waits, vhost = self.withheld or self.input_held, self.vhost
-        if self.resuming or ((vhost.pending or vhost.removals.waiting) and not waits):
+        waits, vhosts = self.withheld or self.input_held, self.vhosts
+        if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
         deadline = heap[0][0] if heap else None
-        expiry = None if waits else vhost.expiries.next()
-        over = None if waits else vhost.removals.next()
+        expiry = None if waits else vhosts.expiries.next()
+        over = None if waits else vhosts.removals.next()
         removal = None if over is None else self._wall.when(over)
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
         for other in (self.history.next_deadline(), *watches, expiry, removal):
@@ -287,12 +289,12 @@ class Broker:
         nothing is delivered, and no queue ends because its clients go. Management connections go on.
         """
         self.withheld = True
-        self.vhost.deciding = False
+        self.vhosts.deciding = False
 
     def resume_output(self) -> None:
         """What was withheld may leave, and what was left undecided is decided."""
         self.withheld = False
-        self.vhost.decide_again()
+        self.vhosts.decide_again()
         for connection in self.connections:
             connection.sent(0)
 
@@ -329,10 +331,18 @@ class Broker:
             if user is not None:
                 connection.tags = user.tags
             else:
-                gone = f"user '{connection.user}' is deleted"
-                connection.log(f"closed: {gone}")
-                connection.now = now
-                connection.close(320, f"CONNECTION_FORCED - {gone}")
+                self._send_away(connection, f"user '{connection.user}' is deleted", now)
+
+    def _vhost_ends(self, vhost: VirtualHost) -> None:
+        """Its clients are closed first: what they held is requeued, and nobody is told of each queue."""
+        for connection in list(self.connections):
+            if connection.vhost is vhost:
+                self._send_away(connection, f"vhost '{vhost.name}' is deleted", self.now)
+
+    def _send_away(self, connection: ServerConnection, gone: str, now: float) -> None:
+        connection.log(f"closed: {gone}")
+        connection.now = now
+        connection.close(320, f"CONNECTION_FORCED - {gone}")
 
     def _watch(self, now: float) -> None:
         """Look at memory and disk; tell the log and the publishers what has changed."""
@@ -344,7 +354,7 @@ class Broker:
                 self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
         if self.memory.due(now):
             unsent = sum(c.unsent + c.publisher.transacting for c in self.connections)
-            if self.memory.sample(now, self.vhost.queues.values(), unsent):
+            if self.memory.sample(now, self.vhosts.queues_by_uuid.values(), unsent):
                 state = "above" if self.memory.raised else "below"
                 used, limit = self.memory.used, self.memory.limit
                 self.log(f"memory: {used} octets queued and unsent, {state} the limit of {limit}")

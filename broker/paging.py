@@ -11,7 +11,7 @@ from broker.model.message_run import Overflow
 from broker.store.errors import StoreUnusable
 
 if TYPE_CHECKING:
-    from broker.model.vhost import VirtualHost
+    from broker.model.vhosts import VirtualHosts
 
 INTERVAL = 0.01
 """Seconds between two steps."""
@@ -38,7 +38,7 @@ class Paging:
         """When it must be looked at although nothing comes in."""
         return self._next if self.behind else None
 
-    def step(self, now: float, vhost: VirtualHost) -> bool:
+    def step(self, now: float, vhosts: VirtualHosts) -> bool:
         """Move some out, if it is wanted. True if `behind` has changed. StoreUnusable if some of what left
         cannot be had back."""
         if self.overflow is None:
@@ -46,14 +46,14 @@ class Paging:
         if self.overflow.failed is not None:
             raise StoreUnusable(self.overflow.failed)
         wanted = self.overflow.wanted()
-        moved = vhost.set_aside(self.overflow, min(wanted, STEP)) if wanted > 0 else 0
+        moved = vhosts.set_aside(self.overflow, min(wanted, STEP)) if wanted > 0 else 0
         was, self.behind = self.behind, self.overflow.behind
         self._next = now + (INTERVAL if moved or self.behind else IDLE)
         return was is not self.behind
 
-    def relieve(self, vhost: VirtualHost) -> None:
+    def relieve(self, vhosts: VirtualHosts) -> None:
         """During a start: all that is wanted, and wait until it has left."""
         while self.overflow is not None and (wanted := self.overflow.wanted()) > 0:
-            if not vhost.set_aside(self.overflow, min(wanted, 8 * STEP)):
+            if not vhosts.set_aside(self.overflow, min(wanted, 8 * STEP)):
                 return
             self.overflow.flush()

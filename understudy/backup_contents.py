@@ -12,7 +12,7 @@ from broker.hooks import Hooks
 from broker.model.history import History
 from broker.model.records import Dequeue, EnqueueRun, Record
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.store.files import RealFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
@@ -42,25 +42,26 @@ def read_back(directory: str, progress: Progress) -> Contents:
     """
     log = SegmentLog(RealFiles(), directory, salt=int.from_bytes(os.urandom(8), "little"))
     store = SegmentStore(log, ManualSync())
-    vhost = VirtualHost("/", Hooks(), History(), lambda: os.urandom(16))
+    vhosts = VirtualHosts(Hooks(), History(), lambda: os.urandom(16))
     held: _Held = {}
     last, told = 0, 0
     for position, records in store.recover():
         last = max(last, position.epoch)
         for record in records:
             if not _count(held, record):
-                vhost.apply(record)
+                vhosts.apply(record)
         progress(store.progress[0] - told)
         told = store.progress[0]
     store.close()
-    _compare(store, held, vhost)
+    _compare(store, held, vhosts)
     queues = [
-        CopiedQueue(name=name, uuid=queue.uuid.hex(), messages=_sum(held.get(queue.uuid, {})))
-        for name, queue in sorted(vhost.queues.items())
+        CopiedQueue(name=queue.title, uuid=queue.uuid.hex(), messages=_sum(held.get(queue.uuid, {})))
+        for queue in sorted(vhosts.queues_by_uuid.values(), key=lambda queue: (queue.title, queue.uuid))
     ]
-    exchanges = [exchange for exchange in vhost.exchanges.values() if not exchange.built_in]
-    bindings = sum(len(exchange.bindings) for exchange in vhost.exchanges.values())
-    epochs = [epoch for uuid in vhost.queues_by_uuid for epoch in held.get(uuid, ())]
+    everywhere = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]
+    exchanges = [exchange for exchange in everywhere if not exchange.built_in]
+    bindings = sum(len(exchange.bindings) for exchange in everywhere)
+    epochs = [epoch for uuid in vhosts.queues_by_uuid for epoch in held.get(uuid, ())]
     return Contents(queues, len(exchanges), bindings, max([last, *epochs]))
 
 
@@ -84,14 +85,14 @@ def _sum(epochs: dict[int, ReplicationIdSet]) -> int:
     return sum(len(ids) for ids in epochs.values())
 
 
-def _compare(store: SegmentStore, held: _Held, vhost: VirtualHost) -> None:
+def _compare(store: SegmentStore, held: _Held, vhosts: VirtualHosts) -> None:
     """What the bases count on must have been in the segments."""
-    counted: dict[bytes, int] = dict.fromkeys(vhost.queues_by_uuid, 0)
+    counted: dict[bytes, int] = dict.fromkeys(vhosts.queues_by_uuid, 0)
     for queue, _, first, last, _ in store.index.ranges():
         if queue in counted:
             counted[queue] += last - first + 1
     for uuid, wanted in counted.items():
         found = _sum(held.get(uuid, {}))
         if found != wanted:
-            name = vhost.queues_by_uuid[uuid].name
+            name = vhosts.queues_by_uuid[uuid].title
             raise Miscounted(f"it holds {found} messages of queue {name!r}, and counts {wanted}")

@@ -85,7 +85,7 @@ def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list
     for entry in _wanted(file, configured, refused):
         try:
             put = EntryPut(entry.kind, entry.vhost, entry.name, entry.value)
-            check_entry(directory, frozenset((VHOST,)), put)
+            check_entry(directory, put)
         except EntryFault as fault:
             refused[entry.kind, str(fault)].append(entry.name)
         else:

@@ -8,7 +8,7 @@ between two exports of the same definitions is nothing: there is no time, host o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from understudy import __version__
@@ -20,7 +20,7 @@ _ATTEMPTS = 3
 """Listings in pieces that a change in between may spoil, before all is asked for at once."""
 _ROWS = 500
 """Objects in one piece of text."""
-_PIECES = ("users", "permissions", "policies", "exchanges", "queues", "bindings")
+_PIECES = ("vhosts", "users", "permissions", "policies", "exchanges", "queues", "bindings")
 
 
 class ListingRefused(Exception):
@@ -62,10 +62,10 @@ class Listing:
 def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The whole document: of users those that are stored, and not those of a node's own configuration."""
     users = [{**user, "limits": {}} for user in found["users"] if not user.get("configured")]
-    about = {"description": "Default virtual host", "tags": []}
+    vhosts = found.get("vhosts") or [{"name": VHOST}]
     lists = {kind: found.get(kind, []) for kind in LISTS} | {
         "users": users,
-        "vhosts": [{"name": VHOST, **about, "metadata": about}],
+        "vhosts": [_vhost(**line) for line in vhosts],
     }
     return {
         "rabbit_version": FORMAT_VERSION,
@@ -74,6 +74,12 @@ def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         "product_version": __version__,
         **{kind: sorted(lines, key=_order) for kind, lines in lists.items()},
     }
+
+
+def _vhost(name: str, description: str = "", tags: Sequence[str] = ()) -> dict[str, Any]:
+    """Under both keys, as newer RabbitMQs have it under the second."""
+    about = {"description": description or ("Default virtual host" if name == VHOST else ""), "tags": [*tags]}
+    return {"name": name, **about, "metadata": about}
 
 
 def _order(line: dict[str, Any]) -> tuple[str, ...]:

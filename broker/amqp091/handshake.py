@@ -61,11 +61,12 @@ _EXPECTED = {
 class Handshake:
     """One connection's way in. `deadline` is when it is given up, on the broker's clock."""
 
-    __slots__ = ("_connection", "deadline", "step")
+    __slots__ = ("_connection", "_vhost", "deadline", "step")
 
     def __init__(self, connection: ServerConnection, now: float) -> None:
         self._connection = connection
         self.step = Step.HEADER
+        self._vhost = ""
         self.deadline = now + connection.settings.handshake_timeout
 
     def header(self, data: bytes) -> int:
@@ -147,13 +148,7 @@ class Handshake:
 
     def _open(self, arguments: dict[str, Any], now: float) -> None:
         connection = self._connection
-        name = arguments["virtual_host"]
-        vhost = connection.broker.vhosts.get(name)
-        if vhost is None:
-            raise NotAllowed(f"vhost {name[:80]!r} not found")
-        connection.vhost = vhost
-        if connection.access is not None:
-            connection.access = Access(connection.broker.directory, connection.user, vhost.name)
+        self._vhost = arguments["virtual_host"]
         claim = self._claim()
         error = refusal(connection.user, connection.tags, claim, connection.peer.door)
         if error is not None:
@@ -177,11 +172,23 @@ class Handshake:
         if isinstance(answer, Hold):
             connection.arm(min(now + _ASK_AGAIN, self.deadline))
             return
-        if connection.access is not None and not connection.is_management:
-            connection.access.check_open()  # only now: before, this node may not have known
+        self._enter()
         self.step = Step.DONE
         connection.send(encode_frame(0, "connection.open-ok"))
         connection.opened(now)
+
+    def _enter(self) -> None:
+        """Only now: before, this node may not have known. Raises if there is no such virtual host, or if it
+        is closed to this user."""
+        connection = self._connection
+        vhost = connection.broker.vhosts.get(self._vhost)
+        if vhost is None:
+            raise NotAllowed(f"vhost {self._vhost[:80]!r} not found")
+        if connection.access is not None:
+            connection.access = Access(connection.broker.directory, connection.user, vhost.name)
+            if not connection.is_management:
+                connection.access.check_open()
+        connection.vhost = vhost
 
     def timer(self, now: float) -> None:
         """The limit has passed, or the hooks are to be asked again. Raises what ends the connection."""

@@ -26,7 +26,7 @@ def declare_replica(vhost: VirtualHost, source: QueueDeclare, name: str, origin:
     """A queue `name`, declared as `source` is there. Its name must be free."""
     if name in vhost.queues:
         raise InternalError(f"queue '{name}' exists")
-    declared = replace(source, uuid=vhost.new_uuid(), name=name)
+    declared = replace(source, uuid=vhost.new_uuid(), name=name, vhost=vhost.name)
     declared.scope = vhost.hooks.queue_scope(declared) & Scope.STORE
     declared.replicate = origin.text()
     vhost._record(declared)

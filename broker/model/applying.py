@@ -1,7 +1,7 @@
-"""How a follower (a backup, or a node in recovery) applies history records. Called by `VirtualHost.apply`.
+"""How a follower (a backup, or a node in recovery) applies history records. Called by `VirtualHosts.apply`.
 
 Nothing is decided here: what the records do not say does not happen (invariant 18). Everything is idempotent,
-and what names an unknown queue or exchange is ignored: its deletion may have been seen already.
+and what names an unknown queue, exchange or virtual host is ignored: its deletion may have been seen already.
 """
 
 from __future__ import annotations
@@ -32,29 +32,59 @@ from broker.model.records import (
 
 if TYPE_CHECKING:
     from broker.model.vhost import VirtualHost
+    from broker.model.vhosts import VirtualHosts
 
 
-def apply_record(vhost: VirtualHost, record: Record) -> None:
+_Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
+"""Known by its name in its virtual host."""
+
+
+def apply_record(vhosts: VirtualHosts, record: Record) -> None:
     """Change the follower's state as `record` says. The frequent kinds come first."""
+    queues = vhosts.queues_by_uuid
     match record:
         case EnqueueRun():
             for uuid, first in zip(record.queues, record.firsts, strict=True):
-                queue = vhost.queues_by_uuid.get(uuid)
+                queue = queues.get(uuid)
                 if queue is not None:
                     queue.replica.add_run(first, record.envelope, record.raws)
         case Dequeue():
-            queue = vhost.queues_by_uuid.get(record.queue)
+            queue = queues.get(record.queue)
             if queue is not None:
                 queue.replica.dequeue(record.epoch, record.ranges)
         case Unrouted() | Commit():
             pass
-        case QueueDeclare():
-            _declare_queue(vhost, record)
         case QueueDelete():
-            queue = vhost.queues_by_uuid.get(record.uuid)
+            queue = queues.get(record.uuid)
             if queue is not None:
                 queue.end()
-                vhost._drop_queue(queue)
+                vhosts[queue.vhost]._drop_queue(queue)
+        case ConsumerSeen():
+            queue = queues.get(record.queue)
+            if queue is not None:
+                queue.consumer_seen = True
+                vhosts.changed()
+        case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
+            if deleted:
+                vhosts.graves.bury(uuid, ends)
+            elif (queue := queues.get(uuid)) is not None:
+                queue.replica.set_ends(ends)
+        case Milestone():
+            vhosts.milestone(record.epoch)
+        case EntryPut() | EntryDelete():
+            vhosts.apply_entry(record)
+        case QueueDeclare() | ExchangeDeclare() | ExchangeDelete() | Bind() | Unbind():
+            vhost = vhosts.get(record.vhost)
+            if vhost is not None:
+                _define(vhost, record)
+        case _:
+            assert_never(record)
+
+
+def _define(vhost: VirtualHost, record: _Named) -> None:
+    match record:
+        case QueueDeclare():
+            _declare_queue(vhost, record)
         case ExchangeDeclare():
             found = vhost.exchanges.get(record.name)
             if record.name not in BUILT_IN and (found is None or found.declaration() != record):
@@ -74,21 +104,6 @@ def apply_record(vhost: VirtualHost, record: Record) -> None:
             held = binding and binding.source.bindings.get(binding.key)
             if held:
                 vhost.remove_binding(held)
-        case ConsumerSeen():
-            queue = vhost.queues_by_uuid.get(record.queue)
-            if queue is not None:
-                queue.consumer_seen = True
-                vhost._changed()
-        case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
-            if deleted:
-                vhost.graves.bury(uuid, ends)
-            elif (queue := vhost.queues_by_uuid.get(uuid)) is not None:
-                queue.replica.set_ends(ends)
-        case Milestone():
-            vhost.milestone(record.epoch)
-        case EntryPut() | EntryDelete():
-            vhost.directory.apply(record)
-            vhost._changed()
         case _:
             assert_never(record)
 
@@ -97,7 +112,7 @@ def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
     """A queue of the same name but another UUID is another queue: it goes, with its messages (invariant
     17). One that is known has had a consumer only if a ConsumerSeen follows: another history may have said
     so."""
-    known = vhost.queues_by_uuid.get(record.uuid)
+    known = vhost.whole.queues_by_uuid.get(record.uuid)
     if known is not None:
         if (known.scope, known.replicate) != (record.scope, record.replicate):
             known.set_scope(record.scope, record.replicate)
@@ -117,7 +132,7 @@ def _binding(vhost: VirtualHost, record: Bind | Unbind) -> Binding | None:
     source = vhost.exchanges.get(record.source)
     target: Queue | Exchange | None
     if record.queue is not None:
-        target = vhost.queues_by_uuid.get(record.queue)
+        target = vhost.whole.queues_by_uuid.get(record.queue)
     else:
         target = vhost.exchanges.get(record.target)
     if source is None or target is None:

@@ -46,10 +46,12 @@ class Binding:
 
     def bind_record(self) -> Bind:
         return Bind(
-            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope
-        )
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope,
+            self.source.vhost,
+        )  # fmt: skip
 
     def unbind_record(self) -> Unbind:
         return Unbind(
-            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope
-        )
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope,
+            self.source.vhost,
+        )  # fmt: skip

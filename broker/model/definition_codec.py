@@ -15,7 +15,16 @@ from broker.model.records import (
     Unbind,
 )
 from broker.model.value_codec import encode_value
-from broker.model.values import Scope
+from broker.model.values import ROOT, Scope
+
+
+def _of(vhost: str) -> bytes:
+    """The end of a record of something in that virtual host: nothing for `/`, as when there was no other."""
+    return b"" if vhost == ROOT else text_bytes(vhost)
+
+
+def _vhost(body: Reader) -> str:
+    return body.text() if body.at < len(body.data) else ROOT
 
 
 def encode_queue_declare(record: QueueDeclare) -> list[bytes]:
@@ -26,6 +35,7 @@ def encode_queue_declare(record: QueueDeclare) -> list[bytes]:
         text_bytes(record.name),
         text_bytes(record.replicate),
         encode_value(record.arguments),
+        _of(record.vhost),
     ]
 
 
@@ -33,8 +43,9 @@ def decode_queue_declare(body: Reader, scope: Scope) -> QueueDeclare:
     uuid, flags = bytes(body.take(16)), body.take(1)[0]
     name, replicate, arguments = body.text(), body.text(), body.table()
     return QueueDeclare(
-        uuid, name, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
-    )
+        uuid, name, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope,
+        _vhost(body),
+    )  # fmt: skip
 
 
 def encode_queue_delete(record: QueueDelete) -> list[bytes]:
@@ -53,6 +64,7 @@ def encode_exchange_declare(record: ExchangeDeclare) -> list[bytes]:
         text_bytes(record.type),
         text_bytes(record.replicate),
         encode_value(record.arguments),
+        _of(record.vhost),
     ]
 
 
@@ -60,16 +72,17 @@ def decode_exchange_declare(body: Reader, scope: Scope) -> ExchangeDeclare:
     flags = body.take(1)[0]
     name, type_, replicate, arguments = body.text(), body.text(), body.text(), body.table()
     return ExchangeDeclare(
-        name, type_, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope
-    )
+        name, type_, bool(flags & 1), bool(flags & 2), bool(flags & 4), arguments, replicate, scope,
+        _vhost(body),
+    )  # fmt: skip
 
 
 def encode_exchange_delete(record: ExchangeDelete) -> list[bytes]:
-    return [text_bytes(record.name)]
+    return [text_bytes(record.name), _of(record.vhost)]
 
 
 def decode_exchange_delete(body: Reader, scope: Scope) -> ExchangeDelete:
-    return ExchangeDelete(body.text(), scope)
+    return ExchangeDelete(body.text(), scope, _vhost(body))
 
 
 def encode_bind(record: Bind | Unbind) -> list[bytes]:
@@ -80,18 +93,20 @@ def encode_bind(record: Bind | Unbind) -> list[bytes]:
         text_bytes(record.target),
         text_bytes(record.routing_key),
         encode_value(record.arguments),
+        _of(record.vhost),
     ]
 
 
 def decode_bind(body: Reader, scope: Scope) -> Bind:
     to_queue, uuid = body.take(1)[0], bytes(body.take(16))
     source, target, routing_key = body.text(), body.text(), body.text()
-    return Bind(source, uuid if to_queue else None, target, routing_key, body.table(), scope)
+    arguments = body.table()
+    return Bind(source, uuid if to_queue else None, target, routing_key, arguments, scope, _vhost(body))
 
 
 def decode_unbind(body: Reader, scope: Scope) -> Unbind:
     same = decode_bind(body, scope)
-    return Unbind(same.source, same.queue, same.target, same.routing_key, same.arguments, scope)
+    return Unbind(same.source, same.queue, same.target, same.routing_key, same.arguments, scope, same.vhost)
 
 
 def encode_consumer_seen(record: ConsumerSeen) -> list[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from broker.errors import (
     AccessRefused,
@@ -19,22 +19,20 @@ from broker.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from broker.hooks import Hooks
-from broker.model.backlog import WINDOW
 from broker.model.binding import Binding
 from broker.model.exchange import Exchange, check_binding_arguments, check_exchange_arguments
-from broker.model.expiries import Expiries
-from broker.model.history import History
 from broker.model.policies import obey_as_new
 from broker.model.publish_route import need_of
 from broker.model.queue import Mode, Queue
 from broker.model.queue_arguments import check_queue_arguments
 from broker.model.queue_origin import follows
 from broker.model.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
-from broker.model.removals import Removals
 from broker.model.topology import Topology
 from broker.model.value_codec import UnsupportedValue, canonical
 from broker.model.values import ExchangeType, Need, Reason, Scope
+
+if TYPE_CHECKING:
+    from broker.model.vhosts import VirtualHosts
 
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}
@@ -52,18 +50,20 @@ class Removed(NamedTuple):
 class Definitions(Topology):
     """Declares and deletes. `owner` is the connection on whose behalf, compared by identity."""
 
-    def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
-        super().__init__(name)
-        self.hooks = hooks
-        self.history = history
-        self.new_uuid = new_uuid
-        self.serving = False
-        self.window = WINDOW
-        """Of each queue: messages at its front that stay in memory."""
-        self.pending: list[Queue] = []
-        self.expiries = Expiries()
-        self.removals = Removals()
+    def __init__(self, name: str, whole: VirtualHosts) -> None:
+        super().__init__(name, whole)
+        self.hooks = whole.hooks
+        self.history = whole.history
+        self.new_uuid = whole.new_uuid
+        self.directory = whole.directory
+        self.pending = whole.pending
+        self.expiries = whole.expiries
+        self.removals = whole.removals
         self._owned: dict[object, list[Queue]] = {}
+
+    @property
+    def serving(self) -> bool:
+        return self.whole.serving
 
     def need(self, scope: Scope) -> Need:
         """What the reply to a change of definitions in `scope` waits for, at `history.position`."""
@@ -110,7 +110,9 @@ class Definitions(Topology):
             ExchangeType(type_)
         except ValueError:
             raise CommandInvalid(f"unknown exchange type '{type_}'") from None
-        declared = ExchangeDeclare(name, type_, durable, auto_delete, internal, _checked(arguments))
+        declared = ExchangeDeclare(
+            name, type_, durable, auto_delete, internal, _checked(arguments), vhost=self.name
+        )
         check_exchange_arguments(declared.arguments, f"exchange '{name}' in vhost '{self.name}'")
         found = self.exchanges.get(name)
         if found is not None:
@@ -155,7 +157,7 @@ class Definitions(Topology):
         return found.scope
 
     def _end_exchange(self, exchange: Exchange) -> None:
-        self._record(ExchangeDelete(exchange.name, exchange.scope))
+        self._record(ExchangeDelete(exchange.name, exchange.scope, self.name))
         self._end_unbound(self.remove_exchange(exchange))
 
     def _end_unbound(self, sources: list[Exchange]) -> None:
@@ -165,7 +167,7 @@ class Definitions(Topology):
             source = sources.pop()
             alive = self.exchanges.get(source.name) is source
             if alive and source.auto_delete and source.bound and not source.bindings:
-                self._record(ExchangeDelete(source.name, source.scope))
+                self._record(ExchangeDelete(source.name, source.scope, self.name))
                 sources += self.remove_exchange(source)
 
     # -- queues
@@ -231,7 +233,9 @@ class Definitions(Topology):
         if name:
             permit(name)
         found = self.queues.get(name) if name else None
-        declared = QueueDeclare(b"", name, durable, exclusive, auto_delete, _checked(arguments))
+        declared = QueueDeclare(
+            b"", name, durable, exclusive, auto_delete, _checked(arguments), vhost=self.name
+        )
         check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
             self.expiries.used(self._redeclare(found, declared, owner))
@@ -273,7 +277,7 @@ class Definitions(Topology):
             declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner,
             removals=self.removals,
         )  # fmt: skip
-        queue.window = self.window
+        queue.window = self.whole.window
         if self.serving:
             obey_as_new(self, queue)
         if owner is not None:
@@ -308,7 +312,7 @@ class Definitions(Topology):
 
     def _drop_queue(self, queue: Queue) -> None:
         if queue.scope & Scope.LINK:
-            self.graves.bury(queue.uuid, queue.ends())
+            self.whole.graves.bury(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
         owned = self._owned.get(queue.owner)
         if queue.owner is not None and owned is not None:

@@ -1,8 +1,9 @@
-"""Who may do what here, and by which rules: users, their permissions, and policies. Values and their checks.
+"""Who may do what, where, and by which rules: virtual hosts, users, their permissions, policies. Values and
+their checks.
 
-Owner: the virtual host, which records every change (`EntryPut`, `EntryDelete`) and applies those of others.
+Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies those of others.
 An entry is known by its kind, its virtual host and its name; what it says is a table, so that the store and
-the link carry all kinds alike. What nobody may ask for is refused by `check_entry`, before it is history;
+the link carry all kinds alike. What nobody may ask for is refused by `check_change`, before it is history;
 what is history is taken as it is.
 """
 
@@ -16,22 +17,23 @@ from functools import lru_cache
 from broker.model.policy_rules import APPLY_TO, policy_fault
 from broker.model.records import EntryDelete, EntryPut
 from broker.model.value_codec import canonical
-from broker.model.values import Scope
+from broker.model.values import ROOT, Scope
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
 
-USER, PERMISSION, POLICY = "user", "permission", "policy"
-KINDS = (USER, PERMISSION, POLICY)
+VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
+KINDS = (VHOST, USER, PERMISSION, POLICY)
 """In an order in which they can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
 """Of every entry: whatever is replicated besides, who may log in is the same on every node."""
 LONGEST_NAME = 255
 LONGEST_PATTERN = 4096
+LONGEST_DESCRIPTION = 4096
 MOST_TAGS = 64
 
 Key = tuple[str, str, str]
-"""Kind, virtual host ("" for a user), name."""
+"""Kind, virtual host ("" for a user, and for a virtual host itself), name."""
 Value = Mapping[str, object]
 
 
@@ -81,6 +83,8 @@ class Directory:
 
     def __init__(self) -> None:
         self.generation = 0
+        self.vhosts: dict[str, str] = {ROOT: ""}
+        """Each with its description. `/` is always there, and needs no entry."""
         self.users: dict[str, User] = {}
         self.permissions: dict[tuple[str, str], Permission] = {}
         """By virtual host and user."""
@@ -106,6 +110,8 @@ class Directory:
         self.generation += 1
         self._values[kind, vhost, name] = value
         match kind:
+            case "vhost":
+                self.vhosts[name] = str(value.get("description", ""))
             case "user":
                 tags = value.get("tags")
                 self.users[name] = User(
@@ -128,6 +134,9 @@ class Directory:
             return False
         self.generation += 1
         match kind:
+            case "vhost":
+                self.vhosts.pop(name, None)
+                self.vhosts.setdefault(ROOT, "")
             case "user":
                 self.users.pop(name, None)
             case "permission":
@@ -151,16 +160,19 @@ class Directory:
             return [] if same else [replace(change, scope=SCOPE)]
         if known is None:
             return []
-        of_it = [
-            (PERMISSION, vhost, name) for vhost, name in self.permissions
-            if change.kind == USER and name == change.name
-        ]  # fmt: skip
+        of_it: list[Key] = []
+        if change.kind == USER:
+            of_it = [(PERMISSION, vhost, user) for vhost, user in self.permissions if user == change.name]
+        elif change.kind == VHOST:
+            of_it = [other for other in self._values if other[1] == change.name]
         return [EntryDelete(*each, SCOPE) for each in (*of_it, key)]
 
     def copy(self) -> Directory:
         """To try changes on."""
         same = Directory()
-        same.users, same.permissions = dict(self.users), dict(self.permissions)
+        same.vhosts, same.users, same.permissions = (
+            dict(self.vhosts), dict(self.users), dict(self.permissions)
+        )  # fmt: skip
         same.policies, same._values = dict(self.policies), dict(self._values)
         return same
 
@@ -183,17 +195,28 @@ class Directory:
 # -- what may be asked for
 
 
-def check_entry(directory: Directory, vhosts: frozenset[str], record: EntryPut) -> None:
-    """Raises EntryFault for what may not be put here. `vhosts`: those that there are."""
+def check_change(directory: Directory, change: EntryPut | EntryDelete) -> None:
+    """Raises EntryFault for what may not be put here, or deleted."""
+    if isinstance(change, EntryPut):
+        check_entry(directory, change)
+    elif (change.kind, change.name) == (VHOST, ROOT):
+        raise EntryFault(f"virtual host '{ROOT}' is always there: it cannot be deleted")
+
+
+def check_entry(directory: Directory, record: EntryPut) -> None:
+    """Raises EntryFault."""
     where = f"{record.kind} {record.name!r:.300}"
     if record.kind not in KINDS:
         raise EntryFault(f"{record.kind!r:.80} is no kind of entry")
     _check_name(record.name, where)
-    if record.kind != USER and record.vhost not in vhosts:
+    if record.kind in (USER, VHOST):
+        if record.vhost:
+            raise EntryFault(f"{where}: a {record.kind} is of no virtual host")
+    elif record.vhost not in directory.vhosts:
         raise EntryFault(f"{where}: there is no virtual host {record.vhost!r:.300}")
-    if record.kind == USER and record.vhost:
-        raise EntryFault(f"{where}: a user is of no virtual host")
-    check = {USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy}[record.kind]
+    check = {
+        VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy
+    }[record.kind]  # fmt: skip
     check(record.value, where)
     if record.kind == PERMISSION and record.name not in directory.users:
         raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
@@ -221,15 +244,27 @@ def _check_user(value: Value, where: str) -> None:
     hashed, tags = value.get("password_hash", ""), value.get("tags", [])
     if not isinstance(hashed, str) or (hashed and not is_stored_hash(hashed)):
         raise EntryFault(f"{where}: its password_hash is of no kind that is known here")
+    if HA in _checked_tags(tags, where):
+        raise EntryFault(
+            f"{where}: the tag '{HA}' is for the pair's own identity, which is made in the configuration"
+        )
+
+
+def _checked_tags(tags: object, where: str) -> list[str]:
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or len(tags) > MOST_TAGS:
         raise EntryFault(f"{where}: tags is a list of at most {MOST_TAGS} words")
     for tag in tags:
         if not tag or not tag.isprintable() or len(tag) > LONGEST_NAME:
             raise EntryFault(f"{where}: {tag!r:.80} is no tag")
-    if HA in tags:
-        raise EntryFault(
-            f"{where}: the tag '{HA}' is for the pair's own identity, which is made in the configuration"
-        )
+    return tags
+
+
+def _check_vhost(value: Value, where: str) -> None:
+    _check_keys(value, ("description", "tags"), where)
+    description = value.get("description", "")
+    if not isinstance(description, str) or len(description) > LONGEST_DESCRIPTION:
+        raise EntryFault(f"{where}: description is a text of at most {LONGEST_DESCRIPTION} characters")
+    _checked_tags(value.get("tags", []), where)
 
 
 def _check_permission(value: Value, where: str) -> None:

@@ -7,14 +7,11 @@ every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import groupby
 from typing import NamedTuple
 
-from broker.hooks import Hooks
 from broker.model.definitions import Definitions
 from broker.model.exchange import EVENTS
-from broker.model.history import History
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_arguments import OverflowRule
@@ -41,19 +38,7 @@ class _Letter(NamedTuple):
 
 
 class Enqueueing(Definitions):
-    """Publishes. `wall_ms`: wall clock of this tick, in milliseconds."""
-
-    def __init__(self, name: str, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
-        super().__init__(name, hooks, history, new_uuid)
-        self.removals.move = self._dead_letter
-
-    @property
-    def wall_ms(self) -> int:
-        return self.removals.wall_ms
-
-    @wall_ms.setter
-    def wall_ms(self, wall_ms: int) -> None:
-        self.removals.wall_ms = wall_ms
+    """Publishes."""
 
     def publish(
         self,
@@ -117,7 +102,7 @@ class Enqueueing(Definitions):
                         EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
-                self._dead_letter(queue, [(0, envelope, raw) for raw in raws[taken:]], Reason.DROPPED)
+                self.dead_letter(queue, [(0, envelope, raw) for raw in raws[taken:]], Reason.DROPPED)
         return Published(route.need[envelope.persistent], accepted)
 
     def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
@@ -128,7 +113,7 @@ class Enqueueing(Definitions):
 
     # -- dead letters
 
-    def _dead_letter(
+    def dead_letter(
         self, queue: Queue, entries: list[Entry], reason: Reason
     ) -> tuple[list[Entry], list[Entry]]:
         """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.

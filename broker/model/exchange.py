@@ -180,10 +180,12 @@ class Exchange:
         "ruled_by",
         "scope",
         "type",
+        "vhost",
     )
 
     def __init__(self, declared: ExchangeDeclare) -> None:
         self.name = declared.name
+        self.vhost = declared.vhost
         self.type = ExchangeType(declared.type)
         self.durable = declared.durable
         self.auto_delete = declared.auto_delete
@@ -221,12 +223,15 @@ class Exchange:
             self.arguments,
             self.replicate,
             self.scope,
+            self.vhost,
         )
 
 
-def built_in_exchanges() -> dict[str, Exchange]:
+def built_in_exchanges(vhost: str) -> dict[str, Exchange]:
     """The exchanges that every virtual host has; they are in no definitions and no history."""
     return {
-        name: Exchange(ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE))
+        name: Exchange(
+            ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE, vhost)
+        )
         for name, type_ in BUILT_IN.items()
     }

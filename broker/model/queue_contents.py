@@ -102,6 +102,7 @@ class QueueContents:
         "timed",
         "unacked_count",
         "uuid",
+        "vhost",
         "watched",
         "window",
     )
@@ -118,6 +119,7 @@ class QueueContents:
         removals: Removals | None = None,
     ) -> None:
         self.name = declared.name
+        self.vhost = declared.vhost
         self.uuid = declared.uuid
         self.durable = declared.durable
         self.exclusive = declared.exclusive
@@ -217,7 +219,13 @@ class QueueContents:
             self.arguments,
             self.replicate,
             self.scope,
+            self.vhost,
         )
+
+    @property
+    def title(self) -> str:
+        """See `QueueDeclare.title`."""
+        return self.declaration().title
 
     # -- the whole contents
 

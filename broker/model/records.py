@@ -1,7 +1,8 @@
 """History records: what happened to the model, in the one form that store, link and ledger see.
 
-A record is made by the virtual host that serves (`VirtualHost`), collected by `History` into a `Batch` per
-tick, and applied elsewhere (`VirtualHost.apply`) by a backup or at recovery. Binary form: `record_codec`.
+A record is made by the virtual hosts that serve (`VirtualHosts`), collected by `History` into a `Batch` per
+tick, and applied elsewhere (`VirtualHosts.apply`) by a backup or at recovery. What is known by a name alone
+says of which virtual host it is (`vhost`); whatever else goes by UUID. Binary form: `record_codec`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.model.epoch_ends import EpochEnds
-from broker.model.values import Position, Reason, Scope
+from broker.model.values import ROOT, Position, Reason, Scope
 
 
 @lru_cache(4096)
@@ -166,6 +167,12 @@ class QueueDeclare:
     arguments: Mapping[str, object] = field(default_factory=dict)
     replicate: str = "none"
     scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+    @property
+    def title(self) -> str:
+        """Its name for people, and in ledgers and files: with its virtual host in front, if not `/`."""
+        return self.name if self.vhost == ROOT else f"{self.vhost}/{self.name}"
 
     @property
     def content_scope(self) -> Scope:
@@ -190,12 +197,14 @@ class ExchangeDeclare:
     arguments: Mapping[str, object] = field(default_factory=dict)
     replicate: str = "none"
     scope: Scope = Scope.NONE
+    vhost: str = ROOT
 
 
 @dataclass(slots=True)
 class ExchangeDelete:
     name: str
     scope: Scope = Scope.NONE
+    vhost: str = ROOT
 
 
 @dataclass(slots=True)
@@ -208,6 +217,7 @@ class Bind:
     routing_key: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     scope: Scope = Scope.NONE
+    vhost: str = ROOT
 
 
 @dataclass(slots=True)
@@ -218,6 +228,7 @@ class Unbind:
     routing_key: str
     arguments: Mapping[str, object] = field(default_factory=dict)
     scope: Scope = Scope.NONE
+    vhost: str = ROOT
 
 
 @dataclass(slots=True)
@@ -250,9 +261,10 @@ class Milestone:
 
 @dataclass(slots=True)
 class EntryPut:
-    """An entry of the directory is so from now on: a user, a permission or a policy (`kind`).
+    """An entry of the directory is so from now on: a virtual host, a user, a permission or a policy (`kind`).
 
-    `vhost` is empty for a user; `name` of a permission is its user's. What `value` has: `model.directory`.
+    `vhost` is empty for a virtual host and a user; `name` of a permission is its user's. What `value` has:
+    `model.directory`.
     """
 
     kind: str
@@ -264,7 +276,7 @@ class EntryPut:
 
 @dataclass(slots=True)
 class EntryDelete:
-    """An entry of the directory is no more."""
+    """An entry of the directory is no more. A virtual host takes with it whatever is in it."""
 
     kind: str
     vhost: str

@@ -1,55 +1,57 @@
-"""The graph of exchanges, bindings and queues, and the ways through it. No checks, no history.
+"""The graph of exchanges, bindings and queues of one virtual host, and the ways through it. No checks, no
+history.
 
-Owner: `Definitions`, which checks what clients ask and records it; `VirtualHost.apply` changes the graph here
+Owner: `Definitions`, which checks what clients ask and records it; `applying` changes the graph here
 directly. Every change forgets the memo of routes and raises `generation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.binding import Binding, BindingKey, target_key
-from broker.model.directory import Directory
-from broker.model.epoch_ends import Graves
 from broker.model.exchange import Exchange, built_in_exchanges, copy_keys
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_origin import follows
 from broker.model.values import ExchangeType
 
+if TYPE_CHECKING:
+    from broker.model.vhosts import VirtualHosts
+
 ROUTE_MEMO = 16384
 """Routes remembered; the memo starts anew when it is full."""
 
 
 class Topology:
-    """`queues` by name, `queues_by_uuid`, `exchanges` by name; and `route`."""
+    """`queues` by name, `exchanges` by name; and `route`. `whole`: all virtual hosts, and what they share."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, whole: VirtualHosts) -> None:
         self.name = name
+        self.whole = whole
         self.generation = 0
-        self.exchanges: dict[str, Exchange] = built_in_exchanges()
-        self.graves = Graves()
-        self.directory = Directory()
+        self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
-        self.queues_by_uuid: dict[bytes, Queue] = {}
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
         self._routes: dict[tuple[str, str], PublishRoute] = {}
 
     def _changed(self) -> None:
         self.generation += 1
         self._routes.clear()
+        self.whole.changed()
 
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
-        self.queues_by_uuid[queue.uuid] = queue
+        self.whole.queues_by_uuid[queue.uuid] = queue
         self._changed()
 
     def remove_queue(self, queue: Queue) -> list[Exchange]:
         """Take a queue out with its bindings; the exchanges that were bound to it."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-        self.queues_by_uuid.pop(queue.uuid, None)
+        self.whole.queues_by_uuid.pop(queue.uuid, None)
         self._changed()
         return self._remove_incoming(target_key(queue))
 

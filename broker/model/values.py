@@ -23,6 +23,9 @@ class Position(NamedTuple):
     n: int
 
 
+ROOT = "/"
+"""The virtual host that is always there."""
+
 ORIGIN = Position(0, 0)
 """Before all history."""
 

@@ -1,4 +1,5 @@
-"""Changes of membership as messages of the exchange `amq.failover`, in JSON, for whoever binds to it.
+"""Changes of membership as messages of the exchange `amq.failover`, in JSON, for whoever binds to it in
+any virtual host.
 
 Called by EffectRunner on the node that serves. The key is the event and the name of the node that it is
 about, with a dot between. As Qpid's exchange of this name does, each tells all addresses too.
@@ -27,7 +28,7 @@ _FLAGS = 1 << 15 | 1 << 12 | 1 << 6 | 1 << 5
 
 def announce(node: Node, effect: Announce) -> None:
     """Publish it, if this node serves. Nobody bound: nothing happens."""
-    if not node.vhost.serving:
+    if not node.vhosts.serving:
         return
     body = json.dumps(_document(node, effect)).encode()
     header = b"".join(
@@ -35,12 +36,13 @@ def announce(node: Node, effect: Announce) -> None:
             _CONTENT.pack(60, 0, len(body), _FLAGS),
             _short(CONTENT_TYPE),
             b"\1",
-            struct.pack(">Q", node.vhost.wall_ms // 1000),
+            struct.pack(">Q", node.vhosts.wall_ms // 1000),
             _short(effect.event.encode()),
         ]
     )
     parts = [frame(HEADER, 1, header), *body_frames(1, body, LARGEST)]
-    node.vhost.announce(f"{effect.event}.{effect.name}", b"".join(parts), max(map(len, parts)))
+    for vhost in node.vhosts:
+        vhost.announce(f"{effect.event}.{effect.name}", b"".join(parts), max(map(len, parts)))
 
 
 def _short(text: bytes) -> bytes:
@@ -61,5 +63,5 @@ def _document(node: Node, effect: Announce) -> dict[str, Any]:
         "status": core.status.value,
         "in_sync": primary.in_sync_names() if primary is not None else [],
         "brokers": node.settings.client_addresses,
-        "at_ms": node.vhost.wall_ms,
+        "at_ms": node.vhosts.wall_ms,
     }

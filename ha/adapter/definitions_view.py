@@ -24,7 +24,7 @@ from ha.adapter.serving import not_serving
 if TYPE_CHECKING:
     from broker.model.binding import Binding
     from broker.model.exchange import Exchange
-    from broker.model.vhost import VirtualHost
+    from broker.model.vhosts import VirtualHosts
     from broker.security.identity import User
 
 PIECE = 1000
@@ -32,15 +32,15 @@ PIECE = 1000
 
 
 def definitions_of(
-    vhost: VirtualHost, users: Iterable[User], status: Mapping[str, Any], args: Mapping[str, Any]
+    vhosts: VirtualHosts, users: Iterable[User], status: Mapping[str, Any], args: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """One answer. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
+    """One answer, of all virtual hosts. `args`: `start` (0), `as_of` (none), `whole` (False: in pieces).
 
     Built-in exchanges and exclusive queues are left out, and bindings to the latter.
     """
-    if (refusal := not_serving(vhost, status)) is not None:
+    if (refusal := not_serving(vhosts, status)) is not None:
         return {"ok": False, "reason": refusal}
-    start, as_of = args.get("start", 0), f"{vhost.history.epoch}-{vhost.generation}"
+    start, as_of = args.get("start", 0), f"{vhosts.history.epoch}-{vhosts.generation}"
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         return {"ok": False, "reason": "start is not a number of objects"}
     if args.get("as_of", as_of) != as_of:
@@ -48,53 +48,55 @@ def definitions_of(
     end = None if args.get("whole") else start + PIECE
     found: dict[str, Any] = {"ok": True, "reason": "", "as_of": as_of, "next": None}
     if start == 0:
-        found |= directory_of(vhost.directory, users)
+        found |= directory_of(vhosts.directory, users)
     before = 0
-    for kind, items, line in _kinds(vhost):
+    for kind, items, line in _kinds(vhosts):
         last = None if end is None else max(end - before, 0)
-        found[kind] = [line(item, vhost.name) for item in items[max(start - before, 0) : last]]
+        found[kind] = [line(item) for item in items[max(start - before, 0) : last]]
         before += len(items)
     if end is not None and end < before:
         found["next"] = end
     return found
 
 
-_Line = Callable[[Any, str], dict[str, Any]]
+_Line = Callable[[Any], dict[str, Any]]
 
 
-def _kinds(vhost: VirtualHost) -> tuple[tuple[str, list[Any], _Line], ...]:
+def _kinds(vhosts: VirtualHosts) -> tuple[tuple[str, list[Any], _Line], ...]:
+    exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]
     return (
-        ("exchanges", [x for x in vhost.exchanges.values() if not x.built_in], _exchange),
-        ("queues", [q for q in vhost.queues.values() if not q.exclusive], _queue),
-        ("bindings", list(_bindings(vhost)), _binding),
+        ("exchanges", [exchange for exchange in exchanges if not exchange.built_in], _exchange),
+        ("queues", [q for q in vhosts.queues_by_uuid.values() if not q.exclusive], _queue),
+        ("bindings", list(_bindings(exchanges)), _binding),
     )
 
 
-def _bindings(vhost: VirtualHost) -> Iterator[Binding]:
-    for exchange in vhost.exchanges.values():
+def _bindings(exchanges: list[Exchange]) -> Iterator[Binding]:
+    for exchange in exchanges:
         for binding in exchange.bindings.values():
             if not (isinstance(binding.target, Queue) and binding.target.exclusive):
                 yield binding
 
 
-def _exchange(exchange: Exchange, vhost: str) -> dict[str, Any]:
+def _exchange(exchange: Exchange) -> dict[str, Any]:
     return {
-        "name": exchange.name, "vhost": vhost, "type": exchange.type.value, "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete, "internal": exchange.internal,
+        "name": exchange.name, "vhost": exchange.vhost, "type": exchange.type.value,
+        "durable": exchange.durable, "auto_delete": exchange.auto_delete, "internal": exchange.internal,
         "arguments": to_json(exchange.arguments),
     }  # fmt: skip
 
 
-def _queue(queue: Queue, vhost: str) -> dict[str, Any]:
+def _queue(queue: Queue) -> dict[str, Any]:
     return {
-        "name": queue.name, "vhost": vhost, "durable": queue.durable, "auto_delete": queue.auto_delete,
+        "name": queue.name, "vhost": queue.vhost, "durable": queue.durable, "auto_delete": queue.auto_delete,
         "arguments": to_json(queue.arguments),
     }  # fmt: skip
 
 
-def _binding(binding: Binding, vhost: str) -> dict[str, Any]:
+def _binding(binding: Binding) -> dict[str, Any]:
     return {
-        "source": binding.source.name, "vhost": vhost, "destination": binding.target.name,
+        "source": binding.source.name, "vhost": binding.source.vhost,
+        "destination": binding.target.name,
         "destination_type": "queue" if isinstance(binding.target, Queue) else "exchange",
         "routing_key": binding.routing_key, "arguments": to_json(binding.arguments),
     }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Users, permissions and policies, as operators ask for them: what there is, and changes. Owner: Questions.
+"""Virtual hosts, users, permissions, policies, as operators ask for them: what there is, and changes. Owner:
+Questions.
 
 A change is answered once it is on the disks of this node and of its in-sync backups, like a declaration. If
 this node stops serving before that, the answer says that nobody knows yet whether the change holds.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.model.directory import PERMISSION, PERMISSIONS, USER, EntryFault
+from broker.model.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
 from broker.model.records import EntryDelete, EntryPut
 from broker.security.identity import HA, User
 from broker.security.password_hashes import rabbit_parts
@@ -44,19 +45,19 @@ class DirectoryChanges:
         """`args`: `changes`, a list of at most `MOST` tables of `action` (put or delete), `kind`, `vhost`,
         `name` and `value`. All of them or none."""
         node = self._node
-        if (refusal := not_serving(node.vhost, node.status())) is not None:
+        if (refusal := not_serving(node.vhosts, node.status())) is not None:
             reply({"ok": False, "reason": refusal})
             return
         try:
             changes = changes_of(args)
             self._check_configured(changes)
-            before = node.vhost.directory.generation
-            scope = node.vhost.change_directory(changes)
+            before = node.vhosts.directory.generation
+            scope = node.vhosts.change_directory(changes)
         except EntryFault as fault:
             reply({"ok": False, "refused": True, "reason": str(fault)})
             return
-        changed = node.vhost.directory.generation - before
-        self._owed.append(_Owed(reply, node.vhost.history.position, changed if scope else 0))
+        changed = node.vhosts.directory.generation - before
+        self._owed.append(_Owed(reply, node.vhosts.history.position, changed if scope else 0))
 
     def _check_configured(self, changes: list[Change]) -> None:
         configured = {user.name for user in self._node.broker.settings.users}
@@ -73,9 +74,9 @@ class DirectoryChanges:
         if not self._owed:
             return
         node = self._node
-        history, waiting = node.vhost.history, []
+        history, waiting = node.vhosts.history, []
         for owed in self._owed:
-            if not node.vhost.serving or history.epoch != owed.position.epoch:
+            if not node.vhosts.serving or history.epoch != owed.position.epoch:
                 reason = f"{node.me.name} stopped serving meanwhile: ask the primary whether it is so now"
                 owed.reply({"ok": False, "unsure": True, "reason": reason})
             elif not node.broker.withheld and node.broker.completion.reached(owed.position, durable=True):
@@ -112,10 +113,14 @@ def _change_of(change: object) -> Change:
 
 
 def directory_of(directory: Directory, configured: Iterable[User]) -> dict[str, list[dict[str, Any]]]:
-    """Users (those of the configuration first, `configured`, without their passwords; the pair's own is left
-    out), permissions and policies, in the keys of RabbitMQ's definitions."""
+    """Virtual hosts, users (those of the configuration first, `configured`, without their passwords; the
+    pair's own is left out), permissions and policies, in the keys of RabbitMQ's definitions."""
     made = [user for user in configured if HA not in user.tags]
     return {
+        "vhosts": [
+            {"name": name, "description": "", "tags": []} | dict(directory.value((VHOST, "", name)) or {})
+            for name in directory.vhosts
+        ],
         "users": [
             *({"name": u.name, "tags": sorted(u.tags), "configured": True} for u in made),
             *map(_user, directory.users.values()),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from broker.engine import Broker
 from broker.model.history import History
 from broker.model.values import Position
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.adapter.dials import Dial, Dials
@@ -86,11 +86,14 @@ class Node:
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
-        self.vhost = VirtualHost("/", self.hooks, history, lambda: random_bytes(16))
-        self.broker = Broker(broker, self.hooks, self.vhost, log=log)
+        self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))
+        self.vhost = self.vhosts.root
+        self.broker = Broker(broker, self.hooks, self.vhosts, log=log)
         self._quarantine = Quarantine(files.files, files.directory, identity.incarnation)
-        bases = self._bases = Bases(self.vhost)
-        self.replica = ReplicaVhost(self.vhost, store, bases, ledger, self._quarantine, self._save_incomplete)
+        bases = self._bases = Bases(self.vhosts)
+        self.replica = ReplicaVhost(
+            self.vhosts, store, bases, ledger, self._quarantine, self._save_incomplete
+        )
         self.dials = Dials.to(ha.brokers, ha.username, ha.password, broker.name, self._inbox)
         record, incomplete = load_record(files)
         self.core = HaBroker(
@@ -101,7 +104,7 @@ class Node:
             incomplete=incomplete,
             epoch_seen=files.epoch,
             cluster_id=identity.cluster_id,
-            primary_model=PrimaryVhost(self.vhost, self.broker.holding),
+            primary_model=PrimaryVhost(self.vhosts, self.broker.holding),
             replica_model=self.replica,
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
@@ -134,7 +137,7 @@ class Node:
         Raises StoreError if the store cannot be recovered.
         """
         self.now, self._wall_ms = now, wall_ms
-        recovered = recover(self._store, self.vhost, self.log, self.broker.paging)
+        recovered = recover(self._store, self.vhosts, self.log, self.broker.paging)
         self._store.start(self._bases(), None, recovered)
         self.replica.position = recovered
         self.ledger.view = self.core.epoch
@@ -160,7 +163,7 @@ class Node:
         self._effects.run(now)
         self.broker.drop_withheld()
         self.broker.close_connections(320, SHUTDOWN, now)
-        for queue in self.vhost.queues.values():
+        for queue in self.vhosts.queues_by_uuid.values():
             for epoch, ids in queue.snapshot().items():
                 for first, last in ids.ranges():
                     self.ledger.record("present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last)
@@ -274,11 +277,11 @@ class Node:
         self.ledger.flush()
         if self._grace_until is not None and now >= self._grace_until:
             self._grace_until = None
-            ended = self.vhost.end_orphans() if self.vhost.serving else 0
+            ended = self.vhosts.end_orphans() if self.vhosts.serving else 0
             if ended:
                 self.log(f"{ended} queues ended: their clients have not come back")
         if core.primary is not None and core.primary.flushes_all(now):
-            self.vhost.history.hasten()
+            self.vhosts.history.hasten()
         self.replications.tick(now)
         self.broker.end_tick(now, wall_ms)
         self.replications.end_tick(now)
@@ -343,7 +346,7 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
-        found = status_of(self.core, self.me, self.vhost, self._position(), self.authority_trouble)
+        found = status_of(self.core, self.me, self.vhosts, self._position(), self.authority_trouble)
         found["authority"] = {
             "kind": self.settings.authority,
             "ok": not self.authority_trouble,
@@ -382,15 +385,15 @@ class Node:
     def start_serving(self, epoch: int, now: float) -> None:
         """The epoch is durable before the first id of it."""
         self._files.raise_epoch(epoch)
-        for queue in self.vhost.queues.values():
+        for queue in self.vhosts.queues_by_uuid.values():
             queue.replica.complete()
-        self.vhost.activate(epoch)
+        self.vhosts.activate(epoch)
         # What was promoted may be in memory only: whoever asks for it before anything new waits for the disk.
         self._store.append(Position(epoch, 0), [])
-        for queue in self.vhost.queues.values():
+        for queue in self.vhosts.queues_by_uuid.values():
             self.hooks.set_ids(queue)
         self.ledger.view = epoch
-        self._grace_until = now + self.settings.reconnect_grace if self.vhost.orphans() else None
+        self._grace_until = now + self.settings.reconnect_grace if self.vhosts.orphans() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""
@@ -401,17 +404,17 @@ class Node:
 
     def last_words(self, now: float) -> None:
         """Before a planned end: what was acked a moment ago reaches the backups while their links last."""
-        self.vhost.history.flush(now, self._wall_ms, force=True)
+        self.vhosts.history.flush(now, self._wall_ms, force=True)
         if self.core.primary is not None:
             self.core.primary.quiesce(now)
 
     def _rest(self, now: float) -> None:
-        """Flush, and make the virtual host a replica before any client is closed: that its clients go is this
+        """Flush, and make the virtual hosts replicas before any client is closed: that its clients go is this
         node's doing, so no auto-delete or exclusive queue may end by it. Whoever serves next decides."""
-        if self.vhost.serving:
-            self.vhost.history.flush(now, self._wall_ms, force=True)
-            self.replica.position = Position(self.vhost.history.epoch, self.vhost.history.n)
-            self.vhost.deactivate()
+        if self.vhosts.serving:
+            self.vhosts.history.flush(now, self._wall_ms, force=True)
+            self.replica.position = Position(self.vhosts.history.epoch, self.vhosts.history.n)
+            self.vhosts.deactivate()
         self._grace_until = None
 
     def save_record(self, record: InSyncRecord, incomplete: bool) -> None:
@@ -435,8 +438,8 @@ class Node:
 
     def _position(self) -> Position:
         """How far this node's copy goes on disk (in memory, where it has no disk)."""
-        if self.vhost.serving:
-            here = Position(self.vhost.history.epoch, self.vhost.history.n)
+        if self.vhosts.serving:
+            here = Position(self.vhosts.history.epoch, self.vhosts.history.n)
         else:
             here = self.replica.position
         return min(here, self._store.durable)

@@ -1,4 +1,4 @@
-"""PrimaryVhost: a serving virtual host as the core's PrimaryModel sees it. Reads only. Owner: Node."""
+"""PrimaryVhost: the serving virtual hosts as the core's PrimaryModel sees it. Reads only. Owner: Node."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from broker.model.message_run import group_runs
 from broker.model.record_codec import encode_record
 from broker.model.records import EnqueueRun, Entry, MessageId, Piece
 from broker.model.values import Position, Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from ha.core.ports import IdsByEpoch
 
 
 class PrimaryVhost:
     """See `ha.core.ports.PrimaryModel`. Called right after the flush of a tick."""
 
-    def __init__(self, vhost: VirtualHost, owed: Sized = ()) -> None:
+    def __init__(self, vhosts: VirtualHosts, owed: Sized = ()) -> None:
         """`owed`: whatever the broker still has to answer."""
-        self._vhost = vhost
+        self._vhosts = vhosts
         self._owed = owed
 
     def position(self) -> Position:
-        history = self._vhost.history
+        history = self._vhosts.history
         return Position(history.epoch, history.n)
 
     def definitions(self) -> list[bytes]:
-        found = self._vhost.definitions(Scope.LINK) + self._vhost.ends(Scope.LINK)
+        found = self._vhosts.definitions(Scope.LINK) + self._vhosts.ends(Scope.LINK)
         return [encode_record(record) for record in found]
 
     def queues(self) -> list[tuple[bytes, int]]:
-        return [(q.uuid, q.ids.next) for q in self._vhost.queues.values() if q.scope & Scope.LINK]
+        return [(q.uuid, q.ids.next) for q in self._vhosts.queues_by_uuid.values() if q.scope & Scope.LINK]
 
     def next_sequence(self, queue: bytes) -> int:
-        return self._vhost.queues_by_uuid[queue].ids.next
+        return self._vhosts.queues_by_uuid[queue].ids.next
 
     def piece(self, queue: bytes, after: MessageId, most: int) -> Piece | None:
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         if found is None or not found.scope & Scope.LINK:
             return None
         if not found.content_scope & Scope.LINK:
@@ -46,24 +46,24 @@ class PrimaryVhost:
         return held_after(found, after, most)
 
     def has(self, queue: bytes) -> bool:
-        return queue in self._vhost.queues_by_uuid
+        return queue in self._vhosts.queues_by_uuid
 
     def all_answered(self) -> bool:
         return not self._owed
 
     def held(self, most: int) -> dict[bytes, IdsByEpoch]:
         held: dict[bytes, IdsByEpoch] = {}
-        for queue in self._vhost.queues.values():
+        for queue in self._vhosts.queues_by_uuid.values():
             if queue.content_scope & Scope.LINK and queue.total_count <= most:
                 most -= queue.total_count
                 held[queue.uuid] = queue.snapshot()
         return held
 
     def make_milestone(self) -> bool:
-        return self._vhost.make_milestone()
+        return self._vhosts.make_milestone()
 
     def encode_runs(self, queue: bytes, entries: list[Entry]) -> list[bytes]:
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         scope = found.scope if found is not None else Scope.LINK
         return [encode_record(scoped(run, scope)) for run in group_runs(queue, entries)]
 

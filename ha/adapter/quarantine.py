@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from broker.model.records import Entry
+from broker.model.values import ROOT
 
 if TYPE_CHECKING:
     from broker.store.files import FileLayer
@@ -31,8 +32,9 @@ class Quarantine:
         self.count = 0
         """Messages exported in this life."""
 
-    def export(self, queue: bytes, name: str, entries: list[Entry]) -> str:
+    def export(self, queue: bytes, name: str, entries: list[Entry], vhost: str = ROOT) -> str:
         """Write and sync; gives the path. OSError if it cannot: then nothing may be dropped."""
+        of = {} if vhost == ROOT else {"vhost": vhost}
         self._files.make_directory(self._directory)
         self._exports += 1
         path = f"{self._directory}/{queue.hex()}-{self._incarnation}-{self._exports}.jsonl"
@@ -40,7 +42,8 @@ class Quarantine:
         try:
             for at in range(0, len(entries), 1000):
                 lines = [
-                    json.dumps(_line(queue, name, entry), sort_keys=True) for entry in entries[at : at + 1000]
+                    json.dumps(_line(queue, name, entry) | of, sort_keys=True)
+                    for entry in entries[at : at + 1000]
                 ]
                 file.write(("\n".join(lines) + "\n").encode())
             file.sync()

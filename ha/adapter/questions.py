@@ -49,13 +49,13 @@ class Questions:
                 ok = command == "status" or status["status"] in READY
                 reply({"ok": ok, "reason": status["reason"], "status": status})
             case "query":
-                status = node.status() | {"queue_list": query_of(node.vhost)}
+                status = node.status() | {"queue_list": query_of(node.vhosts)}
                 reply({"ok": True, "reason": status["reason"], "status": status})
             case "definitions":
-                reply(definitions_of(node.vhost, node.broker.settings.users, node.status(), args))
+                reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
             case "directory":
-                refusal = not_serving(node.vhost, node.status())
-                found = directory_of(node.vhost.directory, node.broker.settings.users)
+                refusal = not_serving(node.vhosts, node.status())
+                found = directory_of(node.vhosts.directory, node.broker.settings.users)
                 reply({"ok": refusal is None, "reason": refusal or "", **({} if refusal else found)})
             case "define":
                 self._directory.ask(args, reply)

@@ -1,4 +1,4 @@
-"""Recovery: a node's store back into its virtual host, at start; and what a store must know but messages.
+"""Recovery: a node's store back into its virtual hosts, at start; and what a store must know but messages.
 
 `recover` is called by Node.start, once, before anything is served or joined; `Bases` then, and whenever the
 store begins a new segment.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.record_codec import encode_record
 from broker.model.values import ORIGIN, Position, Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.store.store import Base
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ _RELIEF = 16 << 20
 
 
 def recover(
-    store: Store, vhost: VirtualHost, log: Callable[[str], None], paging: Paging | None = None
+    store: Store, vhosts: VirtualHosts, log: Callable[[str], None], paging: Paging | None = None
 ) -> Position:
     """Replay. The position of the last batch on disk. StoreError if the store is damaged."""
     last, told, relieved = ORIGIN, 0, 0
     for position, records in store.recover():
         for record in records:
-            vhost.apply(record)
+            vhosts.apply(record)
         last = max(last, position)
         done, total = store.progress
         if paging is not None and done - relieved > _RELIEF:
             relieved = done
-            paging.relieve(vhost)
+            paging.relieve(vhosts)
         if total >= LONG and done * _STEPS // total > told:
             told = done * _STEPS // total
             log(f"reading the store: {done >> 20} of {total >> 20} MiB")
@@ -53,15 +53,15 @@ class Bases:
     Definitions are encoded again only when they have changed: with ten thousand queues that takes long.
     """
 
-    def __init__(self, vhost: VirtualHost) -> None:
-        self._vhost = vhost
+    def __init__(self, vhosts: VirtualHosts) -> None:
+        self._vhosts = vhosts
         self._generation = -1
         self._definitions: list[bytes] = []
 
     def __call__(self) -> Base:
-        vhost = self._vhost
-        if vhost.generation != self._generation:
-            self._definitions = [encode_record(record) for record in vhost.definitions(Scope.STORE)]
-            self._generation = vhost.generation
-        ends = [encode_record(record) for record in vhost.ends(Scope.STORE) if record.ends]
-        return Base([*self._definitions, *ends], vhost.queues_by_uuid.keys())
+        vhosts = self._vhosts
+        if vhosts.generation != self._generation:
+            self._definitions = [encode_record(record) for record in vhosts.definitions(Scope.STORE)]
+            self._generation = vhosts.generation
+        ends = [encode_record(record) for record in vhosts.ends(Scope.STORE) if record.ends]
+        return Base([*self._definitions, *ends], vhosts.queues_by_uuid.keys())

@@ -1,4 +1,4 @@
-"""ReplicaVhost: a following virtual host and its store, as the core's ReplicaModel sees them. Owner: Node.
+"""ReplicaVhost: following virtual hosts and their store, as the core's ReplicaModel sees them. Owner: Node.
 
 Whatever changes the model is handed to the store in the same call and the same order, filtered by scope;
 the store syncs later, and `synced` says how far. Quarantine and the incomplete mark are durable before the
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.model.directory import VHOST
 from broker.model.epoch_ends import had
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
@@ -30,8 +31,8 @@ from broker.model.records import (
     Unbind,
 )  # fmt: skip
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.values import ORIGIN, Position, Reason, Scope
-from broker.model.vhost import VirtualHost
+from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
+from broker.model.vhosts import VirtualHosts
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
@@ -49,10 +50,10 @@ class ReplicaVhost:
     """See `ha.core.ports.ReplicaModel`. `save_incomplete` is the node's: it writes the record file."""
 
     def __init__(
-        self, vhost: VirtualHost, store: Store, bases: Bases, ledger: LedgerPort, quarantine: Quarantine,
+        self, vhosts: VirtualHosts, store: Store, bases: Bases, ledger: LedgerPort, quarantine: Quarantine,
         save_incomplete: Callable[[InSyncRecord], None],
     ) -> None:  # fmt: skip
-        self._vhost = vhost
+        self._vhosts = vhosts
         self._store = store
         self._bases = bases
         self._ledger = ledger
@@ -67,7 +68,7 @@ class ReplicaVhost:
         """The newest batch, or definitions, that went into the model and to the store."""
 
     def held(self) -> dict[bytes, IdsByEpoch]:
-        return {q.uuid: q.snapshot() for q in self._vhost.queues.values() if q.scope & Scope.LINK}
+        return {q.uuid: q.snapshot() for q in self._vhosts.queues_by_uuid.values() if q.scope & Scope.LINK}
 
     def save_incomplete(self, record: InSyncRecord) -> None:
         self._save_incomplete(record)
@@ -79,32 +80,44 @@ class ReplicaVhost:
 
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         records = self._decode(payload)
-        apply = self._vhost.apply
+        apply = self._vhosts.apply
         bad: list[BadEvent] = []
-        lost: list[Record] = []
+        own: list[Record] = []
         for record in records:
             try:
                 if type(record) is EnqueueRun:
                     bad += self._out_of_line(record)
                 elif type(record) is QueueDelete:
                     self._export_beyond(record.uuid)
+                elif type(record) is EntryDelete:
+                    own += self._ends_with(record)
                 apply(record)
             except Exception as error:
                 if not isinstance(record, EnqueueRun | Dequeue):
                     raise
                 bad += self._told(record, f"{type(error).__name__}: {error}")
                 if isinstance(record, EnqueueRun):
-                    lost += self._not_taken(record)
-        self._append(position, records, framed=payload, own=lost)
+                    own += self._not_taken(record)
+        self._append(position, records, framed=payload, own=own)
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
         return bad
 
     def _export_beyond(self, queue: bytes) -> None:
         """It is about to be deleted, perhaps before its snapshot has come: what history never had in it is
         kept."""
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         if found is not None:
             self._export(found, minus(found.snapshot(), had(found.replica.ends())))
+
+    def _ends_with(self, entry: EntryDelete) -> list[Record]:
+        """Queues of this node alone, of which the link knows nothing, end with their virtual host: what they
+        hold is kept, and the store is told."""
+        vhost = self._vhosts.get(entry.name) if entry.kind == VHOST else None
+        if vhost is None or entry.name == ROOT:
+            return []
+        for queue in vhost.queues.values():
+            self._export(queue, queue.snapshot())
+        return [QueueDelete(queue.uuid, queue.name, Scope.STORE) for queue in vhost.queues.values()]
 
     def _not_taken(self, run: EnqueueRun) -> list[Dequeue]:
         """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is
@@ -113,7 +126,7 @@ class ReplicaVhost:
         epoch = run.envelope.epoch
         lost: list[Dequeue] = []
         for uuid, first in zip(run.queues, run.firsts, strict=True):
-            queue = self._vhost.queues_by_uuid.get(uuid)
+            queue = self._vhosts.queues_by_uuid.get(uuid)
             if queue is None or not run.scope & Scope.STORE:
                 continue
             ids = {epoch: ReplicationIdSet([(first, first + run.count - 1)])}
@@ -125,24 +138,24 @@ class ReplicaVhost:
         """Queues in which these are not the next messages: their copies have lost some, or have too many."""
         bad: list[BadEvent] = []
         for uuid, first in zip(run.queues, run.firsts, strict=True):
-            queue = self._vhost.queues_by_uuid.get(uuid)
+            queue = self._vhosts.queues_by_uuid.get(uuid)
             if queue is None:
                 continue
             due = queue.replica.next_of(run.envelope.epoch)
             if due != first and not queue.replica.unsure:
-                bad.append(BadEvent(uuid, f"queue {queue.name!r} gets {first} where {due} was due"))
+                bad.append(BadEvent(uuid, f"queue {queue.title!r} gets {first} where {due} was due"))
             queue.replica.unsure = False
         return bad
 
     def _told(self, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
         queues = record.queues if isinstance(record, EnqueueRun) else [record.queue]
-        there = [q for uuid in queues if (q := self._vhost.queues_by_uuid.get(uuid)) is not None]
+        there = [q for uuid in queues if (q := self._vhosts.queues_by_uuid.get(uuid)) is not None]
         what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
-        return [BadEvent(q.uuid, f"queue {q.name!r} cannot take its {what} ({error})") for q in there]
+        return [BadEvent(q.uuid, f"queue {q.title!r} cannot take its {what} ({error})") for q in there]
 
     def name_of(self, queue: bytes) -> str | None:
-        found = self._vhost.queues_by_uuid.get(queue)
-        return found.name if found is not None else None
+        found = self._vhosts.queues_by_uuid.get(queue)
+        return found.title if found is not None else None
 
     def renew_queue(self, queue: bytes) -> None:
         found = self._queue(queue)
@@ -154,7 +167,7 @@ class ReplicaVhost:
 
     def abandon(self) -> None:
         for queue, old in self._aside.items():
-            found = self._vhost.queues_by_uuid.get(queue)
+            found = self._vhosts.queues_by_uuid.get(queue)
             if found is not None:
                 # The store has both; and whoever joins anew says what is held, so that the rest of it may go.
                 old.take_over(found.replica)
@@ -192,12 +205,13 @@ class ReplicaVhost:
         exchanges.
         """
         queues = {r.uuid for r in wanted if isinstance(r, QueueDeclare)}
-        names = {r.name for r in wanted if isinstance(r, QueueDeclare)}
-        exchanges = {r.name for r in wanted if isinstance(r, ExchangeDeclare)}
+        names = {(r.vhost, r.name) for r in wanted if isinstance(r, QueueDeclare)}
+        exchanges = {(r.vhost, r.name) for r in wanted if isinstance(r, ExchangeDeclare)}
+        entries = {(r.kind, r.vhost, r.name) for r in wanted if isinstance(r, EntryPut)}
         graves = {r.queue: r.ends for r in wanted if isinstance(r, QueueEnds) and r.deleted}
         bindings = {encode_record(r) for r in wanted if isinstance(r, Bind)}
         changes: list[Record] = []
-        for record in self._vhost.definitions(Scope.LINK):
+        for record in self._vhosts.definitions(Scope.LINK):
             if isinstance(record, Bind) and encode_record(record) not in bindings:
                 changes.append(
                     Unbind(
@@ -207,29 +221,31 @@ class ReplicaVhost:
                         record.routing_key,
                         record.arguments,
                         record.scope,
+                        record.vhost,
                     )
                 )
-        for queue in list(self._vhost.queues.values()):
-            if queue.uuid not in queues and (queue.scope & Scope.LINK or queue.name in names):
+        for queue in list(self._vhosts.queues_by_uuid.values()):
+            gone = queue.vhost != ROOT and (VHOST, "", queue.vhost) not in entries
+            taken = gone or (queue.vhost, queue.name) in names
+            if queue.uuid not in queues and (queue.scope & Scope.LINK or taken):
                 beyond = minus(queue.snapshot(), had(graves.get(queue.uuid, {})))
                 count = self._export(queue, beyond)
                 sentences.append(
-                    f"queue {queue.name!r} is not on the primary: deleted, {count} messages to quarantine"
+                    f"queue {queue.title!r} is not on the primary: deleted, {count} messages to quarantine"
                 )
                 changes.append(QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE))
                 changes.append(QueueEnds(queue.uuid, {}, True, Scope.STORE))
         changes += [
-            ExchangeDelete(r.name, r.scope) for r in self._vhost.definitions(Scope.LINK)
-            if isinstance(r, ExchangeDeclare) and r.name not in exchanges
+            ExchangeDelete(r.name, r.scope, r.vhost) for r in self._vhosts.definitions(Scope.LINK)
+            if isinstance(r, ExchangeDeclare) and (r.vhost, r.name) not in exchanges
         ]  # fmt: skip
-        entries = {(r.kind, r.vhost, r.name) for r in wanted if isinstance(r, EntryPut)}
         changes += [
-            EntryDelete(r.kind, r.vhost, r.name, r.scope) for r in self._vhost.directory.entries()
+            EntryDelete(r.kind, r.vhost, r.name, r.scope) for r in self._vhosts.directory.entries()
             if (r.kind, r.vhost, r.name) not in entries
         ]  # fmt: skip
         # Its own history has deleted these; the primary's knows nothing of it.
         changes += [
-            QueueEnds(uuid, {}, True, Scope.STORE) for uuid, _ in self._vhost.graves if uuid not in graves
+            QueueEnds(uuid, {}, True, Scope.STORE) for uuid, _ in self._vhosts.graves if uuid not in graves
         ]
         return changes
 
@@ -239,12 +255,12 @@ class ReplicaVhost:
         if found.replica.awaits:
             self._note_ends(found)
             self._lacking.add(queue)
-        return found.name
+        return found.title
 
     def take_piece(
         self, queue: bytes, after: MessageId, upto: MessageId, ids: IdsByEpoch, payload: bytes
     ) -> Dropped:
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         if found is None:
             return Dropped()  # begun, and deleted since
         extra = minus(found.replica.ids_within(after, upto), ids)
@@ -275,7 +291,7 @@ class ReplicaVhost:
         self._ledger.batch(Batch(self.position, 0, records), BACKUP)
 
     def end_queue(self, queue: bytes) -> None:
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         if found is not None:
             found.replica.complete()
             if queue in self._lacking:
@@ -317,7 +333,7 @@ class ReplicaVhost:
         """To quarantine, fsynced, and into the ledger; how many."""
         entries = queue.entries_for(ids) if ids else []
         if entries:
-            self._quarantine.export(queue.uuid, queue.name, entries)
+            self._quarantine.export(queue.uuid, queue.name, entries, queue.vhost)
             for epoch, gone in ids.items():
                 for first, end in gone.ranges():
                     self._ledger.record(
@@ -326,7 +342,7 @@ class ReplicaVhost:
         return len(entries)
 
     def _queue(self, queue: bytes) -> Queue:
-        found = self._vhost.queues_by_uuid.get(queue)
+        found = self._vhosts.queues_by_uuid.get(queue)
         if found is None:
             raise LinkError(f"a snapshot of queue {queue.hex()}, which is not defined")
         return found
@@ -334,7 +350,7 @@ class ReplicaVhost:
     def _apply(self, record: Record) -> None:
         """Of what makes the copy equal: whatever goes wrong costs the link, and not the node."""
         try:
-            self._vhost.apply(record)
+            self._vhosts.apply(record)
         except Exception as error:
             what = type(record).__name__
             raise LinkError(f"a {what} that cannot be applied ({type(error).__name__}: {error})") from error

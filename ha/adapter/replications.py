@@ -295,7 +295,7 @@ class Replications:
             })  # fmt: skip
         followers = []
         for feed in self.feeds.feeds.values():
-            followed = vhost.queues_by_uuid.get(feed.queue)
+            followed = self._node.vhosts.queues_by_uuid.get(feed.queue)
             if followed is not None:
                 state = CopyState.FOLLOWING if feed.whole else CopyState.CATCHING_UP
                 followers.append({"queue": followed.name, "follower": feed.name, "state": state.value})

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.model.vhost import VirtualHost
+    from broker.model.vhosts import VirtualHosts
 
 
-def not_serving(vhost: VirtualHost, status: Mapping[str, Any]) -> str | None:
+def not_serving(vhosts: VirtualHosts, status: Mapping[str, Any]) -> str | None:
     """Why not, with who serves if that is known; None: it serves. `status`: what the node says of itself."""
-    if vhost.serving and not status.get("withheld"):
+    if vhosts.serving and not status.get("withheld"):
         return None
     primary = status.get("primary")
-    known = f"; its primary is {primary}" if primary and not vhost.serving else ""
+    known = f"; its primary is {primary}" if primary and not vhosts.serving else ""
     return f"{status['name']} does not serve: {status['reason']}{known}"

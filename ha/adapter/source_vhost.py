@@ -20,7 +20,7 @@ class SourceVhost:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._vhost = node.vhost
+        self._vhost, self._vhosts = node.vhost, node.vhosts
         self._ledger_wanted = node.vhost.history.ledger_wanted
 
     def standing(self) -> Standing:
@@ -49,20 +49,20 @@ class SourceVhost:
         return Found(queue.uuid)
 
     def has(self, queue: bytes) -> bool:
-        return queue in self._vhost.queues_by_uuid
+        return queue in self._vhosts.queues_by_uuid
 
     def declared(self, queue: bytes) -> bytes:
-        return encode_record(self._vhost.queues_by_uuid[queue].declaration())
+        return encode_record(self._vhosts.queues_by_uuid[queue].declaration())
 
     def last_id(self, queue: bytes) -> MessageId:
-        ids = self._vhost.queues_by_uuid[queue].ids
+        ids = self._vhosts.queues_by_uuid[queue].ids
         return ids.epoch, ids.next - 1
 
     def total(self, queue: bytes) -> int:
-        return self._vhost.queues_by_uuid[queue].total_count
+        return self._vhosts.queues_by_uuid[queue].total_count
 
     def piece(self, queue: bytes, after: MessageId, most: int) -> Piece:
-        return held_after(self._vhost.queues_by_uuid[queue], after, most, self.last_id(queue))
+        return held_after(self._vhosts.queues_by_uuid[queue], after, most, self.last_id(queue))
 
     def encode(self, records: list[Dequeue]) -> list[bytes]:
         return [encode_record(record) for record in records]

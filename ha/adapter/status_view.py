@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.values import Position
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from ha.core.ha_broker import HaBroker
 from ha.core.link import VERSION
 from ha.core.role import Self_
@@ -16,7 +16,7 @@ LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", 
 
 
 def status_of(
-    core: HaBroker, me: Self_, vhost: VirtualHost, position: Position, trouble: str = ""
+    core: HaBroker, me: Self_, vhosts: VirtualHosts, position: Position, trouble: str = ""
 ) -> dict[str, Any]:
     """How the node stands now. `trouble`: with the authority. `dequeues`: how many wait to be told to store
     and link, and the longest time that any has waited, in seconds.
@@ -34,17 +34,17 @@ def status_of(
         "promotable": promotable,
         "reason": _with_troubles(core, _reason(core, why), trouble),
         "position": list(position),
-        "queues": len(vhost.queues),
-        "paged": sum(queue.backlog.aside for queue in vhost.queues.values()),
+        "queues": len(vhosts.queues_by_uuid),
+        "paged": sum(queue.backlog.aside for queue in vhosts.queues_by_uuid.values()),
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,
         "promoting": core.promotion.active,
         "owner": core.record.owner_name if core.record is not None else None,
         "dequeues": {
-            "waiting": vhost.history.waiting,
-            "longest_lag": vhost.history.longest_lag,
-            "left": {reason.ledger_name: many for reason, many in vhost.history.left.items()},
+            "waiting": vhosts.history.waiting,
+            "longest_lag": vhosts.history.longest_lag,
+            "left": {reason.ledger_name: many for reason, many in vhosts.history.left.items()},
         },
     }
 
@@ -57,12 +57,13 @@ def _primary(core: HaBroker, me: Self_) -> str | None:
     return f"{me.name} at {address}" if address else me.name
 
 
-def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
+def query_of(vhosts: VirtualHosts) -> list[dict[str, Any]]:
     """One line a queue; `replicate` is `replica` for one that follows another broker's; `policy`: the name of
     the one that holds for it, or None."""
     return [
         {
             "name": q.name,
+            "vhost": q.vhost,
             "uuid": q.uuid.hex(),
             "ready": q.ready,
             "unacked": q.unacked,
@@ -71,7 +72,7 @@ def query_of(vhost: VirtualHost) -> list[dict[str, Any]]:
             "replicate": q.replicate.split(" ")[0],
             "policy": q.policy,
         }
-        for q in vhost.list_queues()
+        for q in vhosts.list_queues()
     ]
 
 

@@ -342,7 +342,7 @@ class Pair:
         return text(host.running.vhost.queues[queue].held_entries())
 
     def fingerprint(self, host: Host) -> str:
-        return host.running.vhost.fingerprint(Scope.LINK)
+        return host.running.vhosts.fingerprint(Scope.LINK)
 
 
 def text(entries: list[Any]) -> str:

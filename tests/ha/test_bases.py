@@ -13,6 +13,7 @@ from broker.model.record_codec import decode_records
 from broker.model.records import ConsumerSeen, EnqueueRun, Envelope, QueueDeclare, QueueEnds
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from ha.adapter.recovery import Bases
 
 
@@ -25,29 +26,29 @@ class Nowhere:
 
 def made() -> tuple[VirtualHost, Bases]:
     numbers = iter(range(1, 100))
-    vhost = VirtualHost("/", Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"))
-    return vhost, Bases(vhost)
+    vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
+    return vhost, Bases(vhost.whole)
 
 
 def rebuilt(bases: Bases) -> VirtualHost:
     fresh, _ = made()
     for record in decode_records(b"".join(bases().records)):
-        fresh.apply(record)
+        fresh.whole.apply(record)
     return fresh
 
 
 def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     vhost, bases = made()
-    vhost.activate(1)
+    vhost.whole.activate(1)
     queue = vhost.declare_queue("q", owner=None, durable=True, auto_delete=True)
-    assert rebuilt(bases).definitions() == vhost.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     vhost.declare_exchange("x", "direct", durable=True)
     vhost.bind_queue("q", "x", "k", owner=None)
-    assert rebuilt(bases).definitions() == vhost.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     sink: Any = Nowhere()
     consumer = Consumer(queue, "c", sink)
     vhost.consume(consumer)
-    assert any(isinstance(record, ConsumerSeen) for record in rebuilt(bases).definitions())
+    assert any(isinstance(record, ConsumerSeen) for record in rebuilt(bases).whole.definitions())
     queue.enqueue_run(
         Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9), [b"a", b"b", b"c"]
     )
@@ -55,20 +56,20 @@ def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     assert bases().queues == {queue.uuid}
     vhost.unbind_queue("q", "x", "k", owner=None)
     vhost.delete_queue("q", owner=None)
-    assert rebuilt(bases).definitions() == vhost.definitions()
+    assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     assert not bases().queues
 
 
 def test_what_a_follower_is_told_is_in_the_next_base() -> None:
     vhost, bases = made()
     uuid = b"u" * 16
-    vhost.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
+    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "none", Scope.STORE))
     assert rebuilt(bases).queues["q"].replicate == "none"
-    vhost.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
+    vhost.whole.apply(QueueDeclare(uuid, "q", True, False, True, {}, "all", Scope.STORE | Scope.LINK))
     assert rebuilt(bases).queues["q"].replicate == "all"
-    vhost.apply(ConsumerSeen(uuid, Scope.STORE))
+    vhost.whole.apply(ConsumerSeen(uuid, Scope.STORE))
     assert rebuilt(bases).queues["q"].consumer_seen
     envelope = Envelope(4, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9)
-    vhost.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
+    vhost.whole.apply(EnqueueRun([uuid], [7], envelope, [b"a"], scope=Scope.STORE))
     ends = [r for r in decode_records(b"".join(bases().records)) if isinstance(r, QueueEnds)]
     assert [(r.queue, r.ends[4].last) for r in ends] == [(uuid, 7)]

@@ -32,12 +32,12 @@ def asked(pair: Pair, host: Host, *changes: dict[str, Any]) -> list[dict[str, An
 
 
 def names(host: Host) -> tuple[set[str], set[str]]:
-    directory = host.running.vhost.directory
+    directory = host.running.vhosts.directory
     return set(directory.users), {name for _, name in directory.policies}
 
 
 def equal(pair: Pair) -> bool:
-    return len({host.running.vhost.fingerprint() for host in pair.hosts}) == 1
+    return len({host.running.vhosts.fingerprint() for host in pair.hosts}) == 1
 
 
 def test_a_change_is_answered_when_it_is_on_both_disks() -> None:
@@ -100,7 +100,7 @@ def test_what_a_backup_missed_and_what_it_has_too_much_is_set_right_when_it_join
     assert define(pair, a, {**ALICE, "name": "bob"})["ok"]
     pair.start(b)
     pair.until(lambda: b.status == "ready")
-    assert names(b) == ({"bob"}, {"short"}) and not b.running.vhost.directory.permissions
+    assert names(b) == ({"bob"}, {"short"}) and not b.running.vhosts.directory.permissions
     assert equal(pair)
 
 

@@ -159,13 +159,13 @@ def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     for letter in "xy":  # history moves, and points are cut
         pair.run(6.0)
         pair.publish(a, "q", letter)
-    graves = a.running.vhost.graves
+    graves = a.running.vhosts.graves
     assert len(graves) == 1
     rejoin(pair, c, a)
     assert quarantined(c) == 0
     pair.until(lambda: not len(graves))
     pair.run(0.2)
-    assert not len(b.running.vhost.graves) and not len(c.running.vhost.graves)
+    assert not len(b.running.vhosts.graves) and not len(c.running.vhosts.graves)
 
 
 def test_a_consumer_that_history_never_had_is_forgotten() -> None:
@@ -197,4 +197,4 @@ def test_a_consumer_that_history_never_had_is_forgotten() -> None:
 
 def orphans(host: Host) -> list[str]:
     """Queues that would end if nobody came back to them."""
-    return sorted(queue.name for queue in host.running.vhost.orphans())
+    return sorted(queue.name for queue in host.running.vhosts.orphans())

@@ -22,7 +22,7 @@ def spoilt(queues: str = "q", *, held: bool = False) -> tuple[Pair, Host, Host]:
     if held:
         pair.held["b", "a"] = 0
     for queue in queues:
-        spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues[queue].uuid)
+        spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues[queue].uuid)
         pair.publish(a, queue, "i")
         pair.run(0.01)
     assert b.status == "catch-up"
@@ -70,7 +70,7 @@ def test_a_queue_that_is_deleted_meanwhile_is_not_waited_for() -> None:
 
 def test_a_queue_that_goes_bad_again_costs_the_link() -> None:
     pair, a, b = spoilt()
-    spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues["q"].uuid)
+    spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues["q"].uuid)
     pair.publish(a, "q", "j")
     pair.run(0.05)
     assert any("link closed" in line for line in b.log)
@@ -111,7 +111,7 @@ def test_what_came_and_went_while_it_was_fetched_leaves_no_gap() -> None:
     pair, a, b = spoilt(held=True)
     pair.publish(a, "q", "jk")
     pair.run(0.02)
-    spoil(b.running.vhost, EnqueueRun, b.running.vhost.queues["q"].uuid)
+    spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues["q"].uuid)
     pair.publish(a, "q", "l")
     assert pair.consume(a, "q", 12) == "abcdefghijkl"
     pair.run(0.05)

@@ -13,8 +13,8 @@ def shop() -> Pair:
     pair = Pair()
     pair.up()
     only_q = permission(configure="^q$", write="^amq.default$", read="^q$")
-    pair[0].running.vhost.change_directory([user(), only_q])
-    pair.until(lambda: "alice" in pair[1].running.vhost.directory.users)
+    pair[0].running.vhosts.change_directory([user(), only_q])
+    pair.until(lambda: "alice" in pair[1].running.vhosts.directory.users)
     return pair
 
 
@@ -70,6 +70,6 @@ def test_a_node_that_was_promoted_closes_the_connections_of_who_is_deleted() -> 
     client = Client("c", b, pair.now, "alice:word")
     pair.run(0.1)
     assert client.pump(pair.now) == []
-    b.running.vhost.change_directory([EntryDelete("user", "", "alice")])
+    b.running.vhosts.change_directory([EntryDelete("user", "", "alice")])
     pair.run(0.01)
     assert client.pump(pair.now) == [ELSEWHERE + "user 'alice' is deleted"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from broker.model.records import Dequeue, EnqueueRun
 from tests.simulation.fault_plan import FaultPlan
 from tests.simulation.faults_nodes import break_links, draw_death
-from tests.simulation.inspection import vhost_of
 from tests.simulation.machine import Machine
 from tests.simulation.spoiling import spoil
 
@@ -31,7 +30,9 @@ def bad_event(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     primary, backup = pair
     if backup.role() != "ready":
         return
-    spoil(vhost_of(backup), rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=partial(_spoilt, s, backup))
+    spoil(
+        backup.running.vhosts, rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=partial(_spoilt, s, backup)
+    )
     s.clock.note(f"the next event of {backup.name} is spoilt")
     then = rng.randrange(PEACE + 3)
     if then < 3:

@@ -33,5 +33,5 @@ def _change(machine: Machine, changes: Sequence[Change], done: Callable[[bool], 
     node = machine.running
     taken = node.vhost.serving and not node.broker.input_held and not node.broker.withheld
     if taken:
-        node.vhost.change_directory(changes)
+        node.vhosts.change_directory(changes)
     done(taken)

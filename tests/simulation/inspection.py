@@ -59,7 +59,7 @@ def key_of(raw: bytes) -> str:
 
 def definitions(machine: Machine) -> list[str]:
     """Every replicated object, as text. Of arguments the order does not count."""
-    return sorted(repr(_ordered(record)) for record in vhost_of(machine).definitions(Scope.LINK))
+    return sorted(repr(_ordered(record)) for record in vhost_of(machine).whole.definitions(Scope.LINK))
 
 
 def _ordered(record: Record) -> Record:

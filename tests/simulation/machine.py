@@ -181,7 +181,7 @@ class Machine:
             files=files, ledger=self.new_ledger(), random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
         if self.window:
-            self.node.vhost.window = self.window
+            self.node.vhosts.window = self.window
             self.node.broker.paging.overflow = VirtualOverflow()
         return self.node
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.model.records import Dequeue, EnqueueRun, Record
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 
 
 class Spoilt(Exception):
@@ -14,16 +14,16 @@ class Spoilt(Exception):
 
 
 def spoil(
-    vhost: VirtualHost, kind: type[EnqueueRun | Dequeue], queue: bytes = b"", *, silent: bool = False,
+    vhosts: VirtualHosts, kind: type[EnqueueRun | Dequeue], queue: bytes = b"", *, silent: bool = False,
     told: Callable[[], object] = bool,
 ) -> None:  # fmt: skip
     """The next record of that kind (for that queue) is not applied, with an error, or silently."""
-    target: Any = vhost
+    target: Any = vhosts
     armed = [True]
 
     def apply(record: Record) -> None:
         if not armed or not isinstance(record, kind) or (queue and queue not in queues_of(record)):
-            VirtualHost.apply(vhost, record)
+            VirtualHosts.apply(vhosts, record)
             return
         armed.clear()
         del target.apply

@@ -284,7 +284,7 @@ def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
     pair.journal.temporaries["q2"].ending = True
     checker._stepped_down(pair.a, ["q2"])
     gone = pair.a.running.vhost.queues.pop("q2")
-    del pair.a.running.vhost.queues_by_uuid[gone.uuid]
+    del pair.a.running.vhosts.queues_by_uuid[gone.uuid]
     pair.a.running.vhost.generation += 1
     checker.tick(pair.a)
     assert checker.ended == 1

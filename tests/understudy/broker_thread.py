@@ -11,7 +11,7 @@ from typing import Self
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.server.shell import Shell
 from understudy.config_types import HostPort
 
@@ -56,9 +56,9 @@ class BrokerThread:
 
     async def _main(self) -> None:
         hooks, history = Hooks(), History(self._epoch)
-        vhost = VirtualHost("/", hooks, history, lambda: os.urandom(16))
-        vhost.activate(self._epoch)
-        self._broker = Broker(BrokerSettings(), hooks, vhost)
+        vhost = VirtualHosts(hooks, history, lambda: os.urandom(16)).root
+        vhost.whole.activate(self._epoch)
+        self._broker = Broker(BrokerSettings(), hooks, vhost.whole)
         self._shell = shell = Shell(self._broker)
         await shell.listen("127.0.0.1", 0)
         self._bound.set()

@@ -10,7 +10,7 @@ from broker.model.history import History
 from broker.model.record_codec import encode_record
 from broker.model.records import Record
 from broker.model.values import Position
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
@@ -97,11 +97,11 @@ class StoredNode:
 
 def held_in(folder: Path) -> list[int]:
     """The sequences in the queue of the data directory, or copy, `folder`, as a start finds them."""
-    vhost = VirtualHost("/", Hooks(), History(), lambda: os.urandom(16))
+    vhost = VirtualHosts(Hooks(), History(), lambda: os.urandom(16)).root
     store = SegmentStore(SegmentLog(RealFiles(), str(folder / "store"), salt=9), ManualSync())
-    recover(store, vhost, lambda sentence: None)
+    recover(store, vhost.whole, lambda sentence: None)
     store.close()
-    return sorted(sequence for sequence, _, _ in vhost.queues_by_uuid[QUEUE].replica.entries())
+    return sorted(sequence for sequence, _, _ in vhost.whole.queues_by_uuid[QUEUE].replica.entries())
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -78,7 +78,7 @@ class LedgerSink(LedgerWriter):
                 copied = ',"reason":"replicated"' if record.content_scope & Scope.LINK else ""
                 lines.append(
                     f'{prefix}{wseq}{rest}definition","queue":"{record.uuid.hex()}"{copied},"name":'
-                    f"{escaped(record.name)}}}\n"
+                    f"{escaped(record.title)}}}\n"
                 )
                 wseq += 1
         self._wseq = wseq

@@ -46,7 +46,7 @@ def world_of(*entries: EntryPut, hooks: Hooks | None = None) -> World:
 
 
 def store(world: World, *changes: EntryPut | EntryDelete) -> None:
-    world.vhost.change_directory(changes)
+    world.vhost.whole.change_directory(changes)
     world.tick()
 
 
@@ -147,7 +147,7 @@ def test_who_lacks_one_permission_of_an_operation_may_not(row: str, lacking: int
     needs = [(what, name) for what, _, name in wanted.needs]
     del needs[lacking]
     world = world_of(user(), only(*needs))
-    before = world.vhost.fingerprint()
+    before = world.vhost.whole.fingerprint()
     client = world.open(**ALICE)
     (seen,) = play(client, wanted)
     code, text = told([seen])
@@ -156,7 +156,7 @@ def test_who_lacks_one_permission_of_an_operation_may_not(row: str, lacking: int
     assert (code, text) == refusal(*wanted.needs[lacking])
     method = BY_NAME[wanted.method]
     assert (seen["failed_class"], seen["failed_method"]) == (method.class_id, method.method_id)
-    assert world.vhost.fingerprint() == before
+    assert world.vhost.whole.fingerprint() == before
     client.send(1, "channel.close-ok")
     assert client.call(1, "channel.open").name == "channel.open-ok", "it has cost the channel only"
 
@@ -253,10 +253,10 @@ def test_a_connection_that_is_held_is_asked_for_its_permission_when_it_is_let_in
 def test_a_broker_that_does_not_serve_does_not_call_an_unknown_user_wrong() -> None:
     """The client goes on to the next address, as it does not after a 403."""
     world = World()
-    world.vhost.deactivate()
+    world.vhost.whole.deactivate()
     assert opening(world)["reply_code"] == 320
     assert opening(world, **{"understudy.management": True})["reply_code"] == 403
-    world.vhost.activate(2)
+    world.vhost.whole.activate(2)
     assert opening(world)["reply_code"] == 403
 
 

@@ -10,7 +10,7 @@ from tests.broker.amqp091.wire import Raw, World, message
 def policy(world: World, pattern: str = "^q", **definition: object) -> None:
     said = {key.replace("_", "-"): value for key, value in definition.items()}
     value = {"pattern": pattern, "apply-to": "all", "priority": 0, "definition": said}
-    world.vhost.change_directory([EntryPut("policy", "/", "p", value)])
+    world.vhost.whole.change_directory([EntryPut("policy", "/", "p", value)])
     world.tick()
 
 
@@ -37,7 +37,7 @@ def test_a_queue_refuses_publishes_from_when_its_policy_says_so_until_it_does_no
     policy(world, max_length=3, overflow="reject-publish")
     sent(client, b"3", b"4")
     assert confirms(client) == [("basic.ack", 3), ("basic.nack", 4)]
-    world.vhost.change_directory([EntryDelete("policy", "/", "p")])
+    world.vhost.whole.change_directory([EntryDelete("policy", "/", "p")])
     sent(client, b"5")
     assert confirms(client) == [("basic.ack", 5)]
     assert world.vhost.queues["q"].message_count == 4
@@ -57,7 +57,7 @@ def test_a_declaration_in_the_tick_of_a_policy_tells_no_more_than_its_limit() ->
     world, client = opened()
     sent(client, b"1", b"2", b"3")
     value = {"pattern": "q", "definition": {"max-length": 2}}
-    world.vhost.change_directory([EntryPut("policy", "/", "p", value)])
+    world.vhost.whole.change_directory([EntryPut("policy", "/", "p", value)])
     client.raw(encode_frame(1, "queue.declare", queue="q"))
     assert client.read()[0]["message_count"] == 2
 

@@ -18,7 +18,7 @@ from broker.engine import Broker, BrokerSettings, Peer
 from broker.hooks import Hooks
 from broker.model.history import History
 from broker.model.values import Position
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 
 LOOPBACK = Peer("127.0.0.1", 40000, loopback=True)
 OUTSIDE = Peer("192.0.2.7", 40000, loopback=False)
@@ -53,10 +53,10 @@ class World:
         self.now = 1000.0
         numbers = count(1)
         self.hooks = hooks or Hooks()
-        self.vhost = VirtualHost("/", self.hooks, History(), lambda: next(numbers).to_bytes(16, "big"))
-        self.vhost.activate(1)
+        self.vhost = VirtualHosts(self.hooks, History(), lambda: next(numbers).to_bytes(16, "big")).root
+        self.vhost.whole.activate(1)
         self.logged: list[str] = []
-        self.broker = Broker(BrokerSettings(**settings), self.hooks, self.vhost, log=self.logged.append)
+        self.broker = Broker(BrokerSettings(**settings), self.hooks, self.vhost.whole, log=self.logged.append)
         self.clients: list[Raw] = []
 
     def tick(self) -> None:
@@ -128,12 +128,18 @@ class Raw:
         assert len(seen) == 1, seen
         return seen[0]
 
-    def login(
+    def login(self, *, vhost: str = "/", **login: Any) -> None:
+        """The handshake, up to open-ok."""
+        self.begin_login(**login)
+        self.send(0, "connection.open", virtual_host=vhost)
+        names = [seen.name for seen in self.read()]
+        assert names == ["connection.start", "connection.tune", "connection.open-ok"], names
+
+    def begin_login(
         self, user: str = "guest", password: str = "guest", *, capabilities: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None, frame_max: int = 131072, heartbeat: int = 0,
-        vhost: str = "/",
     ) -> None:  # fmt: skip
-        """The handshake, up to open-ok."""
+        """The handshake, up to tune-ok."""
         self.raw(PROTOCOL_HEADER)
         claims = {
             "authentication_failure_close": True,
@@ -145,9 +151,6 @@ class Raw:
             mechanism="PLAIN", response=b"\0%b\0%b" % (user.encode(), password.encode()), locale="en_US",
         )  # fmt: skip
         self.send(0, "connection.tune-ok", channel_max=2047, frame_max=frame_max, heartbeat=heartbeat)
-        self.send(0, "connection.open", virtual_host=vhost)
-        names = [seen.name for seen in self.read()]
-        assert names == ["connection.start", "connection.tune", "connection.open-ok"], names
 
     def publish(
         self, channel: int, body: bytes, *, exchange: str = "", routing_key: str = "",

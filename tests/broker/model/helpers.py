@@ -14,6 +14,7 @@ from broker.model.record_codec import decode_records
 from broker.model.records import Batch, Entry, ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 
 OWNER = object()
 
@@ -33,13 +34,13 @@ class Follower:
 
     def __init__(self, scope: Scope = Scope.LINK, name: str = "/") -> None:
         self.scope = scope
-        self.vhost = VirtualHost(name, Hooks(), History(), uuids())
+        self.vhost = VirtualHosts(Hooks(), History(), uuids()).root
         self.batches: list[Batch] = []
 
     def batch(self, batch: Batch) -> None:
         self.batches.append(batch)
         for record in decode_records(b"".join(batch.payload(self.scope))):
-            self.vhost.apply(record)
+            self.vhost.whole.apply(record)
 
 
 class Recorder:
@@ -81,8 +82,8 @@ def uuids() -> Callable[[], bytes]:
 
 
 def serving(epoch: int = 1, hooks: Hooks | None = None, *, ledger: bool = False) -> VirtualHost:
-    vhost = VirtualHost("/", hooks or Everything(), History(ledger_wanted=ledger), uuids())
-    vhost.activate(epoch)
+    vhost = VirtualHosts(hooks or Everything(), History(ledger_wanted=ledger), uuids()).root
+    vhost.whole.activate(epoch)
     return vhost
 
 
@@ -106,5 +107,5 @@ def seqs(entries: list[Entry]) -> list[int]:
 
 def end_tick(vhost: VirtualHost, now: float = 0.0) -> Batch | None:
     """The end of a tick that waits for no lag."""
-    vhost.dispatch()
+    vhost.whole.dispatch()
     return vhost.history.flush(now, 0, force=True)

@@ -44,11 +44,11 @@ def test_is_on_disk_with_its_origin_and_is_no_queue_of_the_next_life_to_serve() 
     again = disk.vhost.queues["copy"]
     assert origin_of(again) == ORIGIN
     assert again.uuid == queue.uuid != ORIGIN.uuid
-    disk.vhost.activate(EPOCH + 65_536)
+    disk.vhost.whole.activate(EPOCH + 65_536)
     assert again.mode is Mode.REPLICA
     assert again.snapshot() == queue.snapshot() == {1: again.snapshot()[1]}
-    assert disk.vhost.expire(1e9) == 0
-    disk.vhost.deactivate()
+    assert disk.vhost.whole.expire(1e9) == 0
+    disk.vhost.whole.deactivate()
     assert again.total_count == 3
 
 
@@ -92,7 +92,7 @@ def test_stopped_it_serves_what_it_holds_then_what_comes() -> None:
     publish(vhost, "copy", b"new", persistent=True)
     end_tick(vhost)
     again = disk.vhost.queues["copy"]
-    disk.vhost.activate(EPOCH + 65_536)
+    disk.vhost.whole.activate(EPOCH + 65_536)
     for host, its in ((vhost, queue), (disk.vhost, again)):
         assert origin_of(its) is None
         sink = Sink()

@@ -17,7 +17,7 @@ from broker.model.history import History
 from broker.model.queue import Queue
 from broker.model.records import Batch, Dequeue, Entry, Envelope
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.store.errors import StoreUnusable
 from tests.simulation.virtual_overflow import VirtualOverflow
@@ -49,11 +49,11 @@ class Side:
         self.epoch = 1
         self.gone: dict[int, ReplicationIdSet] = {}
         history = History(dequeue_lag=0.0)
-        self.vhost = VirtualHost("/", Hooks(), history, lambda: b"u" * 16)
+        self.vhost = VirtualHosts(Hooks(), history, lambda: b"u" * 16).root
         history.sinks.append(self)
         if overflow is not None:
-            self.vhost.window = 3
-        self.vhost.activate(self.epoch)
+            self.vhost.whole.window = 3
+        self.vhost.whole.activate(self.epoch)
         self.vhost.declare_queue("q", owner=None, durable=True, arguments=arguments)
         self.takers: list[Taker] = []
 
@@ -74,21 +74,21 @@ class Side:
 
     def settle(self) -> None:
         while self.vhost.pending or self.vhost.removals.waiting:
-            self.vhost.dispatch()
+            self.vhost.whole.dispatch()
         self.vhost.history.flush(0.0, 0, force=True)
 
     def turn(self) -> None:
         """To a replica and back, in a new epoch."""
         self.settle()
-        self.vhost.deactivate()
+        self.vhost.whole.deactivate()
         self.takers.clear()
         self.page(10**9)
         self.epoch += 1
-        self.vhost.activate(self.epoch)
+        self.vhost.whole.activate(self.epoch)
 
     def page(self, most: int) -> None:
         if self.overflow is not None:
-            self.vhost.set_aside(self.overflow, most)
+            self.vhost.whole.set_aside(self.overflow, most)
 
 
 class PagedAndNot(RuleBasedStateMachine):

@@ -18,6 +18,7 @@ from broker.model.history import History
 from broker.model.records import ExchangeDelete, QueueDelete
 from broker.model.values import Need, Scope
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from tests.broker.model.helpers import OWNER, Recorder, Sink, end_tick, publish, serving, uuids
 
 OTHER = object()
@@ -137,14 +138,14 @@ def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHo
     consumers = [Consumer(queue, "c", Sink()) for queue in (auto, again)]
     for consumer in consumers:
         vhost.consume(consumer)
-    vhost.deciding = False
+    vhost.whole.deciding = False
     for consumer in consumers:
         vhost.cancel(consumer)
     vhost.connection_closed(OWNER)
     assert set(vhost.queues) == {"mine", "claimed", "auto", "again"}
     vhost.declare_queue("claimed", owner=OTHER, exclusive=True)
     vhost.consume(Consumer(again, "d", Sink()))
-    vhost.decide_again()
+    vhost.whole.decide_again()
     assert set(vhost.queues) == {"claimed", "again"}
     vhost.connection_closed(OTHER)
     assert set(vhost.queues) == {"again"}
@@ -259,7 +260,7 @@ def test_a_lone_broker_records_durable_objects_only() -> None:
 
 
 def test_nothing_is_defined_while_not_serving() -> None:
-    vhost = VirtualHost("/", Hooks(), History(), uuids())
+    vhost = VirtualHosts(Hooks(), History(), uuids()).root
     with pytest.raises(InternalError):
         vhost.declare_queue("q", owner=OWNER)
     assert not vhost.queues

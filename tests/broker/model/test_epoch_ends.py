@@ -77,25 +77,25 @@ def test_a_follower_remembers_as_the_primary_does() -> None:
     publish(vhost, "q", *[b"x"] * 4)
     publish(vhost, "other", *[b"x"] * 2)
     end_tick(vhost)
-    vhost.deactivate()
-    vhost.activate(6)
+    vhost.whole.deactivate()
+    vhost.whole.activate(6)
     follower.vhost.queues["q"].replica.set_ends(queue.ends())
     sink = Sink()
     vhost.consume(Consumer(queue, "c", sink))
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.acknowledge(sink.got[:3])
-    assert not vhost.make_milestone()  # one message of epoch 5 is still there
+    assert not vhost.whole.make_milestone()  # one message of epoch 5 is still there
     end_tick(vhost)
     assert queue.ends() == {5: EpochEnd(4)} == follower.vhost.queues["q"].ends()
     queue.acknowledge(sink.got[3:])
     vhost.delete_queue("other", owner=OWNER)
-    assert vhost.make_milestone()
+    assert vhost.whole.make_milestone()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
         assert each.queues["q"].ends() == {5: EpochEnd(4, settled=True)}
-        assert list(each.graves) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
-    assert vhost.make_milestone()
+        assert list(each.whole.graves) == [(other.uuid, {5: EpochEnd(2, settled=True)})]
+    assert vhost.whole.make_milestone()
     end_tick(vhost)
     for each in (vhost, follower.vhost):
-        assert not each.queues["q"].ends() and not len(each.graves)
-    assert not vhost.make_milestone()
+        assert not each.queues["q"].ends() and not len(each.whole.graves)
+    assert not vhost.whole.make_milestone()

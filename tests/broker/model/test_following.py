@@ -126,13 +126,13 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         self.epoch += 1
         promoted = self.backup.vhost
         promoted.hooks = Everything()
-        promoted.activate(self.epoch)
+        promoted.whole.activate(self.epoch)
         joiner = Follower(Scope.LINK)
-        for record in promoted.definitions(Scope.LINK):
-            joiner.vhost.apply(record)
+        for record in promoted.whole.definitions(Scope.LINK):
+            joiner.vhost.whole.apply(record)
         for queue in promoted.queues.values():
             for seq, envelope, raw in queue.held_entries():
-                joiner.vhost.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
+                joiner.vhost.whole.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
         promoted.history.sinks.append(joiner)
         for name in list(promoted.queues):
             assert all(e[1].redelivered for e in promoted.queues[name].ready)
@@ -143,8 +143,8 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
     @invariant()
     def equal_at_the_end_of_a_tick(self) -> None:
         end_tick(self.primary)
-        assert self.primary.fingerprint(Scope.LINK) == self.backup.vhost.fingerprint(Scope.LINK)
-        assert self.primary.fingerprint() == self.backup.vhost.fingerprint()
+        assert self.primary.whole.fingerprint(Scope.LINK) == self.backup.vhost.whole.fingerprint(Scope.LINK)
+        assert self.primary.whole.fingerprint() == self.backup.vhost.whole.fingerprint()
 
     @invariant()
     def nothing_is_counted_wrongly(self) -> None:
@@ -177,7 +177,7 @@ def test_recovery_from_the_stores_records_keeps_what_is_durable() -> None:
     end_tick(primary)
     recovered = store.vhost
     assert list(recovered.queues) == ["d"]
-    recovered.activate(2)
+    recovered.whole.activate(2)
     assert [raw for _, _, raw in recovered.queues["d"].ready] == [b"2", b"3"]
     assert [q.name for q in recovered.route("amq.topic", "k").queues] == ["d"]
 
@@ -195,10 +195,10 @@ def test_a_redeclared_name_never_mixes_two_queues() -> None:
     assert [raw for _, _, raw in backup.vhost.queues["q"].replica.entries()] == [b"o"]
     # a follower that missed the deletion sees the new queue only
     namesake = QueueDeclare(b"z" * 16, "q", False, False, False, scope=Scope.LINK)
-    backup.vhost.apply(namesake)
+    backup.vhost.whole.apply(namesake)
     assert backup.vhost.queues["q"].uuid == b"z" * 16
     assert backup.vhost.queues["q"].total_count == 0
-    backup.vhost.apply(QueueDelete(b"y" * 16, "q", Scope.LINK))
+    backup.vhost.whole.apply(QueueDelete(b"y" * 16, "q", Scope.LINK))
     assert "q" in backup.vhost.queues
 
 
@@ -211,13 +211,13 @@ def test_records_apply_twice_without_harm() -> None:
     primary.consume(Consumer(queue, "c", Sink(1)))
     publish(primary, "", b"1", b"2", exchange="x")
     end_tick(primary)
-    before = once.vhost.fingerprint()
+    before = once.vhost.whole.fingerprint()
     for batch in once.batches[:]:
         once.batch(batch)
-    assert once.vhost.fingerprint() == before == primary.fingerprint()
+    assert once.vhost.whole.fingerprint() == before == primary.whole.fingerprint()
 
 
 def test_a_serving_virtual_host_follows_nobody() -> None:
     with pytest.raises(InternalError):
-        serving(1).apply(QueueDelete(b"y" * 16, "q"))
+        serving(1).whole.apply(QueueDelete(b"y" * 16, "q"))
     assert issubclass(InternalError, AmqpError)

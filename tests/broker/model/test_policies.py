@@ -32,8 +32,8 @@ class Shop:
 
     def batch(self, batch: Batch) -> None:
         for record in batch.records:
-            if isinstance(record, Dequeue) and record.queue in self.vhost.queues_by_uuid:
-                of_queue = self.left.setdefault(self.vhost.queues_by_uuid[record.queue].name, {})
+            if isinstance(record, Dequeue) and record.queue in self.vhost.whole.queues_by_uuid:
+                of_queue = self.left.setdefault(self.vhost.whole.queues_by_uuid[record.queue].name, {})
                 count = sum(last - first + 1 for first, last in record.ranges)
                 of_queue[record.reason] = of_queue.get(record.reason, 0) + count
 
@@ -43,31 +43,31 @@ class Shop:
 
     def policy(self, definition: Mapping[str, object], name: str = "p", **more: object) -> None:
         said = {"pattern": "^q", "apply-to": "queues", "priority": 0, "definition": definition} | more
-        self.vhost.change_directory([EntryPut("policy", "/", name, said)])
+        self.vhost.whole.change_directory([EntryPut("policy", "/", name, said)])
 
     def no_policy(self, name: str = "p") -> None:
-        self.vhost.change_directory([EntryDelete("policy", "/", name)])
+        self.vhost.whole.change_directory([EntryDelete("policy", "/", name)])
 
     def publish(self, count: int = 1, key: str = "q", body: bytes = b"x") -> None:
         publish(self.vhost, key, *[body] * count, persistent=True)
 
     def pass_time(self, milliseconds: int = 0) -> None:
-        self.vhost.wall_ms += milliseconds
+        self.vhost.whole.wall_ms += milliseconds
         self.tick()
 
     def tick(self) -> None:
-        now = self.vhost.wall_ms / 1000
-        self.vhost.dispatch()
-        self.vhost.expire(now)
+        now = self.vhost.whole.wall_ms / 1000
+        self.vhost.whole.dispatch()
+        self.vhost.whole.expire(now)
         self.vhost.history.flush(now, 0, force=True)
-        assert self.follower.vhost.fingerprint() == self.vhost.fingerprint()
+        assert self.follower.vhost.whole.fingerprint() == self.vhost.whole.fingerprint()
 
     def promote(self) -> VirtualHost:
         """The follower serves from now on."""
         promoted = self.follower.vhost
-        promoted.wall_ms = self.vhost.wall_ms
-        promoted.activate(2)
-        promoted.dispatch()
+        promoted.whole.wall_ms = self.vhost.whole.wall_ms
+        promoted.whole.activate(2)
+        promoted.whole.dispatch()
         return promoted
 
 
@@ -169,7 +169,7 @@ def test_the_list_of_queues_names_the_policy_on_a_follower_too(shop: Shop) -> No
     shop.policy({"max-length": 2})
     shop.tick()
     for vhost in (shop.vhost, shop.follower.vhost):
-        assert {line.name: line.policy for line in vhost.list_queues()} == {"q": "p", "other": None}
+        assert {line.name: line.policy for line in vhost.whole.list_queues()} == {"q": "p", "other": None}
 
 
 # -- limits
@@ -193,7 +193,7 @@ def test_a_limit_that_comes_removes_what_is_too_much_and_one_that_goes_nothing(s
 
 
 def test_a_limit_on_bytes_counts_what_was_there_and_is_set_aside(shop: Shop) -> None:
-    shop.vhost.window = 2
+    shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(6, body=b"four")
     queue.set_aside(VirtualOverflow(), 1000)
@@ -243,7 +243,7 @@ def test_large_ones_that_are_too_much_leave_in_several_ticks_too(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.model.queue.OCTETS_AT_ONCE", 2000)
-    shop.vhost.window = 2
+    shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(20, body=b"x" * 1000)
     queue.set_aside(VirtualOverflow(), 1 << 20)
@@ -406,7 +406,7 @@ def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool
     shop.tick()
     copied = shop.follower.vhost.queues["q"]
     assert copied.rules == QueueRules(max_length=9), "a follower decides nothing"
-    shop.follower.vhost.wall_ms = 10_000
+    shop.follower.vhost.whole.wall_ms = 10_000
     assert copied.total_count == 2
     promoted = shop.promote()
     assert (copied.rules, copied.policy) == (queue.rules, "p")
@@ -414,11 +414,11 @@ def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool
     route = promoted.route("", "q")
     taken = promoted.publish(route, [b"x"] * 5, persistent=True, channel=1, largest_frame=9)
     assert taken.accepted == 1
-    promoted.expire(1.0)
-    promoted.wall_ms += 50
-    promoted.dispatch()
+    promoted.whole.expire(1.0)
+    promoted.whole.wall_ms += 50
+    promoted.whole.dispatch()
     assert (copied.message_count, promoted.queues["dead"].message_count) == (0, 3)
-    promoted.expire(1.4)
+    promoted.whole.expire(1.4)
     assert sorted(promoted.queues) == ["dead"]
 
 
@@ -426,10 +426,10 @@ def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) ->
     shop.queue()
     shop.policy({"max-length": 2, "message-ttl": 5})
     shop.tick()
-    shop.vhost.deactivate()
+    shop.vhost.whole.deactivate()
     queue = shop.vhost.queues["q"]
-    shop.vhost.apply(EntryDelete("policy", "/", "p"))
-    shop.vhost.activate(2)
+    shop.vhost.whole.apply(EntryDelete("policy", "/", "p"))
+    shop.vhost.whole.activate(2)
     assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
 
 
@@ -437,10 +437,10 @@ def test_a_refusing_policy_that_came_while_it_did_not_serve_is_no_stale_route(sh
     queue = shop.queue()
     stale = shop.vhost.route("", "q")
     shop.tick()
-    shop.vhost.deactivate()
+    shop.vhost.whole.deactivate()
     definition = {"max-length": 1, "overflow": "reject-publish"}
-    shop.vhost.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
-    shop.vhost.activate(2)
+    shop.vhost.whole.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
+    shop.vhost.whole.activate(2)
     taken = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
     assert taken.accepted == queue.message_count == 1
 

@@ -42,7 +42,7 @@ def bodies(count: int) -> list[bytes]:
 def test_dispatch_hands_over_in_one_call(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(5))
-    assert vhost.dispatch() == 5
+    assert vhost.whole.dispatch() == 5
     assert seqs(sink.got) == [1, 2, 3, 4, 5]
     assert [raw for _, _, raw in sink.got] == bodies(5)
     assert sink.calls == 1
@@ -57,24 +57,24 @@ def test_dispatch_hands_over_in_one_call(vhost: VirtualHost, queue: Queue) -> No
 def test_credit_bounds_a_dispatch_and_schedule_wakes(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(5))
-    assert vhost.dispatch() == 2
-    assert vhost.dispatch() == 0
+    assert vhost.whole.dispatch() == 2
+    assert vhost.whole.dispatch() == 0
     sink.limit = 4
     queue.schedule()
     queue.schedule()
     assert vhost.pending == [queue]
-    assert vhost.dispatch() == 2
+    assert vhost.whole.dispatch() == 2
 
 
 def test_round_robin_per_message(vhost: VirtualHost, queue: Queue) -> None:
     a, b, c = (consume(vhost, queue, tag, Sink(limit)) for tag, limit in (("a", 100), ("b", 1), ("c", 100)))
     publish(vhost, "q", *bodies(8))
-    vhost.dispatch()
+    vhost.whole.dispatch()
     assert seqs(a.got) == [1, 4, 6, 8]
     assert seqs(b.got) == [2]
     assert seqs(c.got) == [3, 5, 7]
     publish(vhost, "q", b"m9", b"m10")
-    vhost.dispatch()
+    vhost.whole.dispatch()
     assert seqs(c.got)[-1] == 9  # b, whose turn it would be, has no credit
     assert seqs(a.got)[-1] == 10
 
@@ -83,7 +83,7 @@ def test_round_robin_goes_on_over_dispatches(vhost: VirtualHost, queue: Queue) -
     a, b = consume(vhost, queue, "a"), consume(vhost, queue, "b")
     for body in bodies(4):
         publish(vhost, "q", body)
-        vhost.dispatch()
+        vhost.whole.dispatch()
     assert (seqs(a.got), seqs(b.got)) == ([1, 3], [2, 4])
 
 
@@ -92,7 +92,7 @@ def test_consumers_of_one_channel_share_its_credit(vhost: VirtualHost, queue: Qu
     consume(vhost, queue, "a", shared)
     consume(vhost, queue, "b", shared)
     publish(vhost, "q", *bodies(9))
-    assert vhost.dispatch() == 3
+    assert vhost.whole.dispatch() == 3
     assert shared.by_tag == {"a": [1, 3], "b": [2]}
 
 
@@ -121,7 +121,7 @@ def test_pop(vhost: VirtualHost, queue: Queue) -> None:
 def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(4))
     publish(vhost, "q", *bodies(6))
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.requeue([sink.got[3], sink.got[1]])
     assert seqs(list(queue.ready)) == [2, 4, 5, 6]
     assert [e[1].redelivered for e in queue.ready] == [True, True, False, False]
@@ -136,7 +136,7 @@ def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) 
 def test_settling_twice_is_an_internal_error(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(2))
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.acknowledge(sink.got[:1])
     for settle in (queue.acknowledge, queue.requeue):
         with pytest.raises(InternalError, match="not unacked"):
@@ -146,7 +146,7 @@ def test_settling_twice_is_an_internal_error(vhost: VirtualHost, queue: Queue) -
 def test_drop_and_purge_have_their_reasons(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(6), persistent=True)
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.drop(sink.got, Reason.REJECTED)
     assert vhost.purge_queue("q", owner=OWNER) == (4, Scope.STORE | Scope.LINK)
     batch = end_tick(vhost)
@@ -161,7 +161,7 @@ def test_drop_and_purge_have_their_reasons(vhost: VirtualHost, queue: Queue) -> 
 def test_a_deleted_queue_takes_nothing_back(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(2))
-    vhost.dispatch()
+    vhost.whole.dispatch()
     assert vhost.delete_queue("q", owner=OWNER).messages == 0
     queue.requeue(sink.got)
     queue.acknowledge(sink.got)
@@ -233,11 +233,11 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
     sink = consume(vhost, queue, sink=Sink(2))
     publish(vhost, "q", *bodies(4))
     end_tick(vhost)
-    vhost.deactivate()
+    vhost.whole.deactivate()
     assert (queue.total_count, queue.ends()) == (4, {5: EpochEnd(4)})
-    assert vhost.list_queues()[0].ready == 4
+    assert vhost.whole.list_queues()[0].ready == 4
     queue.requeue(sink.got)  # a channel that closes late changes nothing
-    vhost.activate(6)
+    vhost.whole.activate(6)
     publish(vhost, "q", *bodies(2))
     assert [(e[1].epoch, e[0], e[1].redelivered) for e in queue.ready] == [
         (5, 1, True),
@@ -249,13 +249,13 @@ def test_promotion_flags_older_epochs_and_keeps_the_order() -> None:
     ]
     assert queue.ends() == {5: EpochEnd(4), 6: EpochEnd(2)}
     sink = consume(vhost, queue)
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.acknowledge(sink.got[1:5])
     queue.requeue(sink.got[5:])
     assert {epoch: ids.ranges() for epoch, ids in queue.snapshot().items()} == {5: [(1, 1)], 6: [(2, 2)]}
     assert [e[0] for e in queue.held_entries()] == [1, 2]
     queue.acknowledge(sink.got[:1])
-    vhost.dispatch()
+    vhost.whole.dispatch()
     queue.acknowledge(sink.got[6:])
     batch = end_tick(vhost)
     assert batch is not None
@@ -268,15 +268,15 @@ def test_an_epoch_that_is_not_newer_is_refused_with_nothing_changed() -> None:
     vhost.declare_queue("q", owner=OWNER)
     publish(vhost, "q", b"m")
     end_tick(vhost)
-    vhost.deactivate()
+    vhost.whole.deactivate()
     with pytest.raises(InternalError, match="epoch 5"):
-        vhost.activate(5)
+        vhost.whole.activate(5)
     vhost.queues["q"].replica.begin_incomplete((5, 1))
     with pytest.raises(InternalError, match="incomplete"):
-        vhost.activate(6)
+        vhost.whole.activate(6)
     assert not vhost.serving
     vhost.queues["q"].replica.complete()
-    vhost.activate(6)
+    vhost.whole.activate(6)
 
 
 def test_orphans_end_once_their_clients_stay_away() -> None:
@@ -287,12 +287,12 @@ def test_orphans_end_once_their_clients_stay_away() -> None:
     vhost.declare_queue("lost", owner=OWNER, exclusive=True)
     consume(vhost, auto)
     end_tick(vhost)
-    vhost.deactivate()
-    vhost.activate(2)
+    vhost.whole.deactivate()
+    vhost.whole.activate(2)
     back = object()
     mine = vhost.declare_queue("mine", owner=back, exclusive=True)
-    assert sorted(q.name for q in vhost.orphans()) == ["auto", "lost"]
-    assert vhost.end_orphans() == 2
+    assert sorted(q.name for q in vhost.whole.orphans()) == ["auto", "lost"]
+    assert vhost.whole.end_orphans() == 2
     assert sorted(vhost.queues) == ["fresh", "mine"]
     vhost.connection_closed(back)
     assert mine.deleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -42,6 +43,7 @@ from broker.model.values import Reason, Scope
 
 U64 = st.integers(0, 2**63)
 NAME = st.text(max_size=40)
+VHOST = st.just("/") | NAME
 UUID = st.binary(min_size=16, max_size=16)
 SCOPE = st.sampled_from([Scope.NONE, Scope.STORE, Scope.LINK, Scope.STORE | Scope.LINK])
 SCALAR = (
@@ -91,12 +93,12 @@ END = st.builds(EpochEnd, U64, st.sampled_from([(), ((1, 1),), ((2, 5), (9, 2**4
 RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(Unrouted, NAME, U64, U64, SCOPE),
     st.builds(Dequeue, UUID, U64, st.sampled_from(Reason), st.lists(st.tuples(U64, U64), max_size=5), SCOPE),
-    st.builds(QueueDeclare, UUID, NAME, BOOL, BOOL, BOOL, TABLE, NAME, SCOPE),
+    st.builds(QueueDeclare, UUID, NAME, BOOL, BOOL, BOOL, TABLE, NAME, SCOPE, VHOST),
     st.builds(QueueDelete, UUID, NAME, SCOPE),
-    st.builds(ExchangeDeclare, NAME, NAME, BOOL, BOOL, BOOL, TABLE, NAME, SCOPE),
-    st.builds(ExchangeDelete, NAME, SCOPE),
-    st.builds(Bind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE),
-    st.builds(Unbind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE),
+    st.builds(ExchangeDeclare, NAME, NAME, BOOL, BOOL, BOOL, TABLE, NAME, SCOPE, VHOST),
+    st.builds(ExchangeDelete, NAME, SCOPE, VHOST),
+    st.builds(Bind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE, VHOST),
+    st.builds(Unbind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE, VHOST),
     st.builds(ConsumerSeen, UUID, SCOPE),
     st.builds(QueueEnds, UUID, st.dictionaries(U64, END, max_size=3), BOOL, SCOPE),
     st.builds(Milestone, U64, SCOPE),
@@ -191,3 +193,17 @@ def test_canonical_ignores_the_order_of_keys_only() -> None:
     assert canonical({"a": 1}) != canonical({"a": True})
     assert canonical({"a": Decimal("1.0")}) != canonical({"a": 1.0})
     assert canonical({"a": datetime(2020, 1, 1, tzinfo=UTC)}) == canonical({"a": datetime(2020, 1, 1)})
+
+
+def test_what_is_in_the_first_virtual_host_says_nothing_of_it() -> None:
+    """So it is as long as before there were others, and what was stored then is in it."""
+    for made in (
+        QueueDeclare(b"u" * 16, "q", True, False, False),
+        ExchangeDeclare("x", "direct", True, False, False),
+        ExchangeDelete("x"),
+        Bind("x", None, "y", "k"),
+        Unbind("x", None, "y", "k"),
+    ):
+        here, there = encode_record(made), encode_record(replace(made, vhost="v"))
+        assert there[6:] == here[6:] + b"\1\0v"
+        assert decode_records(here + there) == [made, replace(made, vhost="v")]

@@ -15,7 +15,7 @@ from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
 from broker.model.records import EntryPut
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.server.shell import Shell
 
 
@@ -41,11 +41,11 @@ def live_broker(
     """Serve on a free loopback port until the block ends; then stop as a daemon would. `tls`: on another one
     too, with TLS. `stored`: users and what they may do."""
     numbers = itertools.count(1)
-    vhost = VirtualHost("/", Hooks(), History(), lambda: next(numbers).to_bytes(16, "big"))
-    vhost.activate(1)
-    vhost.change_directory(stored)
+    vhost = VirtualHosts(Hooks(), History(), lambda: next(numbers).to_bytes(16, "big")).root
+    vhost.whole.activate(1)
+    vhost.whole.change_directory(stored)
     logged: list[str] = []
-    live = Live(Broker(BrokerSettings(**settings), Hooks(), vhost, log=logged.append), logged=logged)
+    live = Live(Broker(BrokerSettings(**settings), Hooks(), vhost.whole, log=logged.append), logged=logged)
     ready = threading.Event()
     shells: list[Shell] = []
     failed: list[str | None] = []

@@ -15,7 +15,7 @@ from broker.amqp091.grammar import encode_frame
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from broker.server.driven import Dialing
 from broker.server.shell import Shell
 from broker.server.sockets import peer_of
@@ -103,9 +103,9 @@ def test_too_many_connections_are_refused() -> None:
 
 
 def _broker() -> Broker:
-    vhost = VirtualHost("/", Hooks(), History(), lambda: bytes(16))
-    vhost.activate(1)
-    return Broker(BrokerSettings(), Hooks(), vhost)
+    vhost = VirtualHosts(Hooks(), History(), lambda: bytes(16)).root
+    vhost.whole.activate(1)
+    return Broker(BrokerSettings(), Hooks(), vhost.whole)
 
 
 def test_a_failing_machine_stops_the_shell_with_a_reason() -> None:

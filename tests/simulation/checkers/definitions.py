@@ -137,7 +137,7 @@ class Temporaries18:
             return
         if any(over == uuid for _, _, over in self._over):
             return  # whom it followed has ended it, as primary, and this node may not know a newer one yet
-        if uuid in vhost_of(owner.machine).queues_by_uuid:
+        if uuid in vhost_of(owner.machine).whole.queues_by_uuid:
             raise Violation(
                 18, f"{machine.name} ends {name} by itself: the primary {owner.machine.name} has it"
             )

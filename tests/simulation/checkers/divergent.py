@@ -20,7 +20,7 @@ def held_ids(machine: Machine) -> set[Id]:
     """All messages of replicated queues that a node's model holds."""
     return {
         (queue.uuid, epoch, sequence)
-        for queue in vhost_of(machine).queues.values()
+        for queue in machine.running.vhosts.queues_by_uuid.values()
         if queue.scope & Scope.LINK
         for epoch, ids in queue.snapshot().items()
         for first, last in ids.ranges()
@@ -38,7 +38,8 @@ class Promoted:
         self.parent = parent
         self.held = held_ids(machine)
         vhost = vhost_of(machine)
-        ends = [(queue.uuid, queue.ends()) for queue in vhost.queues.values()] + list(vhost.graves)
+        ends = [(queue.uuid, queue.ends()) for queue in vhost.whole.queues_by_uuid.values()]
+        ends += list(vhost.whole.graves)
         self.ends = {(uuid, of): end.had() for uuid, its in ends for of, end in its.items()}
 
     def line(self) -> Iterator[Promoted]:

@@ -130,7 +130,7 @@ class Checkers:
         backup = core.backup
         now = (
             machine.life, core.status, backup is not None and backup.linked,
-            machine.running.vhost.generation, self.records.file(machine),
+            machine.running.vhosts.generation, self.records.file(machine),
         )  # fmt: skip
         self._ticks += 1
         if now != self._seen.get(machine.name):

@@ -98,7 +98,7 @@ def _find_nothing_too_many(ids_within: Any) -> Any:
 
 def _but_of_built_in_exchanges(definitions: Any) -> Any:
     def broken(self: PrimaryVhost) -> list[bytes]:
-        records = self._vhost.definitions(Scope.LINK)
+        records = self._vhosts.definitions(Scope.LINK)
         kept = [r for r in records if not (isinstance(r, Bind) and r.source.startswith("amq."))]
         return [encode_record(record) for record in kept]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.model import queue_contents
 from broker.model.epoch_ends import EpochEnds, Graves
-from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -32,7 +32,7 @@ MUTANTS = (
         "tell a joiner nothing of the past",
         "A joiner judges what it holds by its own past: what only it ever had is not exported.",
         (15,),
-        (Patch(VirtualHost, "ends", _none),),
+        (Patch(VirtualHosts, "ends", _none),),
     ),
     Mutant(
         "forget an epoch that still has messages",

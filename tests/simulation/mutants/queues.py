@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from broker.model import vhost as vhost_module
+from broker.model import vhosts as vhosts_module
 from broker.model.backlog import Backlog
 from broker.model.definitions import Definitions
 from broker.model.exchange import DirectMatcher
@@ -17,6 +17,7 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -126,12 +127,12 @@ def _keep_the_young(flush: Any) -> Any:
 def _end_unused(apply: Any) -> Any:
     """As the primary would, were it its own client that had left."""
 
-    def broken(vhost: Any, record: Any) -> None:
-        apply(vhost, record)
-        queue = vhost.queues_by_uuid.get(record.queue) if isinstance(record, ConsumerSeen) else None
+    def broken(vhosts: Any, record: Any) -> None:
+        apply(vhosts, record)
+        queue = vhosts.queues_by_uuid.get(record.queue) if isinstance(record, ConsumerSeen) else None
         if queue is not None and queue.auto_delete:
             queue.end()
-            vhost._drop_queue(queue)
+            vhosts[queue.vhost]._drop_queue(queue)
 
     return broken
 
@@ -250,13 +251,13 @@ MUTANTS = (
         "end an unused queue on the backup",
         "A backup judges for itself that an auto-delete queue has lost its last consumer.",
         (18,),
-        (Patch(vhost_module, "apply_record", _end_unused),),
+        (Patch(vhosts_module, "apply_record", _end_unused),),
     ),
     Mutant(
         "keep the queues of clients that are gone",
         "After a failover nobody ends an exclusive or auto-delete queue whose client does not come back.",
         (18,),
-        (Patch(VirtualHost, "end_orphans", lambda original: lambda self: 0),),
+        (Patch(VirtualHosts, "end_orphans", lambda original: lambda self: 0),),
     ),
     Mutant(
         "delete a queue and book nothing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model import policies, vhost
+from broker.model import policies, vhosts
 from broker.model.enqueueing import Enqueueing, Published
 from broker.model.history import History
 from broker.model.queue import Queue
@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a promoted backup goes by no policy",
         "Policies that only the node of the change goes by: queues without limits after a failover.",
         (18, 1),
-        (Patch(vhost, "obey_all", _as_declared),),
+        (Patch(vhosts, "obey_all", _as_declared),),
         because="What would have been dead-lettered is dropped, or stays.",
     ),
     Mutant(
