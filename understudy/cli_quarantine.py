@@ -133,8 +133,9 @@ def republish(
 ) -> None:  # fmt: skip
     """Publish the messages of the QUEUEs (all, if none is named) again, with confirms.
 
-    Each goes to the queue of its queue's name, in the order of its ids, with its properties and a header
-    `x-quarantined`. What the broker has confirmed is noted, and not published a second time; the files stay.
+    Each goes to the queue of its queue's name, in that queue's virtual host, in the order of its ids, with its
+    properties and a header `x-quarantined`. What the broker has confirmed is noted, and not published a second
+    time; the files stay.
     """
     if to is not None and route:
         raise Wrong("--to and --route exclude each other")
@@ -143,7 +144,7 @@ def republish(
         todo = [m for m in _chosen(folder, queues, wanted, progress) if again or not folder.is_republished(m)]
     if not todo and (queues or wanted) and not any(True for _ in _chosen(folder, queues, wanted)):
         raise Failed(f"no such message in {folder.path}")
-    todo.sort(key=lambda m: (m.name, m.queue, m.epoch, m.sequence))
+    todo.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
     outcome = Outcome(len(todo))
     if todo and not dry_run:
         with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
@@ -206,7 +207,7 @@ def _chosen(
     if wanted is not None and not all(part.isdecimal() for part in [*wanted.split("-", 1), "0"]):
         raise Wrong(f"{wanted!r} is not EPOCH-SEQUENCE, such as 65537-12")
     for message in folder.messages(progress):
-        if queues and message.name not in queues and message.queue not in queues:
+        if queues and message.title not in queues and message.queue not in queues:
             continue
         if wanted is None or message.id == wanted:
             yield message
@@ -266,7 +267,7 @@ def _stretch(entry: QueueSummary) -> str:
 def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
     text = _text(message.body)
     return {
-        "queue": message.queue, "name": message.name, "id": message.id, "epoch": message.epoch,
+        "queue": message.queue, "name": message.title, "id": message.id, "epoch": message.epoch,
         "sequence": message.sequence, "exchange": message.exchange, "routing_key": message.routing_key,
         "persistent": message.persistent, "enqueued": message.enqueued or None,
         "republished": folder.is_republished(message), "properties": _plain(message.properties()),
@@ -278,7 +279,7 @@ def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
 def _show(message: Message, folder: QuarantineFolder) -> None:
     body, text = message.body, _text(message.body)
     again = "  (republished)" if folder.is_republished(message) else ""
-    click.echo(f"{message.name} {message.id}{again}")
+    click.echo(f"{message.title} {message.id}{again}")
     route = f"exchange {message.exchange or '(default)'}  key {message.routing_key}"
     when = f"  enqueued {message.enqueued}" if message.enqueued else ""
     click.echo(f"  {route}  {'persistent' if message.persistent else 'transient'}{when}")

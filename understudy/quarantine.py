@@ -23,6 +23,7 @@ import amqp
 
 from broker.amqp091.frames import body_of
 from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.values import ROOT
 
 NOTED = "republished.jsonl"
 _HEAD_AT = 7
@@ -50,6 +51,13 @@ class Message:
     """Wall clock of the primary that took it, in ms since 1970; 0 if not known."""
     frames: bytes
     """Content header and body frames, as the publisher sent them."""
+    vhost: str = ROOT
+    """The virtual host that the queue was in."""
+
+    @property
+    def title(self) -> str:
+        """The queue's name for people: with its virtual host in front, if not `/`."""
+        return self.name if self.vhost == ROOT else f"{self.vhost}/{self.name}"
 
     @property
     def id(self) -> str:
@@ -72,7 +80,7 @@ class Message:
         try:
             content.inbound_header(self.frames, _HEAD_AT)
         except (ValueError, LookupError, TypeError, struct.error) as error:
-            raise Unreadable(f"{self.name} {self.id}: properties that cannot be read: {error}") from None
+            raise Unreadable(f"{self.title} {self.id}: properties that cannot be read: {error}") from None
         properties: dict[str, Any] = content.properties
         return properties
 
@@ -167,7 +175,7 @@ class QuarantineFolder:
         for message in self.messages(progress):
             entry = found.get(message.queue)
             if entry is None:
-                entry = found[message.queue] = QueueSummary(message.queue, message.name)
+                entry = found[message.queue] = QueueSummary(message.queue, message.title)
             entry.add(message, republished=self.is_republished(message))
         return sorted(found.values(), key=lambda entry: (entry.name, entry.queue))
 
@@ -233,6 +241,7 @@ def _message(record: dict[str, Any]) -> Message:
         sequence=int(record["sequence"]), exchange=str(record["exchange"]),
         routing_key=str(record["routing_key"]), persistent=bool(record["persistent"]),
         enqueued_ms=int(record["enqueued_ms"]), frames=base64.b64decode(record["frames"], validate=True),
+        vhost=str(record.get("vhost", ROOT)),
     )  # fmt: skip
     if len(message.frames) < 22 or message.frames[0] != 2:
         raise ValueError("its frames are not those of a message")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import amqp
 
+from broker.model.values import ROOT
 from understudy.client import ClientTls, ConnectFailed, NotConfirmed, Publisher
 from understudy.quarantine import Message, QuarantineFolder, Unreadable
 
@@ -60,22 +62,25 @@ class Republishing:
         self, messages: list[Message], brokers: str, password: str, timeout: float, ledger: Path | None,
         progress: Callable[[int], None], *, tls: ClientTls | None = None,
     ) -> None:  # fmt: skip
-        """Publish them in order. Waits at most `timeout` seconds for a broker, and for the confirms of a
-        batch; whatever ends it early is in `outcome.why`.
+        """Publish them in order, each to its virtual host, for which there is a connection. Waits at most
+        `timeout` seconds for a broker, and for the confirms of a batch; whatever ends it early is in
+        `outcome.why`.
         """
         try:
-            publisher = Publisher(
-                brokers, "understudy-quarantine", ledger, user=self._user, password=password, tls=tls,
-                on_return=lambda number, _code, text: self._refused(number, text.lower()),
-                on_nack=lambda number: self._refused(number, "refused by the broker"),
-                given_up=lambda: time.monotonic() - self._heard_at > timeout,
-            )  # fmt: skip
-            try:
-                for at in range(0, len(messages), BATCH):
-                    self._batch(publisher, messages[at : at + BATCH], brokers, timeout)
-                    progress(min(BATCH, len(messages) - at))
-            finally:
-                publisher.close()
+            for vhost, group in groupby(messages, key=lambda message: message.vhost):
+                publisher = Publisher(
+                    brokers, "understudy-quarantine", ledger, user=self._user, password=password, tls=tls,
+                    on_return=lambda number, _code, text: self._refused(number, text.lower()),
+                    on_nack=lambda number: self._refused(number, "refused by the broker"),
+                    given_up=lambda: time.monotonic() - self._heard_at > timeout, virtual_host=vhost,
+                )  # fmt: skip
+                there = list(group)
+                try:
+                    for at in range(0, len(there), BATCH):
+                        self._batch(publisher, there[at : at + BATCH], brokers, timeout)
+                        progress(min(BATCH, len(there) - at))
+                finally:
+                    publisher.close()
         except (
             ConnectFailed,
             NotConfirmed,
@@ -120,5 +125,6 @@ class Republishing:
             return
         exchange, key = self._target(message)
         place = f"exchange {exchange!r}, key {key!r}" if exchange else f"queue {key!r}"
+        place += "" if message.vhost == ROOT else f" in vhost {message.vhost!r}"
         reason = f"{place}: {why}"
         self._outcome.refused[reason] = self._outcome.refused.get(reason, 0) + 1

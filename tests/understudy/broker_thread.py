@@ -11,6 +11,7 @@ from typing import Self
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
+from broker.model.records import EntryPut
 from broker.model.vhosts import VirtualHosts
 from broker.server.shell import Shell
 from understudy.config_types import HostPort
@@ -19,8 +20,10 @@ from understudy.config_types import HostPort
 class BrokerThread:
     """A standalone broker without a store. `stop` says goodbye to clients, `kill` does not."""
 
-    def __init__(self, epoch: int = 1) -> None:
+    def __init__(self, epoch: int = 1, vhosts: tuple[str, ...] = ()) -> None:
+        """`vhosts`: those besides `/`."""
         self._epoch = epoch
+        self._vhosts = vhosts
         self._bound = threading.Event()
         self._shell: Shell | None = None
         self._broker: Broker | None = None
@@ -58,6 +61,7 @@ class BrokerThread:
         hooks, history = Hooks(), History(self._epoch)
         vhost = VirtualHosts(hooks, history, lambda: os.urandom(16)).root
         vhost.whole.activate(self._epoch)
+        vhost.whole.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
         self._broker = Broker(BrokerSettings(), hooks, vhost.whole)
         self._shell = shell = Shell(self._broker)
         await shell.listen("127.0.0.1", 0)

@@ -169,3 +169,21 @@ def test_a_torn_note_costs_no_more_than_itself(data: Path) -> None:
     note.write_bytes(b"nonsense\n" + note.read_bytes())
     with pytest.raises(Unreadable, match=rf"{note}:1: not a note of what was republished"):
         QuarantineFolder(data)
+
+
+def test_a_queue_of_another_virtual_host_is_told_apart_and_goes_back_there(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Quarantine(RealFiles(), str(data), 4)
+    writer.export(bytes(16), "orders", [entry(1, b"abroad")], "abroad")
+    assert listed(capsys, data)["abroad/orders"] == (1, 0) and listed(capsys, data)["orders"] == (3, 0)
+    with (
+        BrokerThread(vhosts=("abroad",)) as broker,
+        amqp.Connection(f"{broker.address}", virtual_host="abroad") as connection,
+    ):
+        channel = connection.channel()
+        channel.queue_declare("orders", auto_delete=False)
+        code, out, _ = run(capsys, "republish", "abroad/orders", "-b", str(broker.address), "-d", str(data))
+        assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
+        assert channel.basic_get("orders").body == b"abroad"
+    assert listed(capsys, data)["abroad/orders"] == (1, 1)
