@@ -36,6 +36,7 @@ _COMMANDS = {
         "definitions",
         "Export and import users, policies, queues, exchanges and bindings, in RabbitMQ's JSON.",
     ),
+    "vhost": ("understudy.cli_directory", "vhost", "Virtual hosts: list, add and delete them."),
     "user": ("understudy.cli_directory", "user", "Users of the pair: list, add, delete, passwords, tags."),
     "permission": ("understudy.cli_directory", "permission", "What users may configure, write and read."),
     "policy": ("understudy.cli_directory", "policy", "Limits and dead letters for queues by their names."),

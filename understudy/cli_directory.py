@@ -1,4 +1,5 @@
-"""`understudy user|permission|policy`: who may log in, what they may do, and rules for queues by name.
+"""`understudy vhost|user|permission|policy`: name spaces, who may log in, what they may do, and rules for
+queues by name.
 
 They are kept by the pair itself, on every node; users of a node's configuration file are its own, and only
 listed here. Each command speaks to the primary, whichever node it is given, and returns when the change is on
@@ -76,6 +77,48 @@ class _Broker:
 
     def nothing(self, text: str) -> NoReturn:
         raise Failed(f"{self.address}: there is no {text}")
+
+
+# -- virtual hosts
+
+
+@click.group()
+def vhost() -> None:
+    """Virtual hosts: name spaces of queues and exchanges, each with permissions of its own.
+
+    A connection is in one of them. '/' is always there.
+    """
+
+
+@vhost.command("list")
+@broker_options
+def list_vhosts(**broker: Any) -> None:
+    """Show the virtual hosts."""
+    node = _Broker(**broker)
+    node.show("vhosts", node.listing("vhosts"))
+
+
+@vhost.command("add")
+@click.argument("name")
+@click.option("--description", default="", help="What it is for.")
+@click.option("--tag", "tags", multiple=True, help="May be given again.")
+@broker_options
+def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any) -> None:
+    """Make NAME a virtual host, or describe it anew; stored users need a permission in it."""
+    node = _Broker(**broker)
+    value = {"description": description, "tags": sorted(set(tags))}
+    node.change("put", "vhost", "", name, value, f"virtual host {name!r} is there")
+
+
+@vhost.command("delete")
+@click.argument("name")
+@broker_options
+def delete_vhost(name: str, **broker: Any) -> None:
+    """Delete NAME with its queues, their messages, exchanges, permissions and policies; close its
+    connections."""
+    node = _Broker(**broker)
+    if not node.change("delete", "vhost", "", name, {}, f"virtual host {name!r} is deleted"):
+        node.nothing(f"virtual host {name!r}")
 
 
 # -- users

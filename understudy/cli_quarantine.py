@@ -133,9 +133,9 @@ def republish(
 ) -> None:  # fmt: skip
     """Publish the messages of the QUEUEs (all, if none is named) again, with confirms.
 
-    Each goes to the queue of its queue's name, in that queue's virtual host, in the order of its ids, with its
-    properties and a header `x-quarantined`. What the broker has confirmed is noted, and not published a second
-    time; the files stay.
+    Each goes to the queue of its queue's name, in that queue's virtual host, in the order of its ids, with
+    its properties and a header `x-quarantined`. What the broker has confirmed is noted, and not published a
+    second time; the files stay.
     """
     if to is not None and route:
         raise Wrong("--to and --route exclude each other")

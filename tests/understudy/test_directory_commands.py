@@ -1,4 +1,4 @@
-"""`understudy user|permission|policy` with a real pair: on both nodes, over a failover and a restart, and
+"""`understudy vhost|user|permission|policy` with a real pair: on both nodes, over failover and restart, and
 what is wrong."""
 
 from __future__ import annotations
@@ -99,6 +99,28 @@ def test_a_password_is_changed_tags_are_set_and_a_user_is_deleted(pair: Pair) ->
         amqp.Connection(address, "bob", "two").connect()
 
 
+def test_a_virtual_host_is_made_used_and_deleted_with_what_is_in_it(pair: Pair) -> None:
+    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("virtual host 'sales' is there\n")
+    assert done(pair, "vhost", "add", "sales", "--tag", "t").endswith("is there already\n")
+    assert [line["name"] for line in listed(pair, "vhost", at="right")] == ["/", "sales"]
+    done(pair, "user", "add", "eve", typed="one\n")
+    done(pair, "permission", "set", "eve", ".*", ".*", ".*", "--vhost", "sales")
+    address = str(pair.addresses["left"])
+    with pytest.raises(amqp.NotAllowed, match="access to vhost '/' refused for user 'eve'"):
+        amqp.Connection(address, "eve", "one").connect()
+    with amqp.Connection(address, "eve", "one", virtual_host="sales") as connection:
+        connection.channel().queue_declare("mine", durable=True, auto_delete=False)
+        queues = json.loads(done(pair, "query", "--format", "json"))["queue_list"]
+        assert [(queue["vhost"], queue["name"]) for queue in queues] == [("sales", "mine")]
+        assert done(pair, "vhost", "delete", "sales").endswith("virtual host 'sales' is deleted\n")
+        with pytest.raises(amqp.ConnectionForced, match="vhost 'sales' is deleted"):
+            connection.drain_events(timeout=10)
+    assert listed(pair, "permission") == [] and len(listed(pair, "vhost")) == 1
+    with pytest.raises(amqp.NotAllowed, match="vhost 'sales' not found"):
+        amqp.Connection(address, "eve", "one", virtual_host="sales").connect()
+    done(pair, "user", "delete", "eve")
+
+
 def test_what_is_so_already_is_said_and_lists_are_tables(pair: Pair) -> None:
     definition = '{"message-ttl": 60000}'
     assert "holds in '/'\n" in done(pair, "policy", "set", "ttl", "^t", definition, "--priority", "2")
@@ -113,6 +135,8 @@ def test_what_is_so_already_is_said_and_lists_are_tables(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
+        (("vhost", "delete", "/"), 2, "virtual host '/' is always there"),
+        (("vhost", "delete", "none"), 1, "there is no virtual host 'none'"),
         (("user", "delete", "nobody"), 1, "there is no stored user 'nobody'"),
         (("user", "tags", "guest", "x"), 1, "there is no stored user 'guest'"),
         (("permission", "set", "nobody", "", "", ""), 2, "there is no such user"),
