@@ -23,7 +23,7 @@ import amqp
 
 from broker.amqp091.frames import body_of
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.values import ROOT
+from broker.model.values import ROOT, titled
 
 NOTED = "republished.jsonl"
 _HEAD_AT = 7
@@ -56,8 +56,7 @@ class Message:
 
     @property
     def title(self) -> str:
-        """The queue's name for people: with its virtual host in front, if not `/`."""
-        return self.name if self.vhost == ROOT else f"{self.vhost}/{self.name}"
+        return titled(self.vhost, self.name)
 
     @property
     def id(self) -> str:

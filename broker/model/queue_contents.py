@@ -30,7 +30,7 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, QueueDeclare, id_of
 from broker.model.removals import Removals
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.values import Scope
+from broker.model.values import Scope, titled
 
 if TYPE_CHECKING:
     from broker.model.directory import Policy
@@ -224,8 +224,7 @@ class QueueContents:
 
     @property
     def title(self) -> str:
-        """See `QueueDeclare.title`."""
-        return self.declaration().title
+        return titled(self.vhost, self.name)
 
     # -- the whole contents
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.model.epoch_ends import EpochEnds
-from broker.model.values import ROOT, Position, Reason, Scope
+from broker.model.values import ROOT, Position, Reason, Scope, titled
 
 
 @lru_cache(4096)
@@ -171,8 +171,7 @@ class QueueDeclare:
 
     @property
     def title(self) -> str:
-        """Its name for people, and in ledgers and files: with its virtual host in front, if not `/`."""
-        return self.name if self.vhost == ROOT else f"{self.vhost}/{self.name}"
+        return titled(self.vhost, self.name)
 
     @property
     def content_scope(self) -> Scope:

@@ -26,6 +26,12 @@ class Position(NamedTuple):
 ROOT = "/"
 """The virtual host that is always there."""
 
+
+def titled(vhost: str, name: str) -> str:
+    """A queue's name for people, and in ledgers: with its virtual host in front, if not `/`."""
+    return name if vhost == ROOT else f"{vhost}/{name}"
+
+
 ORIGIN = Position(0, 0)
 """Before all history."""
 

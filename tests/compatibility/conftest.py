@@ -9,12 +9,13 @@ from typing import Any
 import pika
 import pytest
 
+from broker.model.records import EntryPut
 from tests.broker.server.live import Live, live_broker
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    with live_broker() as broker:
+    with live_broker(stored=(EntryPut("vhost", "", "second"),)) as broker:
         yield broker
 
 

@@ -26,7 +26,15 @@ def test_login_refused(connect: Callable[..., Any]) -> None:
         connect(credentials=pika.PlainCredentials("guest", "wrong"))
 
 
-def test_virtual_hosts(connect: Callable[..., Any]) -> None:
+def test_virtual_hosts(connect: Callable[..., Any], channel: Any) -> None:
+    queue = "of the same name"
+    channel.queue_declare(queue, exclusive=True)
+    other = connect(virtual_host="second").channel()
+    with refused(404):
+        connect(virtual_host="second").channel().queue_declare(queue, passive=True)
+    other.queue_declare(queue, exclusive=True)
+    other.basic_publish("", queue, b"there")
+    assert channel.basic_get(queue) == (None, None, None)
     with pytest.raises(
         (ProbableAccessDeniedError, ConnectionClosedByBroker), match="vhost 'other' not found"
     ):

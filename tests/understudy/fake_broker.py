@@ -110,6 +110,9 @@ class FakeFailover:
     connected: bool = False
     outage_marks: list[str] = field(default_factory=list)
 
+    def title(self, queue: str) -> str:
+        return queue
+
     def connect(self, client_properties: Mapping[str, Any], **_rest: Any) -> FakeChannel:
         assert not self.connected
         self.properties.append(client_properties)

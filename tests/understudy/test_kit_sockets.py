@@ -40,6 +40,18 @@ def test_many_messages_go_through_in_order_with_ids(broker: BrokerThread) -> Non
     assert billing.counts.acked == count
 
 
+def test_a_consumer_of_another_virtual_host_says_so_in_its_ledger(tmp_path: Path) -> None:
+    with BrokerThread(vhosts=("abroad",)) as broker:
+        there: Any = {"virtual_host": "abroad", "declare": [ORDERS]}
+        with Publisher(str(broker.address), "shop", **there) as shop:
+            shop.publish(b"x", "orders")
+        with Consumer(str(broker.address), "orders", "billing", tmp_path, **there) as billing:
+            assert billing.receive(10) is not None
+    (path,) = tmp_path.iterdir()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [r["name"] for r in records if r["kind"] == "definition"] == ["abroad/orders"]
+
+
 def test_one_long_wait_is_full_of_heartbeats(broker: BrokerThread, tmp_path: Path) -> None:
     with Consumer(
         str(broker.address), "orders", "billing", tmp_path, declare=[ORDERS], ledger_heartbeat=0.05

@@ -365,7 +365,7 @@ class Consumer:
         queue, epoch, first, last, redelivered = run
         if queue not in self._named:
             self._named.add(queue)
-            self._ledger.record("definition", queue=queue, name=self.queue)
+            self._ledger.record("definition", queue=queue, name=self.failover.title(self.queue))
         self._ledger.record(
             "received",
             queue=queue,

@@ -111,6 +111,7 @@ class Failover:
         if any(secure) is not all(secure) or (tls is not None and not any(secure)):
             raise ValueError("with TLS every address is amqps://HOST:PORT")
         self._tls = (tls or ClientTls()) if any(secure) else None
+        self._virtual_host = virtual_host
         self.connects = 0
         """Connections made so far."""
         self.outages: list[Outage] = []
@@ -126,6 +127,10 @@ class Failover:
         self._last_service = 0.0
         self._lost_at = 0.0
         self.connection: Any = None
+
+    def title(self, queue: str) -> str:
+        """A queue's name as brokers have it in their ledgers: with its virtual host in front, if not `/`."""
+        return queue if self._virtual_host == "/" else f"{self._virtual_host}/{queue}"
 
     @property
     def connected(self) -> bool:

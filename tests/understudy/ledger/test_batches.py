@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def test_a_definition_tells_whether_backups_hold_the_messages(
 ) -> None:
     declared = QueueDeclare(Q1, "q", True, False, False, replicate=level, scope=scope)
     (row,) = books(tmp_path, BACKUP, declared)
+    (other,) = books(tmp_path / "other", BACKUP, replace(declared, vhost="v"))
+    assert other == row | {"name": "v/q"}
     copied = scope & Scope.LINK and level != "configuration"
     assert row.get("reason") == ("replicated" if copied else None)
 
