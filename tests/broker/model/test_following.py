@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.errors import AmqpError, InternalError
 from broker.model.consumer import Consumer
-from broker.model.records import QueueDeclare, QueueDelete
+from broker.model.records import EntryDelete, EntryPut, QueueDeclare, QueueDelete
 from broker.model.values import Reason, Scope
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 
@@ -19,8 +19,10 @@ KEY = st.sampled_from(["k", "k.l", "#"])
 
 
 class PrimaryAndFollowers(RuleBasedStateMachine):
-    """One serving virtual host; one backup that sees the link's records, one that recovers from the
-    store's."""
+    """One that serves; one backup that sees the link's records, one that recovers from the store's.
+
+    `primary`: the virtual host in which clients do things for now, `/` or another that comes and goes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,6 +36,25 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
     def _held(self, name: str) -> list[tuple[int, object, bytes]]:
         sink = self.sinks.get(name)
         return list(sink.got) if sink else []
+
+    @rule()
+    def go_to_the_other_virtual_host(self) -> None:
+        whole = self.primary.whole
+        if self.primary.name != "/":
+            self.primary = whole.root
+        else:
+            whole.change_directory([EntryPut("vhost", "", "v", {"description": "", "tags": []})])
+            self.primary = whole["v"]
+
+    @rule()
+    def delete_the_other_virtual_host(self) -> None:
+        whole = self.primary.whole
+        self.primary = whole.root
+        whole.change_directory([EntryDelete("vhost", "", "v")])
+        self.consumers = {key: c for key, c in self.consumers.items() if c.queue.vhost == "/"}
+
+    def _key(self, name: str) -> str:
+        return f"{self.primary.name} {name}"
 
     @rule(name=QUEUE, durable=st.booleans(), auto_delete=st.booleans())
     def declare(self, name: str, durable: bool, auto_delete: bool) -> None:
@@ -73,14 +94,15 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
     @rule(name=QUEUE, no_ack=st.booleans())
     def consume(self, name: str, no_ack: bool) -> None:
         queue = self.primary.queues.get(name)
-        if queue is not None and name not in self.consumers:
-            self.sinks[name] = Sink()
-            self.consumers[name] = Consumer(queue, name, self.sinks[name], no_ack=no_ack)
-            self.primary.consume(self.consumers[name])
+        key = self._key(name)
+        if queue is not None and key not in self.consumers:
+            self.sinks[key] = Sink()
+            self.consumers[key] = Consumer(queue, name, self.sinks[key], no_ack=no_ack)
+            self.primary.consume(self.consumers[key])
 
     @rule(name=QUEUE, data=st.data(), how=st.sampled_from(["ack", "requeue", "reject"]))
     def settle(self, name: str, data: st.DataObject, how: str) -> None:
-        consumer, sink = self.consumers.get(name), self.sinks.get(name)
+        consumer, sink = self.consumers.get(self._key(name)), self.sinks.get(self._key(name))
         if consumer is None or sink is None or consumer.no_ack or not sink.got:
             return
         some = data.draw(st.lists(st.sampled_from(range(len(sink.got))), unique=True))
@@ -95,10 +117,10 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
 
     @rule(name=QUEUE)
     def cancel(self, name: str) -> None:
-        consumer = self.consumers.pop(name, None)
+        consumer = self.consumers.pop(self._key(name), None)
         if consumer is not None:
             if not consumer.no_ack:
-                consumer.queue.requeue(self.sinks[name].got)
+                consumer.queue.requeue(self.sinks[self._key(name)].got)
             self.primary.cancel(consumer)
 
     @rule(name=QUEUE)
@@ -109,7 +131,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
     @rule(name=QUEUE)
     def delete(self, name: str) -> None:
         self.primary.delete_queue(name, owner=OWNER)
-        self.consumers.pop(name, None)
+        self.consumers.pop(self._key(name), None)
 
     @rule(name=st.sampled_from(["x", "y"]))
     def delete_exchange(self, name: str) -> None:
@@ -124,19 +146,21 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         """The backup serves; a new backup follows it from its definitions and contents."""
         end_tick(self.primary)
         self.epoch += 1
-        promoted = self.backup.vhost
+        promoted = self.backup.vhost.whole
+        for vhost in promoted:
+            vhost.hooks = Everything()
         promoted.hooks = Everything()
-        promoted.whole.activate(self.epoch)
+        promoted.activate(self.epoch)
         joiner = Follower(Scope.LINK)
-        for record in promoted.whole.definitions(Scope.LINK):
+        for record in promoted.definitions(Scope.LINK):
             joiner.vhost.whole.apply(record)
-        for queue in promoted.queues.values():
+        for queue in promoted.queues_by_uuid.values():
             for seq, envelope, raw in queue.held_entries():
                 joiner.vhost.whole.queues_by_uuid[queue.uuid].replica.add_run(seq, envelope, [raw])
         promoted.history.sinks.append(joiner)
-        for name in list(promoted.queues):
-            assert all(e[1].redelivered for e in promoted.queues[name].ready)
-        self.primary, self.backup = promoted, joiner
+        for queue in promoted.queues_by_uuid.values():
+            assert all(e[1].redelivered for e in queue.ready)
+        self.primary, self.backup = promoted.root, joiner
         self.consumers.clear()
         self.sinks.clear()
 
@@ -148,14 +172,15 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_counted_wrongly(self) -> None:
-        for queue in self.primary.queues.values():
+        for queue in self.primary.whole.queues_by_uuid.values():
             ids = [(e[1].epoch, e[0]) for e in queue.ready]
             assert ids == sorted(ids)
             assert queue.total_count == sum(len(held) for held in queue.snapshot().values())
             assert queue._foreign == sum(1 for e in queue.held_entries() if e[1].epoch != queue.ids.epoch)
-            consumer = self.consumers.get(queue.name)
+            key = f"{queue.vhost} {queue.name}"
+            consumer = self.consumers.get(key)
             if consumer is not None and not consumer.no_ack:
-                assert queue.unacked_count == len(self.sinks[queue.name].got)
+                assert queue.unacked_count == len(self.sinks[key].got)
 
 
 TestPrimaryAndFollowers = PrimaryAndFollowers.TestCase
