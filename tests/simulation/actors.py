@@ -46,6 +46,7 @@ class Actor(SessionOwner):
     heartbeat = 0
     reconnect = RECONNECT
     expected_codes = EXPECTED_CODES
+    vhost = "/"
 
     def __init__(self, around: Surroundings, name: str, *, cut_every: float = 0.0) -> None:
         self.around = around
@@ -138,4 +139,5 @@ class Actor(SessionOwner):
             self.session = Session(
                 self.clock, self.around.network, self.name, address, self,
                 frame_max=self.frame_max, heartbeat=self.heartbeat, properties={"producer": self.name},
+                vhost=self.vhost,
             )  # fmt: skip

@@ -26,6 +26,15 @@ def vhost_of(machine: Machine) -> VirtualHost:
     return machine.running.broker.vhosts["/"]
 
 
+def queues_of(machine: Machine) -> dict[str, Queue]:
+    """All queues of all virtual hosts: in the simulation no two have one name."""
+    return {name: queue for vhost in machine.running.vhosts for name, queue in vhost.queues.items()}
+
+
+def queue_of(machine: Machine, name: str) -> Queue | None:
+    return next((vhost.queues[name] for vhost in machine.running.vhosts if name in vhost.queues), None)
+
+
 def identity(machine: Machine) -> Who:
     """Of the process that runs there."""
     me = machine.running.me
@@ -34,7 +43,7 @@ def identity(machine: Machine) -> Who:
 
 def held(machine: Machine, queue: str) -> list[HELD]:
     """All messages of a queue, unacknowledged ones too, in the order of their ids."""
-    found = vhost_of(machine).queues.get(queue)
+    found = queue_of(machine, queue)
     return [] if found is None else entries(found)
 
 
@@ -79,7 +88,7 @@ def replicated(machine: Machine) -> dict[tuple[str, str], list[Message]]:
             (env.epoch, seq, bytes(raw), env.exchange, env.routing_key, env.persistent)
             for seq, env, raw in queue.held_entries()
         ]
-        for name, queue in sorted(vhost_of(machine).queues.items())
+        for name, queue in sorted(queues_of(machine).items())
         if queue.scope & Scope.LINK
     }
 

@@ -16,7 +16,7 @@ from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
 from tests.simulation.governor import Governor
 from tests.simulation.rule_plan import RulePlan
-from tests.simulation.rules_given import arguments_of, policies_of
+from tests.simulation.rules_given import RULED, arguments_of, make_vhost, policies_of
 from tests.simulation.session import Arguments, Session
 
 MOST_OUTSTANDING = 30
@@ -58,7 +58,10 @@ class Ruled:
 
 
 class RuleUser(Actor):
-    """Publishes with confirms, resends what is in doubt; gets some, acks or rejects them."""
+    """Publishes with confirms, resends what is in doubt; gets some, acks or rejects them. It is in a virtual
+    host of its own, and has it made where it is not."""
+
+    vhost = RULED
 
     def __init__(self, around: Surroundings, plan: RulePlan, governor: Governor) -> None:
         super().__init__(around, plan.name, cut_every=plan.cut_every)
@@ -76,6 +79,12 @@ class RuleUser(Actor):
     @property
     def finished(self) -> bool:
         return self.finishing and not self._outstanding and not self._in_doubt
+
+    def lost(self, session: Session, code: int, why: str) -> None:
+        if code == 530 and f"vhost '{RULED}' not found" in why and session is self.session:
+            self.governor.change(session.address, [make_vhost()], lambda taken: None)
+            code = 0
+        super().lost(session, code, why)
 
     def begin(self, session: Session) -> None:
         if self.plan.rules_by == "arguments":

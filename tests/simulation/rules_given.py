@@ -30,6 +30,14 @@ def arguments_of(plan: RulePlan, dead: str) -> dict[str, Any]:
     return arguments | ({"x-max-priority": plan.max_priority} if plan.max_priority else {})
 
 
+RULED = "ruled"
+"""The virtual host of the queues with rules: made by whoever misses it."""
+
+
+def make_vhost() -> EntryPut:
+    return EntryPut("vhost", "", RULED, {"description": "", "tags": []})
+
+
 def policies_of(plan: RulePlan, queue: str, dead: str, number: int) -> list[EntryPut | EntryDelete]:
     """Changes after which the policy `number`, 0 or 1, holds for the queue, and the other is no more."""
     given = _given(plan, dead)
@@ -43,7 +51,7 @@ def policies_of(plan: RulePlan, queue: str, dead: str, number: int) -> list[Entr
     return [
         _policy(f"{queue}/{number}", f"^{queue}$", 1, given or NOTHING),
         _policy(f"{queue}/ruin", queue, 0, RUIN),
-        EntryDelete("policy", "/", f"{queue}/{1 - number}"),
+        EntryDelete("policy", RULED, f"{queue}/{1 - number}"),
     ]
 
 
@@ -60,4 +68,4 @@ def _policy(name: str, pattern: str, priority: int, definition: dict[str, Any]) 
     """Keys in the order in which a follower reads them: checkers compare what records look like."""
     said = dict(sorted(definition.items()))
     value = {"apply-to": "queues", "definition": said, "pattern": pattern, "priority": priority}
-    return EntryPut("policy", "/", name, value)
+    return EntryPut("policy", RULED, name, value)

@@ -46,6 +46,7 @@ class Session:
     def __init__(
         self, clock: Clock, network: Network, name: str, address: Address, owner: SessionOwner, *,
         frame_max: int = 0, heartbeat: int = 0, properties: dict[str, object] | None = None,
+        vhost: str = "/",
     ) -> None:  # fmt: skip
         self.clock = clock
         self.network = network
@@ -54,6 +55,7 @@ class Session:
         self.owner = owner
         self.frame_max = frame_max
         self.heartbeat = heartbeat
+        self.vhost = vhost
         self.alive = True
         self.is_ready = False
         self.end: End | None = None
@@ -217,7 +219,7 @@ class Session:
                 frame_max=self.frame_max,
                 heartbeat=self.heartbeat,
             )
-            + wire.method(0, "connection.open", vhost="/")
+            + wire.method(0, "connection.open", vhost=self.vhost)
         )
         if self.heartbeat:
             self.clock.after(self.heartbeat / 2, self._beat)

@@ -14,7 +14,7 @@ from typing import Any
 from broker.model.records import Batch, Dequeue, EnqueueRun
 from ha.adapter.ledger_port import PRIMARY
 from tests.simulation.checkers.confirms import Confirms2and3and5
-from tests.simulation.inspection import vhost_of
+from tests.simulation.inspection import queues_of
 from tests.simulation.journal import Journal, Message, Violation
 from tests.simulation.machine import Machine
 
@@ -90,7 +90,7 @@ class Books29:
     def _confirm(self, machine: Machine, message: Message) -> None:
         epoch = machine.running.core.epoch
         for queue in self.journal.must_hold_in(message):
-            uuid = vhost_of(machine).queues[queue].uuid
+            uuid = queues_of(machine)[queue].uuid
             for of_epoch, sequence in self.confirms.holdings[machine.name].ids_of(queue, message.key):
                 if of_epoch == epoch:
                     lasting = self.journal.lasting(message, queue)
@@ -100,7 +100,7 @@ class Books29:
         """At the end: `primary` holds what is present."""
         present = {
             (queue.uuid, epoch, sequence)
-            for queue in vhost_of(primary).queues.values()
+            for queue in queues_of(primary).values()
             for epoch, held in queue.snapshot().items()
             for first, last in held.ranges()
             for sequence in range(first, last + 1)

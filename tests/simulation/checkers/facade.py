@@ -40,7 +40,7 @@ from tests.simulation.checkers.terms import Terms4
 from tests.simulation.checkers.transactions import Transactions7
 from tests.simulation.clients import Publisher
 from tests.simulation.clock import Clock
-from tests.simulation.inspection import entries, vhost_of
+from tests.simulation.inspection import entries, queues_of
 from tests.simulation.journal import Journal
 from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover
@@ -179,7 +179,7 @@ class Checkers:
         self.events.quiet(primary, backups)
         self.transactions.look(primary, quiet=True)
         self.rules.quiet(primary, self.clock.now)
-        for _, queue in sorted(vhost_of(primary).queues.items()):
+        for _, queue in sorted(queues_of(primary).items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
                 check_dequeues_16(held, self._random)

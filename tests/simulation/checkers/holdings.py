@@ -13,7 +13,7 @@ from broker.model.message_run import SetAside
 from broker.model.queue import Mode, Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import RawRun
-from tests.simulation.inspection import entries, key_of
+from tests.simulation.inspection import entries, key_of, queue_of
 from tests.simulation.machine import Machine
 from tests.simulation.virtual_disk import VirtualDisk
 
@@ -40,13 +40,14 @@ class Holdings:
 
     def ids_of(self, queue: str, key: str) -> list[tuple[int, int]]:
         """(epoch, sequence) of what `in_memory` has found; of a message that is there now."""
-        found = self.machine.running.broker.vhosts["/"].queues[queue]
-        return list(self._queues[found.uuid].ids_of(key)) if found.uuid in self._queues else []
+        found = queue_of(self.machine, queue)
+        known = self._queues.get(found.uuid) if found is not None else None
+        return list(known.ids_of(key)) if known is not None else []
 
     def in_memory(self, queue: str, key: str) -> bool:
         if self._life != self.machine.life:
             self._life, self._queues = self.machine.life, {}
-        found = self.machine.running.broker.vhosts["/"].queues.get(queue)
+        found = queue_of(self.machine, queue)
         if found is None:
             return False
         index = self._queues.get(found.uuid)

@@ -9,7 +9,7 @@ from broker.store.errors import StoreError
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
-from tests.simulation.inspection import medium, vhost_of
+from tests.simulation.inspection import medium, queues_of
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 from tests.simulation.virtual_disk import VirtualDisk
@@ -20,14 +20,14 @@ Ids = set[tuple[str, int, int]]
 
 def check_stored_19(machine: Machine) -> None:
     """At a quiet point."""
-    vhost = vhost_of(machine)
-    if machine.store is None or vhost.history.waiting:
+    if machine.store is None or machine.running.vhosts.history.waiting:
         return
+    queues = queues_of(machine).values()
     held: Ids = set()
-    for queue in vhost.queues.values():
+    for queue in queues:
         if queue.scope & Scope.STORE:
             held |= {(queue.name, e.epoch, seq) for seq, e, _ in queue.held_entries() if e.persistent}
-    names = {queue.uuid: queue.name for queue in vhost.queues.values()}
+    names = {queue.uuid: queue.name for queue in queues}
     live: Ids = set()
     for uuid, epoch, first, last, _ in machine.store.index.ranges():
         live |= {(names.get(uuid, uuid.hex()), epoch, seq) for seq in range(first, last + 1)}
