@@ -22,11 +22,11 @@ from understudy.cli_manage import primary_of, question, status_of
 from understudy.cli_options import Failed, Wrong, broker_options, leave, node_options, progress_bar
 from understudy.config_types import HostPort
 from understudy.definitions import Definitions, read_definitions, validated
+from understudy.definitions_entries import NOUNS
 from understudy.definitions_export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions_import import (
     DECLARED,
     KINDS,
-    SINGULAR,
     Outcome,
     carry_out,
     expected,
@@ -187,7 +187,7 @@ def _tell(plan: Plan, outcome: Outcome, address: HostPort, form: str, *, dry_run
         for kind in KINDS:
             new, changed = outcome.new[kind], outcome.changed[kind]
             others = f", {changed:,} {would}changed" if changed else ""
-            line = f"{counted(new, SINGULAR[kind])} {would}declared{others}, there already: "
+            line = f"{counted(new, NOUNS[kind])} {would}declared{others}, there already: "
             if counts[kind] or kind in DECLARED:
                 click.echo(f"{address}: {line}{outcome.there[kind]:,}")
     for line in outcome.refused:

@@ -19,6 +19,7 @@ from understudy.cli_options import Failed, Wrong, broker_options
 from understudy.config_types import HostPort
 from understudy.definitions import VHOST
 from understudy.definitions_import import DEFINE
+from understudy.definitions_left_out import counted
 from understudy.management import SERVING
 
 LISTING = "directory"
@@ -48,6 +49,11 @@ class _Broker:
             raise Failed(f"{self.address}: {answer.get('reason')}")
         found = answer.get(kind, [])
         return found if isinstance(found, list) else []
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Of all virtual hosts."""
+        found = status_of(question(self.address, "query", *self._login))
+        return list(found["queue_list"])
 
     def show(self, kind: str, lines: list[dict[str, Any]]) -> None:
         if self._form == "json":
@@ -112,11 +118,19 @@ def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any)
 
 @vhost.command("delete")
 @click.argument("name")
+@click.option("--yes", is_flag=True, help="Also if there are messages in it, and without asking.")
 @broker_options
-def delete_vhost(name: str, **broker: Any) -> None:
+def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
     """Delete NAME with its queues, their messages, exchanges, permissions and policies; close its
     connections."""
     node = _Broker(**broker)
+    queues = [queue for queue in node.queues() if queue["vhost"] == name]
+    messages = sum(queue["ready"] + queue["unacked"] for queue in queues)
+    if messages and not yes:
+        lost = f"{name!r} has {counted(messages, 'message')} in {counted(len(queues), 'queue')}"
+        if not sys.stdin.isatty():
+            raise Wrong(f"{lost}: nothing is deleted without --yes")
+        click.confirm(f"{lost}. Delete them?", abort=True, err=True)
     if not node.change("delete", "vhost", "", name, {}, f"virtual host {name!r} is deleted"):
         node.nothing(f"virtual host {name!r}")
 

@@ -21,7 +21,8 @@ from ha.adapter.definitions_view import from_json
 from understudy.definitions_json import DefinitionsError, pointer, read_json
 
 VHOST = "/"
-"""The only virtual host here."""
+"""The virtual host that is always there, and that is meant where none is named."""
+DEFAULT_DESCRIPTION = "Default virtual host"
 FORMAT_VERSION = "3.13.0"
 """The RabbitMQ whose export this follows."""
 LISTS = (
@@ -148,10 +149,27 @@ class UserDefinition(_Keyed):
         return ("", self.name)
 
 
-class VhostDefinition(_Object):
+class VhostDefinition(_Keyed):
+    """Newer RabbitMQs write what they say of it under `metadata` too, and mean that."""
+
     name: Name
-    metadata: dict[str, Any] = {}
+    description: str = ""
+    tags: Annotated[list[str], BeforeValidator(_tags)] = []
+    metadata: Plain = {}
     default_queue_type: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("", self.name)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Description and tags; of `/` nothing that goes without saying."""
+        description = str(self.metadata.get("description") or self.description)
+        if (self.name, description) == (VHOST, DEFAULT_DESCRIPTION):
+            description = ""
+        tags = self.metadata.get("tags")
+        return {"description": description, "tags": tags if isinstance(tags, list) else self.tags}
 
 
 class PermissionDefinition(_Keyed):
@@ -274,7 +292,8 @@ def read_definitions(raw: bytes) -> Definitions:
     found = validated({**document, "unknown": sorted(set(document) - {*LISTS, *ABOUT})})
     _check_arguments(found)
     for kind, items in (
-        ("users", found.users), ("permissions", found.permissions), ("policies", found.policies),
+        ("vhosts", found.vhosts), ("users", found.users), ("permissions", found.permissions),
+        ("policies", found.policies),
         ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
     ):  # fmt: skip
         _check_once(kind, items)

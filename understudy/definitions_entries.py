@@ -1,4 +1,4 @@
-"""Users, permissions and policies of a definitions file as entries of a broker's directory. Pure.
+"""Virtual hosts, users, permissions, policies of a definitions file as entries of a broker's directory. Pure.
 
 Role: for `definitions_plan`. What RabbitMQ has and a directory cannot hold is named, with the reason that the
 broker itself would give: the same checks are made here, before anything is changed.
@@ -11,21 +11,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.model.directory import PERMISSION, PERMISSIONS, POLICY, USER, Directory, EntryFault, check_entry
+from broker.model.directory import (
+    PERMISSION,
+    PERMISSIONS,
+    POLICY,
+    USER,
+    VHOST,
+    Directory,
+    EntryFault,
+    check_entry,
+)
 from broker.model.policy_rules import without_effect
 from broker.model.records import EntryPut
+from broker.model.values import ROOT
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
 from understudy.definitions import (
-    VHOST,
     Definitions,
     PermissionDefinition,
     PolicyDefinition,
     UserDefinition,
+    VhostDefinition,
 )
 from understudy.definitions_json import DefinitionsError, pointer
 from understudy.definitions_left_out import LeftOut, left
 
-PLURALS = {USER: "users", PERMISSION: "permissions", POLICY: "policies"}
+PLURALS = {VHOST: "vhosts", USER: "users", PERMISSION: "permissions", POLICY: "policies"}
+NOUNS = {
+    "vhosts": "virtual host", "users": "user", "permissions": "permission", "policies": "policy",
+    "exchanges": "exchange", "queues": "queue", "bindings": "binding",
+}  # fmt: skip
+"""One of each kind in a file, for people."""
+NOTHING_SAID = {"description": "", "tags": []}
 _EVERYTHING = {".*"}
 
 
@@ -43,9 +59,11 @@ class Entry:
         return self.vhost, self.name
 
 
-def entry_of(item: UserDefinition | PermissionDefinition | PolicyDefinition) -> Entry:
+def entry_of(item: VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition) -> Entry:
     """Raises ValueError for a password hash that cannot be checked here."""
     match item:
+        case VhostDefinition():
+            return Entry(VHOST, "", item.name, item.about)
         case UserDefinition():
             return Entry(USER, "", item.name, {"password_hash": _hash_of(item), "tags": sorted(item.tags)})
         case PermissionDefinition():
@@ -67,6 +85,7 @@ def _hash_of(user: UserDefinition) -> str:
 def there_of(there: Definitions) -> list[Entry]:
     """Those that a broker has, by its own answer."""
     return [
+        *map(entry_of, there.vhosts),
         *(entry_of(user) for user in there.users if not user.configured),
         *map(entry_of, there.permissions),
         *map(entry_of, there.policies),
@@ -82,7 +101,7 @@ def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list
         directory.put(entry.kind, entry.vhost, entry.name, entry.value)
     found: list[Entry] = []
     refused: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for entry in _wanted(file, configured, refused):
+    for entry in _wanted(file, there, configured, refused):
         try:
             put = EntryPut(entry.kind, entry.vhost, entry.name, entry.value)
             check_entry(directory, put)
@@ -97,9 +116,14 @@ def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list
 
 def _wanted(
     file: Definitions,
+    there: Definitions,
     configured: dict[str, UserDefinition],
     refused: defaultdict[tuple[str, str], list[str]],
 ) -> Iterator[Entry]:
+    root = next((vhost.about for vhost in there.vhosts if vhost.name == ROOT), NOTHING_SAID)
+    for vhost in file.vhosts:
+        if (vhost.name, vhost.about) != (ROOT, root):
+            yield entry_of(vhost)
     for number, user in enumerate(file.users):
         if user.name in configured:
             continue
@@ -109,12 +133,16 @@ def _wanted(
             if user.hashing_algorithm in RABBIT:
                 raise DefinitionsError(f"{pointer(('users', number, 'password_hash'))}: {error}") from None
             refused[USER, f"its password_hash {error}"].append(user.name)
+    here = vhosts_of(file, there)
     for permission in file.permissions:
-        if permission.vhost == VHOST and permission.user not in configured:
+        if permission.vhost in here and permission.user not in configured:
             yield entry_of(permission)
-    for policy in file.policies:
-        if policy.vhost == VHOST:
-            yield entry_of(policy)
+    yield from (entry_of(policy) for policy in file.policies if policy.vhost in here)
+
+
+def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:
+    """Those that there will be: of others nothing comes over."""
+    return frozenset((ROOT, *(vhost.name for vhost in (*file.vhosts, *there.vhosts))))
 
 
 def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list[LeftOut]:
@@ -125,7 +153,7 @@ def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list
     ]  # fmt: skip
     narrow = [
         p.user for p in file.permissions
-        if p.user in configured and p.vhost == VHOST and {p.configure, p.write, p.read} != _EVERYTHING
+        if p.user in configured and {p.configure, p.write, p.read} != _EVERYTHING
     ]  # fmt: skip
     limited = [user.name for user in file.users if user.limits and user.name not in configured]
     return [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from understudy import __version__
-from understudy.definitions import FORMAT_VERSION, LISTS, VHOST
+from understudy.definitions import DEFAULT_DESCRIPTION, FORMAT_VERSION, LISTS, VHOST
 
 COMMAND = "definitions"
 PRODUCT = "Understudy"
@@ -78,7 +78,7 @@ def document_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 def _vhost(name: str, description: str = "", tags: Sequence[str] = ()) -> dict[str, Any]:
     """Under both keys, as newer RabbitMQs have it under the second."""
-    about = {"description": description or ("Default virtual host" if name == VHOST else ""), "tags": [*tags]}
+    about = {"description": description or (DEFAULT_DESCRIPTION if name == VHOST else ""), "tags": [*tags]}
     return {"name": name, **about, "metadata": about}
 
 

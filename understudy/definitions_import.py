@@ -28,10 +28,9 @@ from understudy.definitions_json import shown
 from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
 from understudy.management import Unreachable, ask
 
-ENTRIES = ("users", "permissions", "policies")
+ENTRIES = ("vhosts", "users", "permissions", "policies")
 DECLARED = ("exchanges", "queues", "bindings")
 KINDS = (*ENTRIES, *DECLARED)
-SINGULAR = {kind: kind.removesuffix("s") for kind in KINDS} | {"policies": "policy"}
 BATCH = 200
 _ENTRIES = 100
 _QUESTION = 48 * 1024
@@ -89,19 +88,23 @@ def carry_out(
         _Putting(plan, outcome, address, user, password, timeout).all(entries, progress)
     except (Unreachable, _Stopped) as error:
         outcome.why = str(error)
-    if declared and not outcome.why:
-        _declare(declared, plan, outcome, address, user, password, timeout, progress)
+    for vhost in dict.fromkeys(item.vhost for item in declared):
+        if not outcome.why:
+            inside = [item for item in declared if item.vhost == vhost]
+            _declare(inside, vhost, plan, outcome, address, user, password, timeout, progress)
     return outcome
 
 
 def _declare(
-    items: list[Declared], plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str,
-    timeout: float, progress: Callable[[int], None],
+    items: list[Declared], vhost: str, plan: Plan, outcome: Outcome, address: HostPort, user: str,
+    password: str, timeout: float, progress: Callable[[int], None],
 ) -> None:  # fmt: skip
+    """Those of one virtual host."""
     try:
         tls = tls_of(address)
         with amqp.Connection(
-            str(HostPort(*address)), user, password, ssl=False if tls is None else tls.for_amqp(address.host),
+            str(HostPort(*address)), user, password, virtual_host=vhost,
+            ssl=False if tls is None else tls.for_amqp(address.host),
             connect_timeout=min(timeout, _CONNECT), read_timeout=timeout, write_timeout=timeout,
             client_properties={"product": "understudy definitions"},
         ) as connection:  # fmt: skip

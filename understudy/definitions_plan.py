@@ -21,7 +21,7 @@ from understudy.definitions import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from understudy.definitions_entries import PLURALS, Entry, entries_of, there_of
+from understudy.definitions_entries import NOUNS, PLURALS, Entry, entries_of, there_of, vhosts_of
 from understudy.definitions_export import PRODUCT
 from understudy.definitions_json import DefinitionsError, pointer, shown
 from understudy.definitions_left_out import LeftOut, counted, left
@@ -39,8 +39,8 @@ _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be declared, in an order that works: users, permissions, policies, exchanges, queues,
-    bindings."""
+    """What is to be declared, in an order that works: virtual hosts, users, permissions, policies,
+    exchanges, queues, bindings."""
 
     items: list[Item] = field(default_factory=list)
     there: set[tuple[str, ...]] = field(default_factory=set)
@@ -69,12 +69,14 @@ def key_of(item: Item) -> tuple[str, ...]:
 
 def name_of(item: Item) -> str:
     """For people."""
+    where = f" in virtual host '{item.vhost}'" if item.vhost not in ("", VHOST) else ""
     if isinstance(item, Entry):
-        return shown(f"{item.kind} '{item.name}'")
+        return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
     if isinstance(item, BindingDefinition):
         key = f" with key '{item.routing_key}'" if item.routing_key else ""
-        return shown(f"binding of {item.destination_type} '{item.destination}' to '{item.source}'{key}")
-    return shown(f"{kind_of(item)[:-1]} '{item.name}'")
+        ends = f"of {item.destination_type} '{item.destination}' to '{item.source}'"
+        return shown(f"binding {ends}{key}{where}")
+    return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
 
 
 def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> Plan:
@@ -82,10 +84,11 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
     plan = Plan()
     entries, plan.left_out = entries_of(file, there)
     plan.items += entries
-    plan.left_out += _topics(file) + _others(file) + _vhosts(file)
-    skipped: set[tuple[str, str]] = set()
-    exchanges = [x for x in file.exchanges if x.vhost == VHOST]
-    queues = [q for q in file.queues if q.vhost == VHOST]
+    here = vhosts_of(file, there)
+    plan.left_out += _topics(file) + _others(file) + _vhosts(file, here)
+    skipped: set[tuple[str, ...]] = set()
+    exchanges = [x for x in file.exchanges if x.vhost in here]
+    queues = [q for q in file.queues if q.vhost in here]
     plan.items += _exchanges(exchanges, plan, skipped)
     as_classic = quorum_as_classic or file.product_name == PRODUCT
     plan.items += _queues(queues, plan, skipped, as_classic)
@@ -135,7 +138,7 @@ def _difference(wanted: Item, found: Item) -> str:
 
 
 def _exchanges(
-    wanted: Iterable[ExchangeDefinition], plan: Plan, skipped: set[tuple[str, str]]
+    wanted: Iterable[ExchangeDefinition], plan: Plan, skipped: set[tuple[str, ...]]
 ) -> list[ExchangeDefinition]:
     taken: list[ExchangeDefinition] = []
     unknown: defaultdict[str, list[str]] = defaultdict(list)
@@ -151,7 +154,7 @@ def _exchanges(
         else:
             taken.append(exchange)
             continue
-        skipped.add(("exchange", exchange.name))
+        skipped.add((exchange.vhost, "exchange", exchange.name))
     for type_, names in sorted(unknown.items()):
         _leave(plan, f"exchange of type {type_}", names, "there is no such type here")
     _leave(plan, "exchange with a reserved name", reserved, "a name with amq. is the broker's own")
@@ -159,7 +162,7 @@ def _exchanges(
 
 
 def _queues(
-    wanted: Iterable[QueueDefinition], plan: Plan, skipped: set[tuple[str, str]], as_classic: bool
+    wanted: Iterable[QueueDefinition], plan: Plan, skipped: set[tuple[str, ...]], as_classic: bool
 ) -> list[QueueDefinition]:
     taken: list[QueueDefinition] = []
     unknown: defaultdict[str, list[str]] = defaultdict(list)
@@ -177,7 +180,7 @@ def _queues(
                 if key.startswith("x-") and key not in _WORKING:
                     idle[key].append(queue.name)
             continue
-        skipped.add(("queue", queue.name))
+        skipped.add((queue.vhost, "queue", queue.name))
     for kind, names in sorted(unknown.items()):
         hint = "; --quorum-as-classic takes them as durable queues of this broker" * (kind == "quorum")
         _leave(plan, f"queue of type {kind}", names, f"there is no such type here{hint}")
@@ -188,25 +191,29 @@ def _queues(
 
 
 def _bindings(
-    file: Definitions, there: Definitions, plan: Plan, skipped: set[tuple[str, str]]
+    file: Definitions, there: Definitions, plan: Plan, skipped: set[tuple[str, ...]]
 ) -> list[BindingDefinition]:
-    known = {("exchange", name) for name in BUILT_IN if name}
+    here = vhosts_of(file, there)
+    known = {(vhost, "exchange", name) for vhost in here for name in BUILT_IN if name}
     for item in (*plan.items, *there.exchanges, *there.queues):
         if isinstance(item, ExchangeDefinition | QueueDefinition):
-            known.add((kind_of(item)[:-1], item.name))
+            known.add((item.vhost, kind_of(item)[:-1], item.name))
     taken: list[BindingDefinition] = []
     loose: list[str] = []
     for number, binding in enumerate(file.bindings):
-        if binding.vhost != VHOST or _is_default(binding):
+        if binding.vhost not in here or _is_default(binding):
             continue
-        ends = (("exchange", binding.source), (binding.destination_type, binding.destination))
+        ends = (
+            (binding.vhost, "exchange", binding.source),
+            (binding.vhost, binding.destination_type, binding.destination),
+        )
         missing = [end for end in ends if end not in known]
         if not missing:
             taken.append(binding)
         elif all(end in skipped for end in missing):
             loose.append(f"{binding.destination} to {binding.source}")
         else:
-            kind, name = next(end for end in missing if end not in skipped)
+            _, kind, name = next(end for end in missing if end not in skipped)
             where = pointer(("bindings", number, "source" if kind == "exchange" and name == binding.source
                              else "destination"))  # fmt: skip
             what = f"no {kind} '{shown(name)}'" if name else "no binding to the default exchange"
@@ -229,7 +236,7 @@ def _leave(plan: Plan, what: str, names: Iterable[str], why: str) -> None:
 
 
 def _topics(file: Definitions) -> list[LeftOut]:
-    topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions if p.vhost == VHOST]
+    topics = [f"{p.user} on {p.exchange}" for p in file.topic_permissions]
     return left("topic permission", topics, "permissions are for exchanges and queues here")
 
 
@@ -249,9 +256,8 @@ def _others(file: Definitions) -> list[LeftOut]:
     ]  # fmt: skip
 
 
-def _vhosts(file: Definitions) -> list[LeftOut]:
-    """The other virtual hosts with what is in them, and what `/` is set to."""
-    names = {vhost.name for vhost in file.vhosts}
+def _vhosts(file: Definitions, here: frozenset[str]) -> list[LeftOut]:
+    """Virtual hosts of which there is no more than what is in them, and what the others are set to."""
     inside: dict[str, Counter[str]] = defaultdict(Counter)
     lists: tuple[tuple[str, Sequence[Item]], ...] = (
         ("queue", file.queues), ("exchange", file.exchanges), ("binding", file.bindings),
@@ -261,19 +267,19 @@ def _vhosts(file: Definitions) -> list[LeftOut]:
             inside[item.vhost][noun] += 1
     for policy in file.policies:
         inside[policy.vhost]["policy"] += 1
-    others = sorted((names | inside.keys()) - {VHOST})
+    for permission in file.permissions:
+        inside[permission.vhost]["permission"] += 1
     texts = [
-        f"{name} with {', '.join(counted(n, noun) for noun, n in inside[name].items()) or 'nothing'}"
-        for name in others
+        f"{name} with {', '.join(counted(n, noun) for noun, n in inside[name].items())}"
+        for name in sorted(inside.keys() - here)
     ]
     types = [
-        str(kind)
+        f"{kind} of {vhost.name}"
         for vhost in file.vhosts
-        if vhost.name == VHOST
-        and (kind := vhost.metadata.get("default_queue_type") or vhost.default_queue_type)
+        if (kind := vhost.metadata.get("default_queue_type") or vhost.default_queue_type)
         not in (None, "classic", "undefined")
     ]
     return [
-        *left("virtual host", texts, f"there is only '{VHOST}' here"),
+        *left("virtual host", texts, "it is neither in the file nor here"),
         *left("default queue type", types, "queues are classic here"),
     ]

@@ -208,9 +208,10 @@ def test_what_json_has_no_form_for_is_a_table_of_one_key() -> None:
 def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() -> None:
     plan = plan_of(read_definitions(FIXTURE.read_bytes()), HERE)
     assert names(plan) == [
-        "user 'shop'", "permission 'shop'", "policy 'expire-replies'",
+        "virtual host 'staging'", "user 'shop'", "permission 'shop'",
+        "permission 'shop' in virtual host 'staging'", "policy 'expire-replies'",
         "exchange 'orders'", "exchange 'unrouted'", "exchange 'by-header'",
-        "queue 'mail'", "queue 'mail.retry'", "queue 'sessions'",
+        "queue 'mail'", "queue 'mail.retry'", "queue 'sessions'", "queue 'orders' in virtual host 'staging'",
         "binding of exchange 'by-header' to 'orders' with key '#'",
         "binding of queue 'mail' to 'by-header'",
         "binding of queue 'mail' to 'unrouted'",
@@ -221,7 +222,7 @@ def test_an_export_of_rabbitmq_is_taken_apart_and_what_is_not_here_is_named() ->
         "1 topic permission (shop on orders): permissions are for exchanges and queues here",
         "1 parameter of shovel (audit-away): there is nothing like it here",
         "1 parameter of vhost-limits (limits): there is nothing like it here",
-        "1 virtual host (staging with 1 queue): there is only '/' here",
+        "1 default queue type (quorum of staging): queues are classic here",
         "1 exchange of type x-delayed-message (later): there is no such type here",
         "1 queue of type quorum (orders): there is no such type here; "
         "--quorum-as-classic takes them as durable queues of this broker",
@@ -238,7 +239,7 @@ def test_quorum_queues_are_taken_when_asked_with_their_arguments() -> None:
     (orders,) = [item for item in plan.items if name_of(item) == "queue 'orders'"]
     assert orders.arguments == {"x-queue-type": "quorum", "x-delivery-limit": 5}
     assert "binding of queue 'orders' to 'orders' with key 'eu.#'" in names(plan)
-    assert not any("quorum" in text for text in texts(plan))
+    assert not any("of type quorum" in text for text in texts(plan))
     assert any(text.startswith("1 argument x-delivery-limit (orders)") for text in texts(plan))
 
 
@@ -343,7 +344,7 @@ def test_what_differs_or_is_unknown_is_named() -> None:
         "1 user (guest): an administrator on one side only; it is made in the configuration here",
         "1 global parameter (mqtt_default_vhosts): there is nothing like it here",
         "1 part of the file (oddity): RabbitMQ writes no such thing",
-        "1 default queue type (quorum): queues are classic here",
+        "1 default queue type (quorum of /): queues are classic here",
     ]
 
 
@@ -376,6 +377,51 @@ def test_users_permissions_and_policies_come_over() -> None:
             {"pattern": "^a", "apply-to": "all", "priority": 3, "definition": {"max-length": 5}},
         ),
     ]
+
+
+def test_what_is_in_other_virtual_hosts_comes_over_into_them() -> None:
+    file = file_of(
+        vhosts=[{"name": "/"}, {"name": "eu", "description": "West", "tags": ["a"]}],
+        users=[user()], permissions=[permission(vhost="eu")], policies=[policy(vhost="eu")],
+        queues=[queue(), queue(vhost="eu")], exchanges=[exchange(vhost="eu")],
+        bindings=[binding(vhost="eu"), binding("amq.topic", "q", vhost="eu")],
+    )  # fmt: skip
+    plan = plan_of(file, HERE)
+    assert texts(plan) == []
+    assert names(plan) == [
+        "virtual host 'eu'", "user 'alice'", "permission 'alice' in virtual host 'eu'",
+        "policy 'short' in virtual host 'eu'", "exchange 'x' in virtual host 'eu'", "queue 'q'",
+        "queue 'q' in virtual host 'eu'", "binding of queue 'q' to 'x' with key 'k' in virtual host 'eu'",
+        "binding of queue 'q' to 'amq.topic' with key 'k' in virtual host 'eu'",
+    ]  # fmt: skip
+    assert isinstance(plan.items[0], Entry)
+    assert plan.items[0].value == {"description": "West", "tags": ["a"]}
+
+
+def test_an_end_of_a_binding_is_looked_for_in_its_own_virtual_host() -> None:
+    file = file_of(
+        vhosts=[{"name": "eu"}], queues=[queue()], exchanges=[exchange()], bindings=[binding(vhost="eu")]
+    )
+    with pytest.raises(DefinitionsError, match=r"/bindings/0/source: no exchange 'x' in the file or on"):
+        plan_of(file, HERE)
+
+
+def test_what_is_in_a_virtual_host_that_is_nowhere_is_named() -> None:
+    file = file_of(queues=[queue(vhost="eu")], policies=[policy(vhost="eu")])
+    assert texts(plan_of(file, HERE)) == [
+        "1 virtual host (eu with 1 queue, 1 policy): it is neither in the file nor here"
+    ]
+    there = validated({"vhosts": [{"name": "eu"}]})
+    assert len(plan_of(file, there).items) == 2
+
+
+def test_a_virtual_host_is_changed_and_the_usual_root_is_none() -> None:
+    there = validated({"vhosts": [{"name": "/"}, {"name": "eu"}]})
+    about = {"description": "Default virtual host", "tags": []}
+    file = file_of(vhosts=[{"name": "/", "metadata": about}, {"name": "eu", "metadata": {"tags": ["x"]}}])
+    plan = plan_of(file, there)
+    assert names(plan) == ["virtual host 'eu'"]
+    assert dict(expected(plan).changed) == {"vhosts": 1}
 
 
 def test_what_is_there_and_is_another_is_changed() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.failover.cluster import understudy
 from tests.failover.pair import Pair
-from tests.understudy.test_definitions import EVERYTHING, policy, user
+from tests.understudy.test_definitions import EVERYTHING, binding, policy, queue, user
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +109,15 @@ def test_a_virtual_host_is_made_used_and_deleted_with_what_is_in_it(pair: Pair) 
     with pytest.raises(amqp.NotAllowed, match="access to vhost '/' refused for user 'eve'"):
         amqp.Connection(address, "eve", "one").connect()
     with amqp.Connection(address, "eve", "one", virtual_host="sales") as connection:
-        connection.channel().queue_declare("mine", durable=True, auto_delete=False)
+        channel = connection.channel()
+        channel.queue_declare("mine", durable=True, auto_delete=False)
+        channel.confirm_select()
+        channel.basic_publish_confirm(amqp.Message("kept"), routing_key="mine")
         queues = json.loads(done(pair, "query", "--format", "json"))["queue_list"]
         assert [(queue["vhost"], queue["name"]) for queue in queues] == [("sales", "mine")]
-        assert done(pair, "vhost", "delete", "sales").endswith("virtual host 'sales' is deleted\n")
+        code, out, err = ask(pair, "vhost", "delete", "sales")
+        assert (code, out) == (2, "") and "'sales' has 1 message in 1 queue: nothing is deleted" in err
+        done(pair, "vhost", "delete", "sales", "--yes")
         with pytest.raises(amqp.ConnectionForced, match="vhost 'sales' is deleted"):
             connection.drain_events(timeout=10)
     assert listed(pair, "permission") == [] and len(listed(pair, "vhost")) == 1
@@ -178,10 +183,14 @@ def test_definitions_bring_users_and_take_them_along(
         "users": [user(f"u{number}") for number in range(250)],
         "permissions": [{"user": f"u{number}", "vhost": "/", **EVERYTHING} for number in range(250)],
         "policies": [policy()],
+        "vhosts": [{"name": "eu", "description": "West"}],
+        "queues": [queue("q"), queue("q", vhost="eu")],
+        "bindings": [binding("amq.topic", "q", vhost="eu")],
     }
     file.write_text(json.dumps(lists))
     out = done(pair, "definitions", "import", str(file), at="right")
     assert "250 users declared, there already: 0" in out and "1 policy declared" in out
+    assert "1 virtual host declared" in out and "2 queues declared, there already: 0" in out
     lists["users"][7]["tags"] = ["monitoring"]
     file.write_text(json.dumps(lists))
     assert "0 users would be declared, 1 would be changed, there already: 249" in done(
@@ -195,3 +204,6 @@ def test_definitions_bring_users_and_take_them_along(
         "hashing_algorithm": "rabbit_password_hashing_sha256", "limits": {},
     }  # fmt: skip
     assert document["policies"][0] == policy() | {"apply-to": "all", "priority": 0}
+    assert [(line["vhost"], line["name"]) for line in document["queues"]] == [("/", "q"), ("eu", "q")]
+    assert [(line["vhost"], line["source"]) for line in document["bindings"]] == [("eu", "amq.topic")]
+    assert document["vhosts"][1]["metadata"] == {"description": "West", "tags": []}
