@@ -202,6 +202,8 @@ class Plan:
     faults: tuple[FaultPlan, ...]
     movers: tuple[MoverPlan, ...] = ()
     pacemaker: PacemakerPlan = field(default_factory=PacemakerPlan)
+    registrar: float = 0.0
+    """Seconds between two changes of users, about; 0: there are none."""
 
     def random(self, purpose: str) -> Random:
         """The source of what is drawn for `purpose` while the run goes on."""
@@ -268,6 +270,7 @@ def draw_plan(seed: int) -> Plan:
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
+        registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
 
 

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from broker.model.records import EntryPut
 from ha.core.manual import ManualAuthority
 from tests.simulation import checkers
 from tests.simulation.checked import Pair, quiet_plan, stand_in, violates
@@ -28,6 +29,7 @@ from tests.simulation.checkers.terms import Terms4
 from tests.simulation.inspection import RecordOnDisk, identity
 from tests.simulation.journal import Known, Message, Temporary
 from tests.simulation.machine import Machine
+from tests.simulation.registrar import changes_of
 from tests.simulation.wire import method, publish
 
 ACK = [Confirm(1, False)]
@@ -483,3 +485,33 @@ def test_4_who_catches_up_is_configured_to_the_same() -> None:
         pair.b.life += 1
         with violates(4):
             checker.tick(pair.b)
+
+
+# -- users
+
+
+def test_a_user_that_is_not_the_one_of_the_answer_is_6() -> None:
+    pair = Pair(1)
+    pair.world.registrar.users["u1"] = frozenset((3,))
+    with violates(6):
+        pair.checkers.directory.look(pair.a, "just promoted")
+    pair.a.running.vhosts.change_directory(entries_of("u1", 3))
+    pair.checkers.directory.look(pair.a, "just promoted")
+    pair.world.registrar.users["u1"] = frozenset((0, 4))
+    with violates(6):
+        pair.checkers.directory.look(pair.a, "at rest")
+
+
+def test_half_of_a_change_of_a_user_is_6() -> None:
+    pair = Pair(1)
+    pair.world.registrar.users["u1"] = frozenset((0, 3))
+    pair.a.running.vhosts.change_directory(entries_of("u1", 3)[:1])
+    with violates(6):
+        pair.checkers.directory.look(pair.a, "just promoted")
+
+
+def entries_of(name: str, number: int) -> list[EntryPut]:
+    return [
+        EntryPut(change["kind"], change["vhost"], change["name"], change["value"])
+        for change in changes_of(name, number)
+    ]

@@ -36,6 +36,7 @@ from tests.simulation.pacemaker.manager import ResourceManager
 from tests.simulation.plan import ControllerPlan, LinkPlan, Plan
 from tests.simulation.poller import Poller
 from tests.simulation.register import Register
+from tests.simulation.registrar import Registrar
 from tests.simulation.rule_user import RuleUser
 from tests.simulation.temporary import TemporaryUser
 
@@ -101,11 +102,13 @@ class World:
         else:
             rng = plan.random("operator")
             self.operator = Operator(self.clock, self.network, rng, plan.operator, self.machines)
+        rng = plan.random("registrar")
+        self.registrar = Registrar(self.clock, self.network, rng, plan.registrar, self.machines)
         self.copies = Copies(self.clock, self.machines, self.register)
         self._grants = {name: plan.random(f"grants/{name}") for name in (*self.publishers, *self.movers)}
         self.checkers = Checkers(
             self.clock, plan, self.machines, self.journal, self.publishers, self.movers, self.rule_users,
-            self.register if self.arbitrated else None,
+            self.register if self.arbitrated else None, self.registrar,
         )  # fmt: skip
         for machine in self.machines:
             machine.ask_authority = self.register.ask if self.arbitrated else None
@@ -185,6 +188,7 @@ class World:
         for actor in self.actors:
             actor.start()
         self.grant()
+        self.registrar.start()
         cuts = [
             ClientCuts(self.clock, self.plan.random(f"cuts/{actor.name}"), actor) for actor in self.actors
         ]
@@ -219,9 +223,10 @@ class World:
         asking += self.rule_users
         for actor in asking:
             actor.finishing = True
+        self.registrar.finishing = True
         self._until(
             QUIET_LIMIT,
-            lambda: all(a.finished for a in asking),
+            lambda: self.registrar.finished and all(a.finished for a in asking),
             "every publisher to have its confirms, and every transaction its end",
         )
         for actor in asking + self.consumers:

@@ -25,6 +25,7 @@ from tests.simulation.checkers.cold_start import ColdStarts12
 from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
+from tests.simulation.checkers.directory import Directory6
 from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
@@ -45,6 +46,7 @@ from tests.simulation.journal import Journal
 from tests.simulation.machine import Machine
 from tests.simulation.mover import Mover
 from tests.simulation.plan import Plan
+from tests.simulation.registrar import Registrar
 from tests.simulation.rule_user import RuleUser
 
 DEQUEUES = 30
@@ -63,7 +65,7 @@ class Checkers:
     def __init__(
         self, clock: Clock, plan: Plan, machines: Sequence[Machine], journal: Journal,
         publishers: Mapping[str, Publisher], movers: Mapping[str, Mover],
-        rule_users: Sequence[RuleUser] = (), register: Register | None = None,
+        rule_users: Sequence[RuleUser], register: Register | None, registrar: Registrar,
     ) -> None:  # fmt: skip
         self.clock = clock
         self.plan = plan
@@ -86,6 +88,7 @@ class Checkers:
         self.cold_starts = ColdStarts12(clock, plan, machines, register)
         self.cut_off = CutOff28(plan, machines, register)
         self.definitions = Definitions6(journal, self.confirms)
+        self.directory = Directory6(registrar)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
         for machine in machines:
@@ -168,6 +171,7 @@ class Checkers:
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         check_whole_27(primary, backups, self.machines)
+        self.directory.look(primary, "at rest")
         for backup in backups:
             was_primary = backup.name in self._primaries
             check_copies_13and14(primary, backup, was_primary=was_primary)
@@ -194,6 +198,7 @@ class Checkers:
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked
+        self.counts["users looked for on a primary"] = self.directory.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
@@ -228,6 +233,7 @@ class Checkers:
         self.held.promoted_at = self.clock.now
         self.temporaries.last_promotion = self.clock.now
         self.definitions.promoted(promotion, cold=how == "cold")
+        self.directory.look(promotion.machine, "just promoted")
         self.divergent.promoted(promotion)
         self.events.promoted(promotion)
         if how == "cold":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.simulation.mutants import (
     confirms,
     copies,
+    directory,
     disks,
     divergence,
     epochs,
@@ -29,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
-    *rules.MUTANTS,
+    *rules.MUTANTS, *directory.MUTANTS,
 )  # fmt: skip
 
 
