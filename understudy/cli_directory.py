@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
+from broker.model.policy_rules import without_effect
 from understudy.cli_manage import primary_of, question, rows, status_of, wide_console
 from understudy.cli_options import Failed, Wrong, broker_options
 from understudy.config_types import HostPort
@@ -331,6 +332,8 @@ def set_policy(
     value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}
     node = _Broker(**broker)
     node.change("put", "policy", vhost, name, value, f"policy {name!r} holds in {vhost!r}")
+    for key in without_effect(asked):
+        click.echo(f"understudy: {key} is kept, and has no effect here", err=True)
 
 
 @policy.command("clear")

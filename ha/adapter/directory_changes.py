@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Changes in one question."""
+_TOLD = 5
+"""Of them are named in the log."""
 ARGON2 = "argon2id"
 Reply = Callable[[dict[str, Any]], None]
 Change = EntryPut | EntryDelete
@@ -57,6 +59,8 @@ class DirectoryChanges:
             reply({"ok": False, "refused": True, "reason": str(fault)})
             return
         changed = node.vhosts.directory.generation - before
+        if changed:
+            node.log(_told(changes))
         self._owed.append(_Owed(reply, node.vhosts.history.position, changed if scope else 0))
 
     def _check_configured(self, changes: list[Change]) -> None:
@@ -92,6 +96,14 @@ def changes_of(args: Mapping[str, Any]) -> list[Change]:
     if not isinstance(asked, list) or not 0 < len(asked) <= MOST:
         raise EntryFault(f"changes is a list of 1 to {MOST} tables")
     return [_change_of(change) for change in asked]
+
+
+def _told(changes: list[Change]) -> str:
+    """For the log: what was changed, and never to what."""
+    names = [f"{change.kind} {change.name!r:.100}" for change in changes[:_TOLD]]
+    more = f" and {len(changes) - _TOLD} more" if len(changes) > _TOLD else ""
+    deleted = all(isinstance(change, EntryDelete) for change in changes)
+    return f"an operator {'deletes' if deleted else 'changes'} {', '.join(names)}{more}"
 
 
 def _change_of(change: object) -> Change:

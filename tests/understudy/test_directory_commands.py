@@ -137,6 +137,14 @@ def test_what_is_so_already_is_said_and_lists_are_tables(pair: Pair) -> None:
     assert done(pair, "policy", "list") == f"{pair.addresses['left']}: no policies\n"
 
 
+def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
+    code, out, err = ask(pair, "policy", "set", "old", "^old", '{"ha-mode": "all"}')
+    assert (code, err) == (0, "understudy: ha-mode is kept, and has no effect here\n")
+    assert "holds in '/'" in out
+    done(pair, "policy", "clear", "old")
+    assert "an operator deletes policy 'old'" in pair.brokers["left"].log.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
