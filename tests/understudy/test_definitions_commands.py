@@ -20,7 +20,7 @@ import pytest
 
 from tests.failover.cluster import Cluster, local_places, understudy
 from tests.failover.pair import Pair
-from tests.understudy.test_definitions import FIXTURE, queue
+from tests.understudy.definitions_made import FIXTURE, queue
 from understudy.config_types import HostPort
 from understudy.definitions_http import LARGEST
 from understudy.http import reachable

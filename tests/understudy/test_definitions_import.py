@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.server.live import Live, live_broker
 from tests.understudy.broker_thread import BrokerThread
-from tests.understudy.test_definitions import binding, exchange, file_of, names, queue
+from tests.understudy.definitions_made import binding, exchange, file_of, names, queue
 from understudy.config_types import HostPort
 from understudy.definitions import Definitions, validated
 from understudy.definitions_import import BATCH, Outcome, carry_out, summary_of

@@ -13,7 +13,7 @@ import pytest
 
 from tests.failover.cluster import understudy
 from tests.failover.pair import Pair
-from tests.understudy.test_definitions import EVERYTHING, binding, policy, queue, user
+from tests.understudy.definitions_made import EVERYTHING, binding, policy, queue, user
 
 
 @pytest.fixture(scope="module")

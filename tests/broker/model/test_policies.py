@@ -3,72 +3,18 @@ after a promotion too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from broker.errors import PreconditionFailed
 from broker.model.consumer import Consumer
 from broker.model.policies import rules_under
-from broker.model.queue import Queue
 from broker.model.queue_arguments import NO_RULES, OverflowRule, QueueRules, rules_of
-from broker.model.records import Batch, Dequeue, EntryDelete, EntryPut
 from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, ROUNDS
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
-from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, publish, seqs, serving
+from tests.broker.model.helpers import OWNER, Sink, publish, seqs
+from tests.broker.model.shop import Shop
 from tests.simulation.virtual_overflow import VirtualOverflow
-
-
-class Shop:
-    """A virtual host that serves, one that follows it, and why messages left."""
-
-    def __init__(self) -> None:
-        self.vhost = serving(1, Everything())
-        self.follower = Follower()
-        self.left: dict[str, dict[Reason, int]] = {}
-        self.vhost.history.sinks += [self.follower, self]
-
-    def batch(self, batch: Batch) -> None:
-        for record in batch.records:
-            if isinstance(record, Dequeue) and record.queue in self.vhost.whole.queues_by_uuid:
-                of_queue = self.left.setdefault(self.vhost.whole.queues_by_uuid[record.queue].name, {})
-                count = sum(last - first + 1 for first, last in record.ranges)
-                of_queue[record.reason] = of_queue.get(record.reason, 0) + count
-
-    def queue(self, name: str = "q", **arguments: Any) -> Queue:
-        named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
-        return self.vhost.declare_queue(name, owner=OWNER, durable=True, arguments=named)
-
-    def policy(self, definition: Mapping[str, object], name: str = "p", **more: object) -> None:
-        said = {"pattern": "^q", "apply-to": "queues", "priority": 0, "definition": definition} | more
-        self.vhost.whole.change_directory([EntryPut("policy", "/", name, said)])
-
-    def no_policy(self, name: str = "p") -> None:
-        self.vhost.whole.change_directory([EntryDelete("policy", "/", name)])
-
-    def publish(self, count: int = 1, key: str = "q", body: bytes = b"x") -> None:
-        publish(self.vhost, key, *[body] * count, persistent=True)
-
-    def pass_time(self, milliseconds: int = 0) -> None:
-        self.vhost.whole.wall_ms += milliseconds
-        self.tick()
-
-    def tick(self) -> None:
-        now = self.vhost.whole.wall_ms / 1000
-        self.vhost.whole.dispatch()
-        self.vhost.whole.expire(now)
-        self.vhost.history.flush(now, 0, force=True)
-        assert self.follower.vhost.whole.fingerprint() == self.vhost.whole.fingerprint()
-
-    def promote(self) -> VirtualHost:
-        """The follower serves from now on."""
-        promoted = self.follower.vhost
-        promoted.whole.wall_ms = self.vhost.whole.wall_ms
-        promoted.whole.activate(2)
-        promoted.whole.dispatch()
-        return promoted
 
 
 @pytest.fixture
@@ -383,66 +329,6 @@ def test_the_exchange_of_an_argument_wins_and_the_policys_key_holds(shop: Shop) 
     shop.publish()
     shop.tick()
     assert dead.message_count == 1
-
-
-# -- after a promotion
-
-
-RULES = {
-    "max-length": 3, "max-length-bytes": 100, "message-ttl": 50, "expires": 400, "overflow": "reject-publish",
-    "dead-letter-exchange": "", "dead-letter-routing-key": "dead",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("policy_first", [True, False])
-def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool) -> None:
-    if policy_first:
-        shop.policy(RULES)
-    queue = shop.queue(max_length=9)
-    if not policy_first:
-        shop.policy(RULES)
-    shop.queue("dead")
-    shop.publish(2)
-    shop.tick()
-    copied = shop.follower.vhost.queues["q"]
-    assert copied.rules == QueueRules(max_length=9), "a follower decides nothing"
-    shop.follower.vhost.whole.wall_ms = 10_000
-    assert copied.total_count == 2
-    promoted = shop.promote()
-    assert (copied.rules, copied.policy) == (queue.rules, "p")
-    assert copied.ready_octets == 2
-    route = promoted.route("", "q")
-    taken = promoted.publish(route, [b"x"] * 5, persistent=True, channel=1, largest_frame=9)
-    assert taken.accepted == 1
-    promoted.whole.expire(1.0)
-    promoted.whole.wall_ms += 50
-    promoted.whole.dispatch()
-    assert (copied.message_count, promoted.queues["dead"].message_count) == (0, 3)
-    promoted.whole.expire(1.4)
-    assert sorted(promoted.queues) == ["dead"]
-
-
-def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) -> None:
-    shop.queue()
-    shop.policy({"max-length": 2, "message-ttl": 5})
-    shop.tick()
-    shop.vhost.whole.deactivate()
-    queue = shop.vhost.queues["q"]
-    shop.vhost.whole.apply(EntryDelete("policy", "/", "p"))
-    shop.vhost.whole.activate(2)
-    assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
-
-
-def test_a_refusing_policy_that_came_while_it_did_not_serve_is_no_stale_route(shop: Shop) -> None:
-    queue = shop.queue()
-    stale = shop.vhost.route("", "q")
-    shop.tick()
-    shop.vhost.whole.deactivate()
-    definition = {"max-length": 1, "overflow": "reject-publish"}
-    shop.vhost.whole.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
-    shop.vhost.whole.activate(2)
-    taken = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
-    assert taken.accepted == queue.message_count == 1
 
 
 # -- exchanges

@@ -1,0 +1,62 @@
+"""A virtual host under policies, with a follower and with what left it: what their tests are played on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.model.queue import Queue
+from broker.model.records import Batch, Dequeue, EntryDelete, EntryPut
+from broker.model.values import Reason
+from broker.model.vhost import VirtualHost
+from tests.broker.model.helpers import OWNER, Everything, Follower, publish, serving
+
+
+class Shop:
+    """A virtual host that serves, one that follows it, and why messages left."""
+
+    def __init__(self) -> None:
+        self.vhost = serving(1, Everything())
+        self.follower = Follower()
+        self.left: dict[str, dict[Reason, int]] = {}
+        self.vhost.history.sinks += [self.follower, self]
+
+    def batch(self, batch: Batch) -> None:
+        for record in batch.records:
+            if isinstance(record, Dequeue) and record.queue in self.vhost.whole.queues_by_uuid:
+                of_queue = self.left.setdefault(self.vhost.whole.queues_by_uuid[record.queue].name, {})
+                count = sum(last - first + 1 for first, last in record.ranges)
+                of_queue[record.reason] = of_queue.get(record.reason, 0) + count
+
+    def queue(self, name: str = "q", **arguments: Any) -> Queue:
+        named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+        return self.vhost.declare_queue(name, owner=OWNER, durable=True, arguments=named)
+
+    def policy(self, definition: Mapping[str, object], name: str = "p", **more: object) -> None:
+        said = {"pattern": "^q", "apply-to": "queues", "priority": 0, "definition": definition} | more
+        self.vhost.whole.change_directory([EntryPut("policy", "/", name, said)])
+
+    def no_policy(self, name: str = "p") -> None:
+        self.vhost.whole.change_directory([EntryDelete("policy", "/", name)])
+
+    def publish(self, count: int = 1, key: str = "q", body: bytes = b"x") -> None:
+        publish(self.vhost, key, *[body] * count, persistent=True)
+
+    def pass_time(self, milliseconds: int = 0) -> None:
+        self.vhost.whole.wall_ms += milliseconds
+        self.tick()
+
+    def tick(self) -> None:
+        now = self.vhost.whole.wall_ms / 1000
+        self.vhost.whole.dispatch()
+        self.vhost.whole.expire(now)
+        self.vhost.history.flush(now, 0, force=True)
+        assert self.follower.vhost.whole.fingerprint() == self.vhost.whole.fingerprint()
+
+    def promote(self) -> VirtualHost:
+        """The follower serves from now on."""
+        promoted = self.follower.vhost
+        promoted.whole.wall_ms = self.vhost.whole.wall_ms
+        promoted.whole.activate(2)
+        promoted.whole.dispatch()
+        return promoted

@@ -1,0 +1,71 @@
+"""Policies obeyed by a follower that comes to serve: as they are then."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.model.queue_arguments import NO_RULES, QueueRules
+from broker.model.records import EntryDelete, EntryPut
+from tests.broker.model.shop import Shop
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+RULES = {
+    "max-length": 3, "max-length-bytes": 100, "message-ttl": 50, "expires": 400, "overflow": "reject-publish",
+    "dead-letter-exchange": "", "dead-letter-routing-key": "dead",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy_first", [True, False])
+def test_a_promoted_follower_obeys_the_same_rules(shop: Shop, policy_first: bool) -> None:
+    if policy_first:
+        shop.policy(RULES)
+    queue = shop.queue(max_length=9)
+    if not policy_first:
+        shop.policy(RULES)
+    shop.queue("dead")
+    shop.publish(2)
+    shop.tick()
+    copied = shop.follower.vhost.queues["q"]
+    assert copied.rules == QueueRules(max_length=9), "a follower decides nothing"
+    shop.follower.vhost.whole.wall_ms = 10_000
+    assert copied.total_count == 2
+    promoted = shop.promote()
+    assert (copied.rules, copied.policy) == (queue.rules, "p")
+    assert copied.ready_octets == 2
+    route = promoted.route("", "q")
+    taken = promoted.publish(route, [b"x"] * 5, persistent=True, channel=1, largest_frame=9)
+    assert taken.accepted == 1
+    promoted.whole.expire(1.0)
+    promoted.whole.wall_ms += 50
+    promoted.whole.dispatch()
+    assert (copied.message_count, promoted.queues["dead"].message_count) == (0, 3)
+    promoted.whole.expire(1.4)
+    assert sorted(promoted.queues) == ["dead"]
+
+
+def test_a_promoted_follower_goes_by_the_policies_as_they_are_now(shop: Shop) -> None:
+    shop.queue()
+    shop.policy({"max-length": 2, "message-ttl": 5})
+    shop.tick()
+    shop.vhost.whole.deactivate()
+    queue = shop.vhost.queues["q"]
+    shop.vhost.whole.apply(EntryDelete("policy", "/", "p"))
+    shop.vhost.whole.activate(2)
+    assert (queue.rules, queue.policy, queue.watched) == (NO_RULES, None, False)
+
+
+def test_a_refusing_policy_that_came_while_it_did_not_serve_is_no_stale_route(shop: Shop) -> None:
+    queue = shop.queue()
+    stale = shop.vhost.route("", "q")
+    shop.tick()
+    shop.vhost.whole.deactivate()
+    definition = {"max-length": 1, "overflow": "reject-publish"}
+    shop.vhost.whole.apply(EntryPut("policy", "/", "p", {"pattern": "q", "definition": definition}))
+    shop.vhost.whole.activate(2)
+    taken = shop.vhost.publish(stale, [b"x"] * 3, persistent=True, channel=1, largest_frame=9)
+    assert taken.accepted == queue.message_count == 1
