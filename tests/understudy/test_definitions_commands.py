@@ -26,7 +26,7 @@ from understudy.definitions_http import LARGEST
 from understudy.http import reachable
 
 GUEST = "guest:guest"
-NONE = dict.fromkeys(("users", "permissions", "policies"), 0)
+NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies"), 0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_an_export_of_rabbitmq_comes_over_and_what_does_not_is_said(nodes: Clust
     assert all(line.startswith("understudy: ") for line in lines)
     assert "understudy: not here: 1 limit of a user (shop): there are none here" in err
     assert lines[-1].startswith("understudy: refused: exchange 'orders': 406 PRECONDITION_FAILED - inequiva")
-    assert "4 queues declared, there already: 0" in out
+    assert "5 queues declared, there already: 0" in out
     with amqp.Connection(str(nodes.addresses["two"])) as connection:
         channel = connection.channel()
         quorum = {"x-queue-type": "quorum", "x-delivery-limit": 5}

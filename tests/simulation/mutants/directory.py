@@ -43,20 +43,20 @@ MUTANTS = (
     Mutant(
         "deleted_users_return",
         "a node that joins keeps the users that the primary has deleted since: they log in again after the "
-        "next failover",
+        "next failover.",
         (6, 13, 14),
         (Patch(ReplicaVhost, "_stale", _all_stay),),
         "whichever comes first of a promotion and of a look at rest",
     ),
     Mutant(
         "users_answered_at_once",
-        "a change of users is answered before the backup has it, and is gone with the primary",
+        "a change of users is answered before the backup has it, and is gone with the primary.",
         (6,),
         (Patch(DirectoryChanges, "end_tick", _at_once),),
     ),
     Mutant(
         "users_not_in_a_base",
-        "a new segment does not begin with the users: they are gone with the segment that had them",
+        "a new segment does not begin with the users: they are gone with the segment that had them.",
         (6, 19),
         (Patch(VirtualHosts, "definitions", _not_in_a_base),),
         "whichever comes first of a cold start and of a look at the disk at rest",
