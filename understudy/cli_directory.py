@@ -16,7 +16,7 @@ import click
 
 from broker.model.policy_rules import without_effect
 from understudy.cli_manage import primary_of, question, rows, status_of, wide_console
-from understudy.cli_options import Failed, Wrong, broker_options
+from understudy.cli_options import Failed, Wrong, broker_options, given_password
 from understudy.config_types import HostPort
 from understudy.definitions import VHOST
 from understudy.definitions_import import DEFINE
@@ -229,13 +229,7 @@ def _hash_of(line: dict[str, Any]) -> str:
 def _new_hash(from_stdin: bool) -> str:
     from broker.security.authenticator import hash_password
 
-    if from_stdin:
-        password = sys.stdin.readline().rstrip("\n")
-    else:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    if not password:
-        raise Wrong("the password is empty")
-    return hash_password(password)
+    return hash_password(given_password(from_stdin=from_stdin))
 
 
 # -- permissions

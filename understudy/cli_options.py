@@ -151,6 +151,17 @@ def progress_bar(what: str, total: int, column: ProgressColumn) -> Iterator[Call
         yield lambda amount: bar.advance(task, amount)
 
 
+def given_password(*, from_stdin: bool) -> str:
+    """The first line of the standard input, or what is typed, twice. An empty one: one line, exit code 2."""
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if not password:
+        raise Wrong("the password is empty")
+    return str(password)
+
+
 def leave(code: int) -> NoReturn:
     """End the command with an exit code, having said all there is to say."""
     raise click.exceptions.Exit(code)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from understudy.cli_options import Failed, Wrong, leave
+from understudy.cli_options import Failed, Wrong, given_password, leave
 from understudy.config import ConfigError, load
 
 
@@ -73,12 +72,7 @@ def passwd(user: str, administrator: bool, from_stdin: bool) -> None:
 
     if not user.replace("-", "").replace("_", "").isalnum() or not user.isascii():
         raise Wrong(f"{user!r} is not a user name of letters, digits, '-' and '_'")
-    if from_stdin:
-        password = sys.stdin.readline().rstrip("\n")
-    else:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    if not password:
-        raise Wrong("the password is empty")
+    password = given_password(from_stdin=from_stdin)
     tags = ["administrator"] if administrator else []
     click.echo(f"[auth.users.{user}]")
     click.echo(f'password = "{hash_password(password)}"')

@@ -69,20 +69,22 @@ def demand(connection: ServerConnection, what: What, kind: Kind, name: str) -> N
 
 
 def demand_exchange(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
-    """To declare it; a new one with an alternate exchange reads from the one and writes to the other."""
+    """To declare it."""
     if connection.access is not None:
-        connection.access.demand("configure", "exchange", name)
-        alternate = arguments.get("alternate-exchange")
-        if isinstance(alternate, str) and name not in connection.vhost.exchanges:
-            connection.access.demand("read", "exchange", name)
-            connection.access.demand("write", "exchange", alternate)
+        leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
+        _demand_declaring(connection.access, "exchange", name, leads_to)
 
 
 def demand_queue(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
-    """To declare it; a new one with a dead letter exchange reads from the one and writes to the other."""
+    """To declare it."""
     if connection.access is not None:
-        connection.access.demand("configure", "queue", name)
-        dead_letters = arguments.get("x-dead-letter-exchange")
-        if isinstance(dead_letters, str) and name not in connection.vhost.queues:
-            connection.access.demand("read", "queue", name)
-            connection.access.demand("write", "exchange", dead_letters)
+        leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")
+        _demand_declaring(connection.access, "queue", name, leads_to)
+
+
+def _demand_declaring(access: Access, kind: Kind, name: str, leads_to: object) -> None:
+    """A new one that leads on to an exchange, by itself, reads from the one and writes to the other."""
+    access.demand("configure", kind, name)
+    if isinstance(leads_to, str):
+        access.demand("read", kind, name)
+        access.demand("write", "exchange", leads_to)
