@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from broker.model.policy_rules import APPLY_TO, policy_fault
 from broker.model.records import EntryDelete, EntryPut
-from broker.model.value_codec import canonical
+from broker.model.value_codec import UnsupportedValue, canonical
 from broker.model.values import ROOT, Scope
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash
@@ -218,6 +218,10 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
         VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy
     }[record.kind]  # fmt: skip
     check(record.value, where)
+    try:
+        canonical(record.value)
+    except (UnsupportedValue, UnicodeEncodeError) as error:
+        raise EntryFault(f"{where}: it has what cannot be stored: {error}") from None
     if record.kind == PERMISSION and record.name not in directory.users:
         raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
 

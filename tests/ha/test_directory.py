@@ -139,6 +139,28 @@ def test_all_of_it_comes_back_from_the_disks() -> None:
     assert {"name": "guest", "tags": ["administrator"], "configured": True} in found["users"]
 
 
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {**MAY, "value": {**MAY["value"], "read": "\ud800"}},
+        {**SHORT, "value": {**SHORT["value"], "pattern": "\ud800"}},
+        {**SHORT, "value": {**SHORT["value"], "definition": {"ha-params": nested(90)}}},
+        {"action": "put", "kind": "vhost", "vhost": "", "name": "x", "value": {"description": "\ud800"}},
+    ],
+)
+def test_what_history_cannot_hold_is_refused_and_the_node_lives(change: dict[str, Any]) -> None:
+    pair = Pair()
+    pair.up()
+    answer = define(pair, pair[0], ALICE, change)
+    assert not answer["ok"] and answer["refused"] and "cannot be stored" in answer["reason"]
+    assert names(pair[0]) == (set(), set())
+    assert define(pair, pair[0], ALICE)["ok"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
