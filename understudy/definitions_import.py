@@ -1,7 +1,7 @@
 """Declares what a plan holds on a running primary, as any client would; nothing is ever deleted.
 
 Owner: `understudy definitions import` and POST /api/definitions. Blocking, one connection at a time, one
-thread. Users, permissions and policies go first, by management command. Exchanges, queues and bindings go in
+thread. Entries of the directory go first, by management command. Exchanges, queues and bindings go in
 batches without a reply, each batch followed by one question that waits until all of it is as safe as a
 declaration is. A batch of which the broker refuses something is done again one by one, to know what. All of
 it may be done twice: what is there as it is to be stays.
@@ -122,7 +122,7 @@ class _Stopped(Exception):
 
 
 class _Putting:
-    """Users, permissions and policies, by the management command `define`."""
+    """Virtual hosts, users, permissions and policies, by the management command `define`."""
 
     def __init__(
         self, plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str, timeout: float

@@ -77,8 +77,13 @@ def _converse(
         for event in client.events():
             match event:
                 case Opened():
-                    question = json.dumps({"command": command, "args": args})
-                    client.send_extension(MANAGE, question.encode())
+                    question = json.dumps({"command": command, "args": args}).encode()
+                    if len(question) > client.extension_room:
+                        room = client.extension_room
+                        raise Unreachable(
+                            f"a question of {len(question)} octets is more than {address} takes ({room})"
+                        )
+                    client.send_extension(MANAGE, question)
                 case ExtensionReceived(method_id=method_id, payload=payload) if method_id == MANAGE_OK:
                     answer += payload
                     if (found := _whole(answer)) is not None:

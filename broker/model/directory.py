@@ -31,6 +31,8 @@ LONGEST_NAME = 255
 LONGEST_PATTERN = 4096
 LONGEST_DESCRIPTION = 4096
 MOST_TAGS = 64
+LARGEST = 16384
+"""Octets of what one entry says: it fits a frame, in JSON too, whatever it is made of."""
 
 Key = tuple[str, str, str]
 """Kind, virtual host ("" for a user, and for a virtual host itself), name."""
@@ -91,9 +93,6 @@ class Directory:
         self.policies: dict[tuple[str, str], Policy] = {}
         """By virtual host and name."""
         self._values: dict[Key, Value] = {}
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def value(self, key: Key) -> Value | None:
         return self._values.get(key)
@@ -219,9 +218,11 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
     }[record.kind]  # fmt: skip
     check(record.value, where)
     try:
-        canonical(record.value)
+        octets = len(canonical(record.value))
     except (UnsupportedValue, UnicodeEncodeError) as error:
         raise EntryFault(f"{where}: it has what cannot be stored: {error}") from None
+    if octets > LARGEST:
+        raise EntryFault(f"{where}: it takes {octets} octets, and {LARGEST} are the most")
     if record.kind == PERMISSION and record.name not in directory.users:
         raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
 

@@ -1,5 +1,5 @@
-"""What the management command `definitions` answers: users, permissions, policies, exchanges, queues and
-bindings as RabbitMQ's definitions JSON has them. Called by Node; reads only.
+"""What the management command `definitions` answers: virtual hosts, users, permissions, policies, exchanges,
+queues and bindings as RabbitMQ's definitions JSON has them. Called by Node; reads only.
 
 An answer is one piece of at most `PIECE` objects, so that the broker never stands still for a long list. The
 asker goes on from `next`, with the `as_of` of its first piece: if anything was declared or deleted in

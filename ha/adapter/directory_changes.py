@@ -54,14 +54,14 @@ class DirectoryChanges:
             changes = changes_of(args)
             self._check_configured(changes)
             before = node.vhosts.directory.generation
-            scope = node.vhosts.change_directory(changes)
+            node.vhosts.change_directory(changes)
         except EntryFault as fault:
             reply({"ok": False, "refused": True, "reason": str(fault)})
             return
         changed = node.vhosts.directory.generation - before
         if changed:
             node.log(_told(changes))
-        self._owed.append(_Owed(reply, node.vhosts.history.position, changed if scope else 0))
+        self._owed.append(_Owed(reply, node.vhosts.history.position, changed))
 
     def _check_configured(self, changes: list[Change]) -> None:
         configured = {user.name for user in self._node.broker.settings.users}

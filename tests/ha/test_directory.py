@@ -174,6 +174,10 @@ def test_what_history_cannot_hold_is_refused_and_the_node_lives(change: dict[str
         ([ALICE, {**ALICE, "name": "guest"}], "user 'guest': this user is made in the configuration of a"),
         ([ALICE, {**MAY, "name": "ha"}], "permission 'ha': this user is made in the configuration of a"),
         ([ALICE, {**SHORT, "vhost": "x"}], "there is no virtual host 'x'"),
+        (
+            [{**SHORT, "value": {**SHORT["value"], "definition": {"ha-params": "x" * 20_000}}}],
+            "octets, and 16384 are the most",
+        ),
     ],
 )
 def test_one_fault_and_nothing_of_it_is_so(changes: Any, words: str) -> None:

@@ -122,6 +122,10 @@ def test_what_is_there_and_is_another_is_changed() -> None:
             "1 policy (short): policy 'short': definition: max-age: no policy has such a key",
         ),
         (
+            {"policies": [policy(definition={"ha-params": ["x" * 1000] * 300})]},
+            "1 policy (short): policy 'short': it takes",
+        ),
+        (
             {"policies": [policy(definition={"ha-mode": "all"})]},
             "1 policy with ha-mode (short): it is kept, and has no effect here",
         ),

@@ -161,6 +161,16 @@ def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
         (("policy", "set", "p", "^", "{"), 2, "DEFINITION is not JSON"),
         (("policy", "set", "p", "^", '{"max-length": "5"}'), 2, 'max-length: "expected integer, got'),
         (("policy", "set", "p", "^", '{"x": 1}', "--vhost", "v"), 2, "there is no virtual host 'v'"),
+        (
+            ("policy", "set", "p", "^", json.dumps({"ha-params": "x" * 20_000})),
+            2,
+            "16384 are the most",
+        ),
+        (
+            ("policy", "set", "p", "^", json.dumps({"ha-params": "\u00e9" * 25_000}, ensure_ascii=False)),
+            1,
+            "octets is more than 127.0.0.1",
+        ),
         (("policy", "clear", "nothing"), 1, "there is no policy 'nothing' in '/'"),
         (("policy", "set", "p"), 2, "Missing argument"),
     ],
