@@ -19,7 +19,7 @@ COUNT, PART = 2000, 250
 FIRSTS = range(1, COUNT + 1, PART)
 PROCESSES = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) or 1
 """This process's share of the cores: the others of `pytest -n` have tests to run meanwhile."""
-SAME = range(150, 160)
+SAME = range(150, 155)
 ROOT = Path(__file__).parents[2]
 
 
