@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
-from broker.amqp091.channel_output import ChannelOutput
 from broker.amqp091.connection import ServerConnection
 from broker.amqp091.message_format import MESSAGE_FORMAT
 from broker.amqp091.publish import PublishMemo
+from broker.connection import Connection
 from broker.disk_alarm import DiskAlarm
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
@@ -79,6 +80,25 @@ class BrokerSettings:
     """Publishers are paused while less than this is free on the data folder's disk; None: never."""
 
 
+class Held(Protocol):
+    """What waits for gates, in order."""
+
+    def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
+        """Append to `out` what may go; the callbacks to run after it, in order."""
+
+    def __len__(self) -> int: ...
+
+
+class Holder(Protocol):
+    """Whose confirms or replies wait."""
+
+    @property
+    def held(self) -> Held: ...
+    @property
+    def connection(self) -> Connection: ...
+    def __hash__(self) -> int: ...
+
+
 class Broker:
     """One broker: its virtual hosts, connections and the order of a tick.
 
@@ -105,17 +125,19 @@ class Broker:
         )
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
-        self.connections: dict[ServerConnection, None] = {}
+        self.protocols: dict[bytes, Callable[[Broker, Peer, float], Connection]] = {}
+        """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
+        self.connections: dict[Connection, None] = {}
         """In order of arrival: what is done to all of them is done in the same order in every run."""
         self.publish_memo = PublishMemo()
         self.told_without_effect: set[str] = set()
         """Arguments that do nothing here, of which the log has told."""
-        self.dirty: list[ServerConnection] = []
+        self.dirty: list[Connection] = []
         """Connections with output; they add themselves once per `take_output`."""
-        self.resuming: dict[ServerConnection, None] = {}
+        self.resuming: dict[Connection, None] = {}
         """Connections whose output was taken after back-pressure stopped them."""
-        self.holding: dict[ChannelOutput, None] = {}
-        """Channels with confirms or replies that are not out yet."""
+        self.holding: dict[Holder, None] = {}
+        """Channels with confirms or replies that are not out yet, and what is like them elsewhere."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
         self.paging = Paging()
@@ -131,7 +153,7 @@ class Broker:
         self._wall = WallClock()
         self._heeded = 0
         """The generation of the directory that the connections follow."""
-        self._timers: list[tuple[float, int, ServerConnection]] = []
+        self._timers: list[tuple[float, int, Connection]] = []
         self._order = count()
 
     @property
@@ -167,6 +189,18 @@ class Broker:
         connection = ServerConnection(self, peer, now)
         self.connections[connection] = None
         return connection
+
+    def succeed(self, connection: Connection, header: bytes, now: float) -> Connection | None:
+        """A client began with `header`, which is not 0-9-1's: who speaks with it from now on; None: nobody
+        can."""
+        make = self.protocols.get(header)
+        if make is None or connection.peer.door is Door.PEERS:
+            return None
+        successor = make(self, connection.peer, now)
+        connection.gone = True
+        self.forget(connection)
+        self.connections[successor] = None
+        return successor
 
     def clock(self, now: float, octets: int) -> None:
         """Input of `octets` arrived at `now`: the virtual hosts' wall clock follows."""
@@ -252,18 +286,18 @@ class Broker:
                 deadline = other
         return deadline
 
-    def take_dirty(self) -> list[ServerConnection]:
+    def take_dirty(self) -> list[Connection]:
         """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""
         dirty, self.dirty = self.dirty, []
         return dirty
 
     # -- called by connections
 
-    def arm(self, when: float, connection: ServerConnection) -> None:
+    def arm(self, when: float, connection: Connection) -> None:
         """Call the connection's `timer` at `when`, unless it has changed its `deadline` by then."""
         heapq.heappush(self._timers, (when, next(self._order), connection))
 
-    def forget(self, connection: ServerConnection) -> None:
+    def forget(self, connection: Connection) -> None:
         """The connection's socket is gone."""
         self.connections.pop(connection, None)
         self.resuming.pop(connection, None)
@@ -271,7 +305,7 @@ class Broker:
     # -- for the owner
 
     def close_connections(
-        self, code: int, text: str, now: float, *, keep: Callable[[ServerConnection], bool] | None = None
+        self, code: int, text: str, now: float, *, keep: Callable[[Connection], bool] | None = None
     ) -> None:
         """connection.close, with `text` as it is, to everybody but those that `keep` names: demotion,
         shutdown.
@@ -339,7 +373,7 @@ class Broker:
             if connection.vhost is vhost:
                 self._send_away(connection, f"vhost '{vhost.name}' is deleted", self.now)
 
-    def _send_away(self, connection: ServerConnection, gone: str, now: float) -> None:
+    def _send_away(self, connection: Connection, gone: str, now: float) -> None:
         connection.log(f"closed: {gone}")
         connection.now = now
         connection.close(320, f"CONNECTION_FORCED - {gone}")
@@ -353,7 +387,7 @@ class Broker:
                 low = "below" if self.disk.raised else "above"
                 self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
         if self.memory.due(now):
-            unsent = sum(c.unsent + c.publisher.transacting for c in self.connections)
+            unsent = sum(c.unsent + c.transacting for c in self.connections)
             if self.memory.sample(now, self.vhosts.queues_by_uuid.values(), unsent):
                 state = "above" if self.memory.raised else "below"
                 used, limit = self.memory.used, self.memory.limit

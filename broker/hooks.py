@@ -49,12 +49,16 @@ class Refusal:
     text: str
 
 
-class ExtensionPeer(Protocol):
-    """A connection that speaks the extension class 250, as the hooks see it."""
+class Applicant(Protocol):
+    """A connection that is to be let in, as the hooks see it."""
 
     user: str
     tags: frozenset[str]
     peer_address: str
+
+
+class ExtensionPeer(Applicant, Protocol):
+    """A connection that speaks the extension class 250."""
 
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
         """Queue one extension method frame; split by the caller so that it fits `extension_room`."""
@@ -86,7 +90,7 @@ class Hooks:
 
     def queue_deleted(self, queue: Queue) -> None: ...
 
-    def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | Hold | None:
+    def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
         """At connection.open. `management`: the peer claims to speak management or link methods only."""
         return None
 

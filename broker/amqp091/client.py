@@ -23,8 +23,8 @@ from broker.amqp091.frames import (
     head,
 )
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
-from broker.amqp091.heartbeat import Heartbeat, Verdict
 from broker.errors import AmqpError, FrameError, short
+from broker.heartbeat import Heartbeat, Verdict
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
 """So its answer says, an alert of TLS."""

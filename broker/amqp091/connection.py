@@ -27,15 +27,13 @@ from broker.amqp091.frames import (
 )
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.handshake import Handshake, Step, stranger
-from broker.amqp091.heartbeat import Heartbeat
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
+from broker.connection import Connection
 from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short
 
 if TYPE_CHECKING:
-    from broker.amqp091.authorization import Access
-    from broker.engine import Broker, BrokerSettings, Peer
-    from broker.model.vhost import VirtualHost
+    from broker.engine import Broker, Peer
 
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 _STALL = 4
@@ -43,63 +41,45 @@ _STALL = 4
 (by basic.get, say) and does not read must not fill memory."""
 
 
-class ServerConnection:
-    """`is_management`: the peer claimed, and may claim, to speak the extension class only (link or
-    management). `wants_close`: close the socket once the output is written. `paused_reading`: do not read for
-    now."""
+class ServerConnection(Connection):
+    """Implements `hooks.ExtensionPeer`."""
 
     __slots__ = (
-        "_choked", "_deaf", "_dirty", "_doom", "_pending", "_stalled", "_tail", "_writable", "access",
-        "broker", "buffered", "capabilities", "channel_max", "channels", "clean", "client_properties",
-        "deadline", "extension_used", "frame_max", "gone", "handshake", "is_management", "life", "now", "out",
-        "paused_reading", "payload_max", "peer", "peer_address", "publisher", "publishes", "settings",
-        "state", "tags", "user", "vhost", "wants_close",
+        "_deaf", "_doom", "_tail", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
+        "handshake", "payload_max", "publisher", "state",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
-        self.broker = broker
-        self.peer = peer
-        self.peer_address = peer.address
-        self.settings: BrokerSettings = broker.settings
-        self.vhost: VirtualHost = broker.vhost
-        self.user = ""
-        self.tags: frozenset[str] = frozenset()
-        self.access: Access | None = None
-        """What a stored user may do; None: everything that its tags allow."""
-        self.client_properties: dict[str, Any] = {}
+        super().__init__(broker, peer, now)
         self.capabilities: dict[str, Any] = {}
-        self.is_management = self.extension_used = self.publishes = False
+        self.extension_used = False
         self.channels: dict[int, Channel] = {}
         self.frame_max = self.settings.frame_max_before_login
         self.payload_max = self.frame_max - OVERHEAD
         self.channel_max = 0
-        self.now = now
-        self.life = Heartbeat(now)
-        self.out: list[bytes] = []
-        self._pending = 0
-        self.buffered = 0
-        """Octets that the kernel has not taken yet."""
         self._tail = b""
-        self._writable = True
-        self._choked = self._stalled = self._deaf = self._dirty = False
-        self.wants_close = self.paused_reading = self.clean = self.gone = False
+        self._deaf = False
         self._doom: AmqpError | None = None
         self.state = State.OPENING
         self.publisher = Publisher(self, broker.publish_memo)
         self.handshake = Handshake(self, now)
-        self.deadline: float | None = None
         self.arm(self.handshake.deadline)
 
     @property
     def running(self) -> bool:
         return self.state is State.RUNNING
 
+    @property
+    def withheld(self) -> bool:
+        return self.handshake.step is Step.DONE and not self.is_management
+
+    @property
+    def transacting(self) -> int:
+        return self.publisher.transacting
+
     def capability(self, name: str) -> bool:
         """Does the client say that it has this capability?"""
         return self.capabilities.get(name) is True
-
-    def log(self, sentence: str) -> None:
-        self.broker.log(f"connection {self.peer.address}: {sentence}")
 
     # -- input
 
@@ -116,6 +96,10 @@ class ServerConnection:
         at = 0
         try:
             if self.handshake.step is Step.HEADER:
+                self.successor = self.broker.succeed(self, buf[:8], self.now)
+                if self.successor is not None:
+                    self.successor.receive(buf, self.now)
+                    return
                 at = self.handshake.header(buf)
                 if at < 0:
                     self.abandon(stranger(buf))
@@ -200,69 +184,6 @@ class ServerConnection:
 
     # -- output
 
-    def send(self, *parts: bytes) -> None:
-        """Queue bytes."""
-        self.out += parts
-        self.sent(sum(map(len, parts)))
-
-    def sent(self, octets: int) -> None:
-        """`octets` were appended to `out`: they count as unsent, and the shell will be told."""
-        self._pending += octets
-        if not self._dirty:
-            self._dirty = True
-            self.broker.dirty.append(self)
-
-    def take_output(self) -> list[bytes]:
-        """What to write, drained; write it joined."""
-        if self.broker.withheld and self.withheld:
-            self._dirty = False
-            return []
-        out, self.out = self.out, []
-        self._dirty = False
-        if out:
-            self.life.sent = self.broker.now
-        self._pending = 0
-        if self._choked or self._stalled:
-            self._ask_to_resume()
-        return out
-
-    @property
-    def withheld(self) -> bool:
-        """While the broker withholds output, this connection gets none: it was let in, and is a client's."""
-        return self.handshake.step is Step.DONE and not self.is_management
-
-    def drop_output(self) -> None:
-        """What was withheld is never sent. Taken whole each time, it begins and ends with whole frames."""
-        if self.withheld:
-            self.out = []
-            self._pending = 0
-
-    def written(self, buffered: int) -> None:
-        """The shell's answer to a write, as `buffered` has it. Optional for a driver."""
-        self.buffered = buffered
-
-    def writable(self, writable: bool) -> None:
-        """Back-pressure from the transport: False stops deliveries to this connection, True resumes (then
-        tick)."""
-        self._writable = writable
-        if writable:
-            self.buffered = 0
-            self._ask_to_resume()
-
-    def _ask_to_resume(self) -> None:
-        if self._writable and self.state is State.RUNNING:
-            self._choked = False
-            self.broker.resuming[self] = None
-
-    @property
-    def delivery_budget(self) -> int:
-        """Octets that may still be delivered now; 0 or less for none."""
-        return self.settings.unsent_max - self._pending if self._writable else 0
-
-    def choke(self) -> None:
-        """A delivery did not fit: `resume` is called once output has been taken."""
-        self._choked = True
-
     def doom(self, error: AmqpError) -> None:
         """Close for `error`, but not now: a queue is in the middle of its dispatch."""
         self._doom = error
@@ -283,17 +204,7 @@ class ServerConnection:
             self.update_paused()
             self._feed(self._tail)
 
-    @property
-    def unsent(self) -> int:
-        return self._pending + self.buffered
-
     # -- back-pressure on publishers
-
-    def note_publish(self) -> None:
-        """The peer publishes: an alarm of memory or disk stops reading from it."""
-        if not self.publishes:
-            self.publishes = True
-            self.update_paused()
 
     def block(self, blocked: bool) -> None:
         """An alarm of the broker, of memory or disk, began, or the last one ended."""
@@ -303,15 +214,6 @@ class ServerConnection:
             name = "connection.blocked" if blocked else "connection.unblocked"
             self.send(encode_frame(0, name, **({"reason": self.broker.block_reason} if blocked else {})))
         self.update_paused()
-
-    def update_paused(self) -> None:
-        """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
-        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
-        paused = self._stalled or (held_back and self.state is State.RUNNING)
-        if paused is not self.paused_reading:
-            self.paused_reading = paused
-            self.life.received = self.now
-            self.sent(0)
 
     # -- the extension class
 
@@ -328,12 +230,6 @@ class ServerConnection:
         return self.frame_max - EXTENSION_OVERHEAD
 
     # -- time
-
-    def arm(self, when: float) -> None:
-        """Ask for `timer` at `when` at the latest."""
-        if self.deadline is None or when < self.deadline:
-            self.deadline = when
-            self.broker.arm(when, self)
 
     def timer(self, now: float) -> None:
         """A deadline has come: handshake, heartbeat or close."""

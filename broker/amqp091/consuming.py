@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.acknowledging import Acknowledging
-from broker.amqp091.authorization import demand
 from broker.amqp091.delivery import ServedConsumer, Staged, fit, write_deliveries
 from broker.amqp091.frames import reframe
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.unacked import Run
+from broker.authorization import demand
 from broker.errors import FrameError, NotAllowed, NotFound, NotImplemented_
 from broker.model.consumer import Consumer
 from broker.model.records import Entry

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.amqp091.frames import HEARTBEAT_FRAME
-from broker.amqp091.heartbeat import Verdict
 from broker.amqp091.methods import State
 from broker.errors import AmqpError
+from broker.heartbeat import Verdict
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.authorization import demand, demand_exchange, demand_queue
+from broker.authorization import demand, demand_exchange, demand_queue
 from broker.model.values import Scope
 
 if TYPE_CHECKING:

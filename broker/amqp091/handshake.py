@@ -12,9 +12,9 @@ import platform
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.authorization import Access
 from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
 from broker.amqp091.grammar import Method, encode_frame
+from broker.authorization import Access
 from broker.errors import (
     AmqpError,
     CommandInvalid,

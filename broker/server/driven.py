@@ -9,10 +9,14 @@ from broker.engine import Peer
 
 
 class DrivenConnection(Protocol):
-    """An inbound connection's machine. `ServerConnection` is one."""
+    """An inbound connection's machine. `broker.connection.Connection` is one."""
 
     wants_close: bool
     paused_reading: bool
+
+    @property
+    def successor(self) -> DrivenConnection | None:
+        """Whom to drive instead from now on; asked after each `receive`."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def eof(self, now: float) -> None: ...

@@ -146,9 +146,18 @@ class Inbound(_Socket):
             return
         if data := self.taken(nbytes):
             self.connection.receive(data, now())
+            if self.connection.successor is not None:
+                self._succeed(self.connection.successor)
             self.shell.tick_soon()
         if self.tls is not None and self.tls.ended:
             self._over()
+
+    def _succeed(self, connection: DrivenConnection) -> None:
+        """The client speaks another protocol."""
+        assert self.connection is not None
+        del self.shell.inbound[self.connection]
+        self.connection = connection
+        self.shell.inbound[connection] = self
 
     def eof_received(self) -> bool:
         self._over()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
+from broker.hooks import Applicant, ExtensionPeer, Hold, Hooks, Refusal
 from broker.model.queue import Mode
 from broker.model.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
@@ -43,7 +43,7 @@ class HaHooks(Hooks):
         """Ids of this epoch, from 1: each queue has its own."""
         queue.ids = IdSetter(self.core.epoch)  # type: ignore[assignment]
 
-    def connection_opening(self, connection: ExtensionPeer, *, management: bool) -> Refusal | Hold | None:
+    def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
         decision = self.core.admit(peer=management)
         match decision.answer:
             case Answer.ADMIT:

@@ -50,7 +50,7 @@ from ha.core.role import Self_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.amqp091.connection import ServerConnection
+    from broker.connection import Connection
     from broker.engine import BrokerSettings, Peer
     from broker.store.node_files import NodeFiles
     from broker.store.store import Store
@@ -173,11 +173,11 @@ class Node:
 
     # -- inbound connections
 
-    def accept(self, peer: Peer, now: float) -> ServerConnection:
+    def accept(self, peer: Peer, now: float) -> Connection:
         """A client, a backup or an operator connected. Drive the result as any broker connection."""
         return self.broker.accept(peer, now)
 
-    def take_dirty(self) -> list[ServerConnection]:
+    def take_dirty(self) -> list[Connection]:
         """Connections with output or a wish to close since the last call."""
         dirty = self.broker.take_dirty()
         return dirty if self.stopped is None else []
