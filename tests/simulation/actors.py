@@ -69,6 +69,11 @@ class Actor(SessionOwner):
         """Nothing is outstanding any more."""
         return self.finishing
 
+    @property
+    def connected(self) -> bool:
+        """With a broker that is there, which this client itself may find out late."""
+        return self.session is not None and self.session.established
+
     def start(self) -> None:
         self.running = True
         self._connect()

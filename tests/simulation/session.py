@@ -83,6 +83,11 @@ class Session:
         return self.end.name if self.end is not None else ""
 
     @property
+    def established(self) -> bool:
+        """Its channel is open, and the broker's kernel knows it: one that lost its power tells nobody."""
+        return self.alive and self.is_ready and self.end is not None and self.end.peer.open
+
+    @property
     def left_at(self) -> float:
         """Not before then did the broker send what is heard now."""
         return self.end.left_at if self.end is not None else self.clock.now
