@@ -1,6 +1,6 @@
 """What a stored user may do to queues and exchanges, as its permission of the virtual host says.
 
-Owner: `ServerConnection`, whose `access` is None for a user of the configuration, who may do everything.
+Owner: a connection, whose `access` is None for a user of the configuration, who may do everything.
 `demand` stands before each operation; which permission each needs is RabbitMQ's table
 (https://www.rabbitmq.com/docs/access-control#authorisation), and so are the texts. What was allowed is
 remembered until the directory changes, so that publishers pay once for a run, and a change counts at once.
@@ -14,7 +14,7 @@ from broker.errors import AccessRefused, NotAllowed
 from broker.model.directory import Directory
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
+    from broker.connection import Connection
 
 What = Literal["configure", "write", "read"]
 Kind = Literal["exchange", "queue"]
@@ -62,20 +62,20 @@ class Access:
         allowed.add((what, name))
 
 
-def demand(connection: ServerConnection, what: What, kind: Kind, name: str) -> None:
+def demand(connection: Connection, what: What, kind: Kind, name: str) -> None:
     """Whoever is at the other end may do that. Raises AccessRefused."""
     if connection.access is not None:
         connection.access.demand(what, kind, name)
 
 
-def demand_exchange(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
+def demand_exchange(connection: Connection, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
         _demand_declaring(connection.access, "exchange", name, leads_to)
 
 
-def demand_queue(connection: ServerConnection, name: str, arguments: dict[str, object]) -> None:
+def demand_queue(connection: Connection, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")

@@ -91,12 +91,16 @@ class Connection(ABC):
         """Take leave after what is queued, with a reply code of AMQP 0-9-1; text as it is."""
 
     @abstractmethod
-    def eof(self, now: float) -> None:
-        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
+    def let_go(self) -> None:
+        """Requeue, cancel, and end what belonged to this connection. Idempotent."""
 
     @abstractmethod
-    def lost(self, now: float) -> None:
-        """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
+    def finish(self) -> None:
+        """Nothing more is said: `wants_close`."""
+
+    @abstractmethod
+    def forgotten(self) -> None:
+        """The socket is gone, and the broker knows of it no more."""
 
     def log(self, sentence: str) -> None:
         self.broker.log(f"connection {self.peer.address}: {sentence}")
@@ -189,3 +193,33 @@ class Connection(ABC):
         if self.deadline is None or when < self.deadline:
             self.deadline = when
             self.broker.arm(when, self)
+
+    # -- the end
+
+    def abandon(self, why: str) -> None:
+        """Close the socket without a word: the peer would not understand, or is not there."""
+        self.log(why)
+        self.let_go()
+        self.finish()
+
+    def eof(self, now: float) -> None:
+        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
+        self.broker.clock(now, 0)
+        self.now, self.clean = now, True
+        if not self.wants_close:
+            if self.running:
+                self.log("closed by the client without a close")
+            self.let_go()
+            self.finish()
+
+    def lost(self, now: float) -> None:
+        """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
+        if self.gone:
+            return
+        self.broker.clock(now, 0)
+        self.gone, self.now = True, now
+        self.let_go()
+        self.finish()
+        self.out = []
+        self.broker.forget(self)
+        self.forgotten()

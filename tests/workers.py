@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WITH_SPARK = "Spark"
 TOGETHER = {
     "tests/spark/": WITH_SPARK,
+    "tests/failover/test_amqp10.py": WITH_SPARK,
     "tests/failover/test_replicate.py": WITH_SPARK,
     "tests/failover/test_rounds.py": WITH_SPARK,
     "tests/failover/test_rules.py": WITH_SPARK,

@@ -61,6 +61,8 @@ class BrokerSection(_Section):
     http: OptionalAddress = None
     control: SocketPath = None
     """A Unix socket with the same API, for what manages the node on its own machine; no password."""
+    amqp10: bool = True
+    """Clients may speak AMQP 1.0 as well, at the same listeners, where its engine is installed."""
     durable: bool = True
     """False: nothing is written to disk but the node's identity; messages live in memory only."""
     segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.engine import BrokerSettings
+from broker.engine import Broker, BrokerSettings
 from broker.model.values import ORIGIN, Position
 from broker.security.access import Door
 from broker.security.identity import HA, User, default_users
@@ -121,6 +121,16 @@ def serve_until_stopped(settings: Settings) -> str | None:
         parts.files.close()
 
 
+def speak_amqp10(broker: Broker) -> None:
+    """Where its engine is installed."""
+    try:
+        from broker.amqp10.connection import PROTOCOLS
+    except ImportError:
+        LOG.info("no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy[amqp10]')")
+    else:
+        broker.protocols.update(PROTOCOLS)
+
+
 def users_of(settings: Settings) -> tuple[User, ...]:
     """Configured users, or the defaults; always with the identity of the pair."""
     ha = settings.ha
@@ -172,6 +182,8 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
             random_bytes=os.urandom,
             log=partial(_tell, notifier, ledger),
         )
+        if settings.broker.amqp10:
+            speak_amqp10(node.broker)
         spill = Spill(
             real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
         )

@@ -22,6 +22,7 @@ from typing import Any
 import amqp
 
 from broker.amqp091.frames import body_of
+from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import ROOT, titled
 
@@ -50,7 +51,7 @@ class Message:
     enqueued_ms: int
     """Wall clock of the primary that took it, in ms since 1970; 0 if not known."""
     frames: bytes
-    """Content header and body frames, as the publisher sent them."""
+    """Content header and body frames, as they were stored."""
     vhost: str = ROOT
     """The virtual host that the queue was in."""
 
@@ -69,7 +70,8 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        return body_of(self.frames)
+        """As a 0-9-1 client gets it."""
+        return body_of(as_0_9_1(self.frames) if is_stored(self.frames) else self.frames)
 
     def properties(self) -> dict[str, Any]:
         """AMQP's basic properties, by py-amqp's names (`application_headers` is the table of headers).

@@ -54,7 +54,7 @@ class Acknowledging(ChannelOutput):
         for run in runs:
             run.queue.drop(run.entries, Reason.ACKED if how is Settlement.ACK else Reason.REJECTED)
             self._settled(run)
-            need = max(need, _need_of_dequeue(run.queue))
+            need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
                 need = Need.DURABLE  # of wherever it goes
         return need
@@ -117,7 +117,7 @@ class Acknowledging(ChannelOutput):
             consumer.queue.schedule()
 
 
-def _need_of_dequeue(queue: Queue) -> Need:
+def need_of_dequeue(queue: Queue) -> Need:
     """When it is safe that messages have left `queue`."""
     if queue.deleted:
         return Need.NONE

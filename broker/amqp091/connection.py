@@ -270,7 +270,7 @@ class ServerConnection(Connection):
         self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
 
     def _send_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
-        self.end_channels()
+        self.let_go()
         if self.handshake.step is Step.HEADER:
             self.finish()
             return
@@ -284,19 +284,12 @@ class ServerConnection(Connection):
         )  # fmt: skip
         self.arm(self.now + self.settings.close_timeout)
 
-    def abandon(self, why: str) -> None:
-        """Close the socket without connection.close: the peer would not understand, or is not there."""
-        self.log(why)
-        self.end_channels()
-        self.finish()
-
     def finish(self) -> None:
         self.state, self.wants_close = State.CLOSED, True
         self._tail = b""
         self.sent(0)
 
-    def end_channels(self) -> None:
-        """Requeue, cancel, and end what belonged to this connection. Idempotent."""
+    def let_go(self) -> None:
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             self.publisher.forget(channel)
@@ -304,25 +297,6 @@ class ServerConnection(Connection):
         if self.state is not State.OPENING:
             self.vhost.connection_closed(self)
 
-    def eof(self, now: float) -> None:
-        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
-        self.broker.clock(now, 0)
-        self.now, self.clean = now, True
-        if self.state is not State.CLOSED:
-            if self.state is State.RUNNING:
-                self.log("closed by the client without connection.close")
-            self.end_channels()
-            self.finish()
-
-    def lost(self, now: float) -> None:
-        """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
-        if self.gone:
-            return
-        self.broker.clock(now, 0)
-        self.gone, self.now = True, now
-        self.end_channels()
-        self.finish()
-        self.out = []
-        self.broker.forget(self)
+    def forgotten(self) -> None:
         if self.extension_used:
             self.broker.hooks.connection_lost(self, clean=self.clean)

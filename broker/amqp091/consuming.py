@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.acknowledging import Acknowledging
 from broker.amqp091.delivery import ServedConsumer, Staged, fit, write_deliveries
-from broker.amqp091.frames import reframe
 from broker.amqp091.grammar import encode_frame
+from broker.amqp091.served_frames import served_frames
 from broker.amqp091.unacked import Run
 from broker.authorization import demand
 from broker.errors import FrameError, NotAllowed, NotFound, NotImplemented_
@@ -209,7 +209,7 @@ class Consuming(Acknowledging):
         _, envelope, raw = entry
         if envelope.channel != self.number or envelope.largest_frame > connection.frame_max:
             try:
-                raw = reframe(raw, self.number, connection.frame_max)
+                raw = served_frames(raw, self.number, connection.frame_max)
             except ValueError as error:
                 raise FrameError(str(error)) from None
         method = encode_frame(

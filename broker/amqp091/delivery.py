@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.amqp091.frames import METHOD, reframe, tag_bytes
+from broker.amqp091.frames import METHOD, tag_bytes
 from broker.amqp091.properties import with_header
+from broker.amqp091.served_frames import served_frames
 from broker.model.consumer import Consumer, DeliverySink
 from broker.model.records import Entry, Envelope
 
@@ -108,7 +109,7 @@ def write_deliveries(
             raws = _with_ids(raws, entries[start:end], consumer.queue.uuid.hex())
         room = frame_max - _ID_ROOM if consumer.wants_id else frame_max
         if envelope.channel != channel or envelope.largest_frame > room:
-            raws = [reframe(raw, channel, frame_max) for raw in raws]
+            raws = [served_frames(raw, channel, frame_max) for raw in raws]
         written += _write_run(out, consumer, tag + start, envelope, raws)
         start = end
     return written

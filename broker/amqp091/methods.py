@@ -88,7 +88,7 @@ def _on_channel_0(connection: ServerConnection, method: Method, payload: bytes) 
         raise CommandInvalid(f"{method.name} before the connection is open")
     arguments = decode_arguments(method, payload)
     if method.name == "connection.close":
-        connection.end_channels()
+        connection.let_go()
         connection.send(encode_frame(0, "connection.close-ok"))
         connection.clean = True
         connection.finish()

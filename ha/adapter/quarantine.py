@@ -11,6 +11,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.model.records import Entry
 from broker.model.values import ROOT
 
@@ -56,7 +57,7 @@ class Quarantine:
 
 def _line(queue: bytes, name: str, entry: Entry) -> dict[str, Any]:
     sequence, envelope, raw = entry
-    body = _body(raw)
+    body = _body(as_0_9_1(raw) if is_stored(raw) else raw)
     return {
         "queue": queue.hex(), "name": name, "epoch": envelope.epoch, "sequence": sequence,
         "exchange": envelope.exchange, "routing_key": envelope.routing_key, "persistent": envelope.persistent,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
@@ -20,9 +22,12 @@ from understudy.config_types import HostPort
 class BrokerThread:
     """A standalone broker without a store. `stop` says goodbye to clients, `kill` does not."""
 
-    def __init__(self, epoch: int = 1, vhosts: tuple[str, ...] = ()) -> None:
-        """`vhosts`: those besides `/`."""
+    def __init__(
+        self, epoch: int = 1, vhosts: tuple[str, ...] = (), protocols: Mapping[bytes, Any] | None = None
+    ) -> None:
+        """`vhosts`: those besides `/`; `protocols`: those besides AMQP 0-9-1."""
         self._epoch = epoch
+        self._protocols = protocols or {}
         self._vhosts = vhosts
         self._bound = threading.Event()
         self._shell: Shell | None = None
@@ -57,12 +62,24 @@ class BrokerThread:
         self._graceful = False
         self.stop()
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It stands still for that long: its sockets stay, and nothing is said or read."""
+        assert self._shell is not None
+        go_on = threading.Event()
+        self._shell.loop.call_soon_threadsafe(go_on.wait, 30)
+        try:
+            yield
+        finally:
+            go_on.set()
+
     async def _main(self) -> None:
         hooks, history = Hooks(), History(self._epoch)
         vhost = VirtualHosts(hooks, history, lambda: os.urandom(16)).root
         vhost.whole.activate(self._epoch)
         vhost.whole.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
         self._broker = Broker(BrokerSettings(), hooks, vhost.whole)
+        self._broker.protocols.update(self._protocols)
         self._shell = shell = Shell(self._broker)
         await shell.listen("127.0.0.1", 0)
         self._bound.set()

@@ -14,7 +14,7 @@ from typing import Any
 
 from amqp.exceptions import ConnectionForced
 
-from understudy.client.failover import Pulse
+from understudy.client.books import Pulse
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 
 from tests.understudy.fake_broker import FakeFailover, broker_dies
 from understudy.client import Consumer, QueueGone
-from understudy.client.consumer import ReplicationId, parse_replication_id
+from understudy.client.books import ReplicationId, parse_replication_id
 
 QUEUE = "0123456789abcdef0123456789abcdef"
 
@@ -58,7 +58,7 @@ def test_it_asks_for_ids_and_a_prefetch() -> None:
 def test_a_slow_consumer_is_not_silent_while_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With deliveries at hand, too: nothing is waited for then."""
     now = 100.0
-    monkeypatch.setattr("understudy.client.failover.time.monotonic", lambda: now)
+    monkeypatch.setattr("understudy.client.books.time.monotonic", lambda: now)
     broker = FakeFailover()
     arrivals(broker, 1, 2, 3, 4)
     billing = consumer(broker, ledger_dir=tmp_path)
@@ -77,9 +77,9 @@ def test_a_stall_does_not_date_what_was_handed_out_before_it(
     arrivals(broker, 1, 2)
     billing = consumer(broker, ledger_dir=tmp_path)
     began = time.time_ns() // 1000
-    monkeypatch.setattr("understudy.client.consumer.wall_microseconds", lambda: began)
+    monkeypatch.setattr("understudy.client.books.wall_microseconds", lambda: began)
     billing.receive()
-    monkeypatch.setattr("understudy.client.consumer.wall_microseconds", lambda: began + 60_000_000)
+    monkeypatch.setattr("understudy.client.books.wall_microseconds", lambda: began + 60_000_000)
     billing.receive()
     billing.flush()
     (path,) = tmp_path.glob("*.ledger.jsonl")

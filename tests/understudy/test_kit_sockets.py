@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -38,6 +39,29 @@ def test_many_messages_go_through_in_order_with_ids(broker: BrokerThread) -> Non
         ]
     assert got == [(number, number + 1) for number in range(count)]
     assert billing.counts.acked == count
+
+
+def test_a_callback_that_publishes_comes_behind_what_was_published_before_it(
+    broker: BrokerThread, tmp_path: Path
+) -> None:
+    """py-amqp would read a frame within each publish, and the callback's message leave before that."""
+    with Publisher(str(broker.address), "shop", tmp_path, declare=[ORDERS]) as shop:
+        shop._on_return = lambda *_: shop.publish(b"by the callback", "orders")
+        shop.publish(b"returned", "nowhere", mandatory=True)
+        arrived = select.poll()
+        arrived.register(shop.failover.connection.connection.sock, select.POLLIN)
+        assert arrived.poll(20_000)
+        shop.publish(b"by the caller", "orders")
+        shop.flush(20)
+    with Consumer(str(broker.address), "orders", "billing") as billing:
+        until = lambda: billing.counts.received == 2  # noqa: E731
+        assert [d.body for d in billing.deliveries(until=until)] == [b"by the caller", b"by the callback"]
+    records = [json.loads(line) for line in (next(tmp_path.iterdir())).read_text().splitlines()]
+    runs = [r for r in records if r["kind"] == "sent"]
+    assert all(r["first"] == r["pfirst"] for r in runs)
+    assert [r["name"] for r in runs for _ in range(r["first"], r["last"] + 1)] == [
+        "|nowhere", "|orders", "|orders",
+    ]  # fmt: skip
 
 
 def test_a_consumer_of_another_virtual_host_says_so_in_its_ledger(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_an_idle_publisher_that_is_polled_is_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("understudy.client.failover.time.monotonic", lambda: now)
+    monkeypatch.setattr("understudy.client.books.time.monotonic", lambda: now)
     broker = FakeFailover()
     shop = publisher(broker, ledger_dir=tmp_path)
     for now in range(101, 121):  # noqa: B007
@@ -73,6 +73,34 @@ def test_a_full_window_waits_for_a_confirm() -> None:
     broker.script.append(lambda: broker.channel.confirm(2, multiple=True))
     shop.publish(b"3", "q")
     assert (shop.counts.confirmed, shop.in_doubt) == (2, 1)
+
+
+def test_a_callback_may_publish_while_a_publish_waits_for_the_window() -> None:
+    """Both messages have numbers of their own, and a return is known again by its number."""
+    broker = FakeFailover()
+    again: list[int] = []
+    returned: list[int] = []
+
+    def publish_again(_number: int) -> None:
+        again.append(shop.publish(b"again", "q"))
+
+    def note_return(number: int, _code: int, _text: str) -> None:
+        returned.append(number)
+
+    shop = publisher(broker, window=1, on_nack=publish_again, on_return=note_return)
+    shop.publish(b"refused", "q")
+    broker.script.append(lambda: broker.channel.nack(1))
+    broker.script.append(lambda: broker.channel.confirm(2))
+    assert shop.publish(b"waits", "nowhere", mandatory=True) == 3
+    assert again == [2]
+    broker.channel.give_back(3)
+    assert returned == [3]
+    assert [(each.body, each.sequence) for each in broker.channel.published] == [
+        (b"refused", None),
+        (b"again", None),
+        (b"waits", 3),
+    ]
+    assert shop.counts.published == 3
 
 
 def test_multiple_confirms_and_single_ones_out_of_order() -> None:

@@ -12,6 +12,8 @@ import amqp
 import pytest
 
 from broker.amqp091.frames import HEADER, body_frames, frame
+from broker.amqp10.conversion import incoming
+from broker.amqp10.types import Described, ULong, write
 from broker.model.records import Entry, Envelope
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
@@ -187,3 +189,25 @@ def test_a_queue_of_another_virtual_host_is_told_apart_and_goes_back_there(
         assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
         assert channel.basic_get("orders").body == b"abroad"
     assert listed(capsys, data)["abroad/orders"] == (1, 1)
+
+
+def test_what_came_over_amqp_1_0_is_shown_and_goes_back_as_a_0_9_1_client_would_have_got_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = [(0x70, [True]), (0x73, ["m-1"]), (0x74, {"colour": "red"}), (0x75, b"one"), (0x75, b"two")]
+    came = incoming(b"".join(write(Described(ULong(code), value)) for code, value in sections))
+    envelope = Envelope(7, "", "orders", persistent=True, wall_ms=1, channel=0, largest_frame=came.largest)
+    Quarantine(RealFiles(), str(tmp_path), 4).export(ORDERS, "orders", [(1, envelope, came.raw)])
+    (file,) = (tmp_path / "quarantine").iterdir()
+    assert json.loads(file.read_text())["body"] == "onetwo"
+    (message,) = QuarantineFolder(tmp_path).messages()
+    assert (message.body, message.frames) == (b"onetwo", came.raw)
+    assert "onetwo" in run(capsys, "show", "orders", "-d", str(tmp_path))[1]
+    with BrokerThread() as broker, amqp.Connection(f"{broker.address}") as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True, auto_delete=False)
+        code, out, _ = run(capsys, "republish", "-b", str(broker.address), "-d", str(tmp_path))
+        assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
+        found = channel.basic_get("orders", no_ack=True)
+        assert (found.body, found.properties["message_id"]) == (b"onetwo", "m-1")
+        assert found.properties["application_headers"]["colour"] == "red"

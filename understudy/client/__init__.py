@@ -14,14 +14,16 @@ Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.p
 
 Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
 window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for
-Spark.
+Spark. `understudy.client.amqp10` is the same over AMQP 1.0; it alone needs Proton.
 """
 
 from __future__ import annotations
 
-from understudy.client.consumer import Consumer, Delivery, QueueGone
-from understudy.client.failover import ConnectFailed, Outage
-from understudy.client.publisher import NotConfirmed, Publisher
+from understudy.client.brokers import ConnectFailed, Outage
+from understudy.client.consumer import Consumer, Delivery
+from understudy.client.consuming import QueueGone
+from understudy.client.publisher import Publisher
+from understudy.client.publishing import NotConfirmed
 from understudy.client_tls import ClientTls
 
 __all__ = [

@@ -8,8 +8,7 @@ then 4 s: a backup that is about to be promoted refuses at once (AMQP 320) and i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from select import POLLIN, poll
 from typing import Any
 from urllib.parse import quote
@@ -19,22 +18,14 @@ import kombu.connection
 from amqp.exceptions import AMQPError
 from kombu.exceptions import OperationalError
 
-from understudy.client_tls import ClientTls
-from understudy.config_types import HostPort, TlsHostPort, parse_public_addresses
-from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
-from understudy.ledger.writer import LedgerWriter
+from understudy.client.books import Pulse
+from understudy.client.brokers import Brokers
+from understudy.config_types import HostPort
 
-RETRY = 0.05
-"""Seconds between two rounds over all addresses."""
-CONNECT_TIMEOUT = 2.0
-"""Seconds that one broker may take to accept and shake hands; a joining one would hold us longer."""
 READ_TIMEOUT = 10.0
 """Seconds that one blocking read (the answer to a declare, say) may take before the connection counts as
 lost.
 """
-HEARTBEAT = 5.0
-"""Seconds; a broker that is silent for twice as long is given up."""
-
 _KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations are partial
 
 
@@ -52,8 +43,6 @@ class _Connection(_KombuConnection):  # type: ignore[misc]
 _FRAME_TIMEOUT = 0.5
 """Seconds to wait for the rest of a frame before others get their turn; what has come of it is kept."""
 
-Addresses = str | Sequence[str | HostPort]
-
 LOST: tuple[type[Exception], ...] = (
     OSError,
     amqp.exceptions.RecoverableConnectionError,
@@ -67,70 +56,11 @@ already.
 """
 
 
-class ConnectFailed(Exception):
-    """No broker of the list let us in for the time that was given. `str()` is one line."""
-
-
-@dataclass(slots=True, frozen=True)
-class Outage:
-    """One stretch without service, in seconds since 1970."""
-
-    began: float
-    """Last sign of service before the connection was lost."""
-    lost: float
-    """When the loss was seen."""
-    ended: float
-    """First sign of service on a new connection."""
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.began
-
-
-class Failover:
+class Failover(Brokers):
     """Addresses, credentials, and at most one open connection."""
 
-    def __init__(
-        self,
-        addresses: Addresses,
-        *,
-        user: str = "guest",
-        password: str = "guest",
-        virtual_host: str = "/",
-        retry: float = RETRY,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        heartbeat: float = HEARTBEAT,
-        tls: ClientTls | None = None,
-    ) -> None:
-        """`addresses`: `"host:port,host:port"` or a sequence of such, all of them `amqps://host:port` for
-        TLS, with the files of `tls`. ValueError if there is none, or if they are mixed."""
-        self.addresses = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
-        if not self.addresses:
-            raise ValueError("at least one address HOST:PORT is needed")
-        secure = [isinstance(address, TlsHostPort) for address in self.addresses]
-        if any(secure) is not all(secure) or (tls is not None and not any(secure)):
-            raise ValueError("with TLS every address is amqps://HOST:PORT")
-        self._tls = (tls or ClientTls()) if any(secure) else None
-        self._virtual_host = virtual_host
-        self.connects = 0
-        """Connections made so far."""
-        self.outages: list[Outage] = []
-        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
-        self._urls = [
-            f"amqp://{login}@{HostPort(*address)}/{quote(virtual_host, safe='')}"
-            for address in self.addresses
-        ]
-        self._retry = retry
-        self._connect_timeout = connect_timeout
-        self._heartbeat = heartbeat
-        self._heartbeat_at = 0.0
-        self._last_service = 0.0
-        self._lost_at = 0.0
-        self.connection: Any = None
-
-    def title(self, queue: str) -> str:
-        """A queue's name as brokers have it in their ledgers: with its virtual host in front, if not `/`."""
-        return queue if self._virtual_host == "/" else f"{self._virtual_host}/{queue}"
+    connection: Any = None
+    _heartbeat_at = 0.0
 
     @property
     def connected(self) -> bool:
@@ -152,14 +82,12 @@ class Failover:
             raise RuntimeError("connected already")
 
         def waiting(error: Exception, _interval: float) -> None:
-            if given_up():
-                raise ConnectFailed(f"given up while no broker served: {error}") from error
-            if deadline is not None and time.monotonic() > deadline:
-                raise ConnectFailed(f"none of {self.described} serves: {error}") from error
+            self._check_patience(error, deadline, given_up)
 
+        urls = self._urls()
         while True:
             connection = _Connection(
-                self._urls,
+                urls,
                 ssl=False if self._tls is None else self._tls.for_amqp(self.addresses[0].host),
                 connect_timeout=self._connect_timeout,
                 heartbeat=self._heartbeat,
@@ -172,6 +100,8 @@ class Failover:
                 connection.ensure_connection(
                     errback=waiting, interval_start=self._retry, interval_step=0, interval_max=self._retry
                 )
+                # With it py-amqp reads a frame within each publish, and a callback might come between.
+                connection.connection.client_properties["capabilities"]["connection.blocked"] = False
                 channel = connection.channel()
             except _NOT_YET as error:
                 connection.collect()
@@ -184,9 +114,10 @@ class Failover:
             self.connects += 1
             return channel
 
-    @property
-    def described(self) -> str:
-        return ", ".join(str(address) for address in self.addresses)
+    def _urls(self) -> list[str]:
+        login = f"{quote(self.user, safe='')}:{quote(self._password, safe='')}"
+        path = quote(self._virtual_host, safe="")
+        return [f"amqp://{login}@{HostPort(*address)}/{path}" for address in self.addresses]
 
     @property
     def address(self) -> str:
@@ -237,28 +168,18 @@ class Failover:
             self._heartbeat_at = now
             self.connection.heartbeat_check()
 
-    def serving(self) -> None:
-        """The caller saw a sign of service (a confirm, a delivery): ends an outage, if there is one."""
-        now = time.time()
-        if self._lost_at:
-            self.outages.append(Outage(self._last_service or self._lost_at, self._lost_at, now))
-            self._lost_at = 0.0
-        self._last_service = now
-
     def drop(self, *, outage: bool = True) -> None:
-        """Forget the connection without a word to the broker: it is gone, or not to be trusted."""
         connection, self.connection = self.connection, None
         if connection is None:
             return
-        if outage and not self._lost_at:
-            self._lost_at = time.time()
+        if outage:
+            self._note_lost()
         try:
             connection.collect()
         except _GOODBYE:
             pass
 
     def close(self) -> None:
-        """Say goodbye, then close; never raises for what the network does."""
         connection, self.connection = self.connection, None
         if connection is None:
             return
@@ -266,41 +187,6 @@ class Failover:
             connection.release()
         except _GOODBYE:
             pass
-
-
-class Pulse:
-    """Heartbeats of a client's ledger, at least every `every` seconds while the kit is called; there is no
-    thread, so an application that stands still is silent in the books, too."""
-
-    __slots__ = ("_at", "_every", "_ledger")
-
-    def __init__(self, ledger: LedgerWriter | None, every: float = LEDGER_HEARTBEAT) -> None:
-        self._ledger = ledger
-        self._every = every / 3
-        self._at = time.monotonic()
-
-    @property
-    def left(self) -> float:
-        """Seconds until `beat` is to be called again, at most a second: the broker wants heartbeats, too."""
-        return 1.0 if self._ledger is None else min(1.0, max(self._at + self._every - time.monotonic(), 0.01))
-
-    def beat(self) -> None:
-        """Cheap, to be called often."""
-        if self._ledger is not None and (now := time.monotonic()) - self._at >= self._every:
-            self._at = now
-            self._ledger.beat()
-
-
-def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:
-    """The client's own ledger, or None when it keeps none. Raises LedgerError."""
-    if ledger_dir is None:
-        return None
-    return LedgerWriter(str(ledger_dir), name, role, incarnation=incarnation)
-
-
-def new_incarnation() -> int:
-    """A number that no earlier life of this client had: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def declare_all(entities: Iterable[Any], channel: Any) -> None:

@@ -1,0 +1,91 @@
+"""An attach of a client's: what it may send to, what it may receive from. Raises what refuses it.
+
+Called by `Links`. Nothing is made by being attached to, but what is `dynamic`: a temporary queue for the
+replies to one client, which ends with its link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proton import Link, Receiver, Sender, Terminus
+
+from broker.amqp10.addresses import Address, of_queue, parse
+from broker.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
+from broker.amqp10.incoming import Incoming
+from broker.amqp10.outgoing import REPLICATION_ID, Outgoing
+from broker.authorization import demand, demand_queue
+
+if TYPE_CHECKING:
+    from broker.amqp10.links import Links
+    from broker.model.queue import Queue
+
+
+def incoming(links: Links, link: Receiver) -> Incoming:
+    """The client sends."""
+    connection, wanted = links.connection, link.remote_target
+    if wanted.type == Terminus.COORDINATOR:
+        raise Fault(NOT_IMPLEMENTED, "transactions of AMQP 1.0 are not supported; those of 0-9-1 are")
+    if wanted.dynamic:
+        raise Fault(NOT_IMPLEMENTED, "a target cannot be dynamic, only a source")
+    target: Address | None = None
+    if wanted.address is not None:
+        target = parse(wanted.address)
+        demand(connection, "write", "exchange", target.exchange)
+        if target.queue is not None:
+            connection.vhost.queue(target.queue, owner=connection)
+        else:
+            connection.vhost.route(target.exchange, target.key)
+        link.target.address = wanted.address
+    link.target.type = Terminus.TARGET
+    link.source.copy(link.remote_source)
+    link.snd_settle_mode = link.remote_snd_settle_mode
+    link.rcv_settle_mode = Link.RCV_FIRST
+    link.max_message_size = connection.settings.message_max
+    name = connection.client_properties.get("producer")
+    told = name and link.remote_snd_settle_mode != Link.SND_SETTLED
+    return Incoming(links, link, target, f"{name}/{link.name}" if told else None)
+
+
+def outgoing(links: Links, link: Sender) -> Outgoing:
+    """The client receives."""
+    connection, wanted = links.connection, link.remote_source
+    _check_source(wanted)
+    address = wanted.address
+    if wanted.dynamic:
+        queue = connection.vhost.declare_queue(
+            "", owner=connection, exclusive=True, permit=lambda name: demand_queue(connection, name, {})
+        )
+        link.source.dynamic = True
+        link.source.address = of_queue(queue.name)
+    elif address is None:
+        raise Fault(INVALID_FIELD, "a source without an address")
+    else:
+        queue = _queue(links, address)
+        link.source.address = address
+    link.source.type = Terminus.SOURCE
+    link.target.copy(link.remote_target)
+    settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+    link.snd_settle_mode = Link.SND_SETTLED if settled else Link.SND_UNSETTLED
+    link.rcv_settle_mode = link.remote_rcv_settle_mode
+    told = link.remote_properties
+    wants_id = isinstance(told, dict) and told.get(REPLICATION_ID) is True
+    return Outgoing(links, link, queue, settled=settled, wants_id=wants_id, temporary=wanted.dynamic)
+
+
+def _check_source(wanted: Terminus) -> None:
+    """A filter that is not obeyed would bring the client what it has not asked for, so it is refused."""
+    if wanted.distribution_mode == Terminus.DIST_MODE_COPY:
+        raise Fault(NOT_IMPLEMENTED, "browsing (distribution-mode copy) is not supported")
+    filters = wanted.filter
+    if filters.next() is not None and filters.get_map():
+        raise Fault(NOT_IMPLEMENTED, "filters and selectors are not supported")
+
+
+def _queue(links: Links, address: str) -> Queue:
+    connection = links.connection
+    source = parse(address)
+    if source.queue is None:
+        raise Fault(NOT_IMPLEMENTED, "a source is a queue; bind one to the exchange, and receive from that")
+    demand(connection, "read", "queue", source.queue)
+    return connection.vhost.queue(source.queue, owner=connection)

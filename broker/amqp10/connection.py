@@ -1,0 +1,409 @@
+"""One AMQP 1.0 connection, server side, without I/O: bytes in, bytes out, on Proton's engine.
+
+Owner: `Broker`, which makes one when a client begins with a header of 1.0. SASL and the form of frames are
+looked after here (`sasl`, `framing`); what is well-formed goes to the engine, whose events are served: the
+connection's own here, those of sessions and links by `Links`. It never raises for what the peer sends.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+from proton import Collector, Event, Transport
+from proton import Connection as Engine
+
+from broker.amqp10 import entry, framing
+from broker.amqp10.conditions import (
+    DECODE,
+    FORCED,
+    FRAMING,
+    INTERNAL,
+    LIMIT,
+    NOT_ALLOWED,
+    Fault,
+    condition,
+    condition_of,
+    fault_of,
+)  # fmt: skip
+from broker.amqp10.framing import (
+    AMQP,
+    AMQP_HEADER,
+    CHANNEL_MAX,
+    EMPTY_FRAME,
+    SASL,
+    SASL_HEADER,
+    Numbers,
+)  # fmt: skip
+from broker.amqp10.links import Links
+from broker.amqp10.sasl import AUTH, LARGEST_FRAME, MECHANISMS, initial_response, outcome
+from broker.amqp10.steps import OPENING, Step
+from broker.connection import Connection
+from broker.errors import AmqpError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from broker.engine import Broker, Peer
+
+_STALL = 4
+"""Input is not taken further while unsent output exceeds this many times `unsent_max`."""
+_ASK_AGAIN = 0.1
+"""Seconds between two questions to the hooks about a connection that they hold."""
+_HELD_MAX = 256 * 1024
+"""Octets that a client may say before it is let in."""
+_SHORTEST_IDLE = 0.2
+"""Seconds; a peer that wants signs of life more often keeps the broker from its work."""
+
+
+class Amqp10Connection(Connection):
+    """`engine`: Proton's connection. `links`: what it serves, and what waits for gates."""
+
+    __slots__ = (
+        "_collector", "_deaf", "_give_up", "_let_in", "_numbers", "_says_after", "_serving", "_tail",
+        "_transport", "assembling", "engine", "links", "step", "stranger",
+    )  # fmt: skip
+
+    def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
+        super().__init__(broker, peer, now)
+        self.step = Step.SASL_HEADER
+        self.stranger = False
+        """Its user is not known here, and this node may not know all of them: told once it has opened."""
+        self.assembling = 0
+        """Octets of unfinished messages."""
+        self._let_in = self._deaf = False
+        self._serving = False
+        self._numbers = Numbers()
+        self._tail = b""
+        self._give_up = now + self.settings.handshake_timeout
+        self._says_after = 0.0
+        """Seconds of silence after which the peer wants a sign of life; 0: never."""
+        self.engine = Engine()
+        self._collector = Collector()
+        self.engine.collect(self._collector)
+        self.engine.container = self.settings.name
+        self._transport = Transport(Transport.SERVER)
+        self._transport.max_frame_size = self.settings.frame_max
+        self._transport.channel_max = CHANNEL_MAX
+        self._transport.idle_timeout = (
+            2 * self.settings.heartbeat
+        )  # half of it is told: a sign each heartbeat
+        self._transport.bind(self.engine)
+        self.links = Links(self)
+        self.arm(self._give_up)
+
+    @property
+    def running(self) -> bool:
+        return self.step is Step.RUNNING
+
+    @property
+    def withheld(self) -> bool:
+        return self._let_in
+
+    # -- input
+
+    def receive(self, data: bytes, now: float) -> None:
+        self.now = self.life.received = now
+        self.broker.clock(now, len(data))
+        if self._deaf or self.step is Step.CLOSED:
+            return
+        self._feed(self._tail + data if self._tail else data)
+
+    def _feed(self, buf: bytes) -> None:
+        self._tail = b""
+        if self._guarded(lambda: self._take(buf)):
+            self.links.flush()
+        self._pull()
+
+    def _guarded(self, what: Callable[[], None]) -> bool:
+        """Do it; False, and the connection is being closed, if it was the peer's fault or ours."""
+        try:
+            what()
+        except Fault as fault:
+            self.fail(fault)
+        except AmqpError as error:
+            self.fail(fault_of(error))
+        except Exception:
+            self.log(f"unexpected error\n{traceback.format_exc()}")
+            self.fail(Fault(INTERNAL, "the broker failed to handle a frame"))
+        else:
+            return True
+        return False
+
+    def _take(self, buf: bytes) -> None:
+        """All that is whole of `buf`; the rest is kept."""
+        at = 0
+        while not self._deaf and self.step is not Step.CLOSED:
+            if self.step in (Step.SASL_HEADER, Step.AMQP_HEADER):
+                end = self._header(buf, at)
+            elif self.step is Step.SASL_INIT:
+                end = self._sasl(buf, at)
+            else:
+                at = at if self.step is Step.HELD else self._frames(buf, at)
+                break
+            if not end:
+                break
+            at = end
+        if not self._deaf and self.step is not Step.CLOSED:
+            self._tail = buf[at:]
+            if self.step is Step.HELD and len(self._tail) > _HELD_MAX:
+                raise Fault(LIMIT, f"more than {_HELD_MAX} octets before it is let in")
+
+    def _header(self, buf: bytes, at: int) -> int:
+        header = buf[at : at + 8]
+        wanted = SASL_HEADER if self.step is Step.SASL_HEADER else AMQP_HEADER
+        if header == wanted:
+            if self.step is Step.SASL_HEADER:
+                self.send(SASL_HEADER, MECHANISMS)
+                self.step = Step.SASL_INIT
+            else:
+                self.step = Step.OPEN
+                self._push(header)
+            return at + 8
+        if wanted.startswith(header):
+            return 0
+        self.send(SASL_HEADER)
+        self.abandon(f"what it sent is not {self.step.value} of AMQP 1.0, which begins with SASL here")
+        return 0
+
+    def _sasl(self, buf: bytes, at: int) -> int:
+        end = framing.whole(buf, at, SASL, LARGEST_FRAME)
+        if end:
+            try:
+                response = initial_response(buf, at, end)
+            except Fault:
+                self.send(outcome(AUTH))
+                raise
+            entry.login(self, response)
+        return end
+
+    def _frames(self, buf: bytes, at: int) -> int:
+        """Check all whole frames from `at` on, and hand them over; returns where the rest begins."""
+        start, largest = at, self.settings.frame_max
+        try:
+            while end := framing.whole(buf, at, AMQP, largest):
+                if self._pending + self.buffered > _STALL * self.settings.unsent_max:
+                    self._stalled = True
+                    self.update_paused()
+                    break
+                self._numbers.follow(buf, at, end, *framing.check(buf, at, end))
+                at = end
+        finally:
+            if at > start:
+                self._push(buf[start:at])
+        return at
+
+    def _push(self, data: bytes) -> None:
+        at = 0
+        while at < len(data) and self.step is not Step.CLOSED:
+            room = self._transport.capacity()
+            if room <= 0:
+                self.serve()
+                room = self._transport.capacity()
+            if room <= 0:
+                self._pull()
+                if self._transport.capacity() <= 0:
+                    raise Fault(FRAMING, "what it sent makes no sense to the protocol engine")
+                continue
+            self._transport.push(data[at : at + room])
+            at += room
+            self.serve()
+
+    # -- events
+
+    def serve(self) -> None:
+        """Serve the engine's events. Those of a client that is not let in yet wait."""
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self.step is not Step.HELD and (event := self._collector.peek()) is not None:
+                self._event(event)
+                self._collector.pop()
+        finally:
+            self._serving = False
+
+    def _event(self, event: Event) -> None:
+        kind = event.type
+        if kind is Event.CONNECTION_REMOTE_OPEN:
+            if self.step is Step.OPEN:
+                entry.opening(self)
+        elif kind is Event.CONNECTION_REMOTE_CLOSE:
+            self._left()
+        elif kind is Event.TRANSPORT_ERROR:
+            found = self._transport.condition
+            why = "" if found is None else f"{found.name}: {short(str(found.description))}"
+            self.log(f"closed with {why or 'an error of the protocol'}")
+            self.let_go()
+            self._pull()
+            self.finish()
+        elif self.step is Step.RUNNING:
+            self.links.event(kind, event)
+
+    def admitted(self, now: float) -> None:
+        """The client is let in, and its open answered: ordinary life begins."""
+        self.step, self._let_in = Step.RUNNING, True
+        idle = self._transport.remote_idle_timeout
+        if 0 < idle < _SHORTEST_IDLE:
+            raise Fault(NOT_ALLOWED, f"idle-time-out of {idle * 1000:.0f} ms is shorter than 200 ms")
+        self._says_after = idle / 2
+        self.life.sent = now
+        self.life.interval = self.settings.heartbeat
+        self.deadline = None
+        self._arm_signs()
+        self.serve()
+
+    def hold(self, now: float) -> None:
+        """The hooks are asked again soon."""
+        self.step = Step.HELD
+        self.arm(min(now + _ASK_AGAIN, self._give_up))
+
+    # -- output
+
+    def _pull(self) -> None:
+        """What the engine has to say goes out."""
+        transport, octets = self._transport, 0
+        while (size := transport.pending()) > 0:
+            data = transport.peek(size)
+            if not data:
+                break
+            transport.pop(len(data))
+            self.out.append(data)
+            octets += len(data)
+        if octets:
+            self.sent(octets)
+
+    def take_output(self) -> list[bytes]:
+        if not (self.broker.withheld and self.withheld):
+            self._pull()
+        return super().take_output()
+
+    def drop_output(self) -> None:
+        if self.withheld:
+            self._pull()
+        super().drop_output()
+
+    def resume(self) -> None:
+        if self.step is not Step.RUNNING:
+            return
+        self.links.resume()
+        if self._stalled:
+            self._stalled = False
+            self.update_paused()
+            self._feed(self._tail)
+
+    def block(self, blocked: bool) -> None:
+        """There is no word for it in 1.0: the client is not read from."""
+        if self.step is Step.RUNNING:
+            self.update_paused()
+
+    # -- time
+
+    def timer(self, now: float) -> None:
+        self.now, self.deadline = now, None
+        if self.step is Step.CLOSING:
+            self.finish()
+        elif self.step is Step.RUNNING:
+            self._signs(now)
+        elif self.step in OPENING:
+            self._opening_timer(now)
+
+    def _opening_timer(self, now: float) -> None:
+        if now < self._give_up:
+            if self.step is Step.HELD:
+                self._ask_again(now)
+            if self.step in OPENING:
+                self.arm(self._give_up)
+        elif self.step is Step.HELD:
+            self.close(320, "this broker did not begin to serve in time; try the next one")
+        else:
+            self.abandon(f"handshake not finished in time, waiting for {self.step.value}")
+
+    def _ask_again(self, now: float) -> None:
+        if self._guarded(lambda: entry.ask(self, now)) and self.running:
+            self._feed(self._tail)
+        self._pull()
+
+    def _signs(self, now: float) -> None:
+        life = self.life
+        if self.paused_reading:
+            life.received = now
+        if life.interval and now >= life.received + 2 * life.interval:
+            self.abandon(f"no sign of life for {2 * life.interval} s")
+            return
+        if self._says_after and now >= life.sent + self._says_after:
+            life.sent = now
+            if self.buffered == 0:
+                self._pull()
+                self.send(EMPTY_FRAME)
+        self._arm_signs()
+
+    def _arm_signs(self) -> None:
+        life = self.life
+        if life.interval:
+            self.arm(life.received + 2 * life.interval)
+        if self._says_after:
+            self.arm(life.sent + self._says_after)
+
+    # -- the end
+
+    def fail(self, fault: Fault) -> None:
+        """Close for a fault of the peer's or of ours; if that was said already, the socket."""
+        if self.step in (Step.CLOSING, Step.CLOSED):
+            self.finish()
+            return
+        self.log(f"closed with {fault.condition}: {fault.text}")
+        self._deaf = fault.condition in (FRAMING, DECODE)
+        self._close(fault)
+
+    def close(self, code: int, text: str) -> None:
+        """With the condition that says what the reply code says; `FORCED` is the end of the connection."""
+        if self.step not in (Step.CLOSING, Step.CLOSED):
+            self._close(Fault(condition_of(code), short(text)))
+
+    def _close(self, fault: Fault) -> None:
+        self.let_go()
+        if fault.condition == FORCED or self.step in (Step.SASL_HEADER, Step.SASL_INIT, Step.AMQP_HEADER):
+            # Who is to try another broker is not told by a close: after one, Proton's Python clients read no
+            # more, and so miss the end of the connection, for ever where they have no idle timeout.
+            self._pull()
+            self.finish()
+            return
+        self.step, self._stalled = Step.CLOSING, False
+        self.update_paused()
+        self.engine.open()
+        self.engine.condition = condition(fault)
+        self.engine.close()
+        self._pull()
+        self.deadline = None
+        self.arm(self.now + self.settings.close_timeout)
+
+    def _left(self) -> None:
+        """The client has closed the connection, or answers our close."""
+        self.clean = True
+        if self.step is not Step.CLOSING:
+            self.let_go()
+            self.engine.open()
+            self.engine.close()
+        self._pull()
+        self.finish()
+
+    def finish(self) -> None:
+        self.step, self.wants_close = Step.CLOSED, True
+        self._tail = b""
+        self.sent(0)
+
+    def let_go(self) -> None:
+        self.links.end()
+        if self._let_in:
+            self.vhost.connection_closed(self)
+
+    def forgotten(self) -> None:
+        self._transport.unbind()
+        self._collector.release()
+
+
+PROTOCOLS: Mapping[bytes, Callable[[Broker, Peer, float], Connection]] = dict.fromkeys(
+    (SASL_HEADER, AMQP_HEADER), Amqp10Connection
+)
+"""For `Broker.protocols`."""

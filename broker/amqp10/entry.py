@@ -1,0 +1,103 @@
+"""The way in of an AMQP 1.0 client: who it is, which virtual host it wants, and whether it may.
+
+Called by `Amqp10Connection`. The rules are those of 0-9-1's handshake. A client that is to try another broker
+gets no answer to its open, but the end of the connection: the fault is `FORCED`, and the log has the reason.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from proton import symbol
+
+from broker.amqp091.handshake import parse_plain
+from broker.amqp10.conditions import FORCED, Fault, condition_of
+from broker.amqp10.sasl import AUTH, OK, outcome
+from broker.amqp10.steps import Step
+from broker.authorization import Access
+from broker.errors import LoginRefused, NotAllowed, SyntaxError_
+from broker.hooks import Hold, Refusal
+from broker.security.access import Claim, refusal
+
+if TYPE_CHECKING:
+    from broker.amqp10.connection import Amqp10Connection
+
+_VHOST = "vhost:"
+_TOLD = ("product", "version", "platform", "producer", "connection_name")
+_NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
+
+
+def login(connection: Amqp10Connection, response: bytes) -> None:
+    """Name and password, in SASL PLAIN's form; the outcome is sent."""
+    broker = connection.broker
+    try:
+        name, password = parse_plain(response)
+        identity = broker.authenticator.authenticate(
+            name, password, loopback=connection.peer.loopback, tls=connection.peer.tls
+        )
+    except (LoginRefused, SyntaxError_) as error:
+        if isinstance(error, LoginRefused):
+            connection.log(f"login refused for user {name[:80]!r}")
+        if isinstance(error, SyntaxError_) or broker.vhost.serving:
+            connection.send(outcome(AUTH))
+            connection.abandon("no user, and so no connection")
+            return
+        # A client that is told of a wrong password gives up; the primary may know the user.
+        connection.stranger = True
+    else:
+        connection.user, connection.tags = identity.name, identity.tags
+        if identity.stored:
+            connection.access = Access(broker.directory, identity.name, connection.vhost.name)
+    connection.send(outcome(OK))
+    connection.step = Step.AMQP_HEADER
+
+
+def opening(connection: Amqp10Connection) -> None:
+    """The client's open has come. Raises what closes the connection."""
+    if connection.stranger:
+        raise Fault(FORCED, _NOT_KNOWN_HERE)
+    error = refusal(connection.user, connection.tags, Claim.APPLICATION, connection.peer.door)
+    if error is not None:
+        raise error
+    told = connection.engine.remote_properties
+    if isinstance(told, dict):
+        connection.client_properties = {
+            str(key): value for key, value in told.items() if str(key) in _TOLD and isinstance(value, str)
+        }
+    ask(connection, connection.now)
+
+
+def ask(connection: Amqp10Connection, now: float) -> None:
+    """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again later."""
+    answer = connection.broker.hooks.connection_opening(connection, management=False)
+    if isinstance(answer, Refusal):
+        raise Fault(condition_of(answer.code), answer.text)
+    if isinstance(answer, Hold):
+        connection.hold(now)
+        return
+    _enter(connection)
+    settings, engine = connection.settings, connection.engine
+    engine.properties = {
+        symbol("product"): "Understudy",
+        symbol("version"): settings.version,
+        symbol("platform"): f"Python {platform.python_version()}",
+        symbol("cluster_name"): settings.name,
+    }
+    engine.offered_capabilities = [symbol("ANONYMOUS-RELAY")]
+    engine.open()
+    connection.admitted(now)
+
+
+def _enter(connection: Amqp10Connection) -> None:
+    """Only now: before, this node may not have known. The hostname of open names the virtual host as
+    RabbitMQ has it, `vhost:NAME`; any other is that of a machine."""
+    hostname = connection.engine.remote_hostname or ""
+    name = hostname.removeprefix(_VHOST) if hostname.startswith(_VHOST) else "/"
+    vhost = connection.broker.vhosts.get(name)
+    if vhost is None:
+        raise NotAllowed(f"vhost {name[:80]!r} not found")
+    if connection.access is not None:
+        connection.access = Access(connection.broker.directory, connection.user, vhost.name)
+        connection.access.check_open()
+    connection.vhost = vhost

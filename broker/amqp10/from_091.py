@@ -1,0 +1,195 @@
+"""What an AMQP 1.0 client is told of a message that was published over 0-9-1: its sections before the body.
+Pure functions.
+
+Names and rules are RabbitMQ's (https://www.rabbitmq.com/docs/conversions, `mc_amqpl.erl`): headers are
+application properties, but those called x-* are annotations.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from broker.amqp091 import fields
+from broker.amqp091.properties import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    PRIORITY,
+    TIMESTAMP,
+    USER_ID,
+    entries_of,
+)  # fmt: skip
+from broker.amqp10.encoder import write_list, write_map, write_section
+from broker.amqp10.sections import APPLICATION_PROPERTIES, PROPERTIES
+from broker.amqp10.to_091 import APP_ID, BASIC_TYPE, CORRELATION_ID, DEATHS, MESSAGE_ID, REPLY_TO, TYPE
+from broker.amqp10.types import (
+    Byte,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    UShort,
+    Uuid,
+    write,
+)
+
+_CLUSTER_ID = 1 << 2
+_OCTET = DELIVERY_MODE | PRIORITY
+_IN_ORDER = tuple(1 << bit for bit in range(15, 1, -1))
+_WIDTHS: dict[str, type[int] | type[float]] = {
+    "b": Byte, "B": UByte, "s": Short, "u": UShort, "I": Int, "i": UInt, "l": Long, "L": Long, "f": Float,
+}  # fmt: skip
+"""Of a header's type; those within a table or an array are longs."""
+_CLOSEST_TO_END = (1 << 63) // 1000
+
+Pair = tuple[str, bytes]
+"""An annotation: its key, and key and value as they are written."""
+
+
+class Translated(NamedTuple):
+    """Made of a property list."""
+
+    annotations: tuple[Pair, ...]
+    sections: bytes
+    """properties and application-properties, as far as there are any."""
+    type: str | None
+
+
+def translated(listed: bytes) -> Translated:
+    """`listed`: a checked property list, its flags first."""
+    known = _read(listed)
+    start, end = known.get(HEADERS, (0, 0))
+    annotations: dict[str, bytes] = {}
+    application: list[bytes] = []
+    for key, value, begin, _ in entries_of(listed, start, end) if end else ():
+        tag = chr(listed[begin + 1 + listed[begin]])
+        pair = _pair(key, value, tag)
+        if pair is None:
+            continue
+        if pair[0] == key and not key.startswith("x-"):
+            application.append(pair[1])
+        else:
+            annotations[pair[0]] = pair[1]
+    if TYPE in known:
+        annotations[BASIC_TYPE] = annotation(BASIC_TYPE, known[TYPE])
+    sections = _properties(known)
+    if application:
+        sections += write_section(APPLICATION_PROPERTIES, write_map(application))
+    return Translated(tuple(annotations.items()), sections, known.get(TYPE))
+
+
+def annotation(key: str, value: Any) -> bytes:
+    """Key and value as they are written."""
+    return write(Symbol(key)) + write(value)
+
+
+def _pair(key: str, value: Any, tag: str) -> Pair | None:
+    """A header as an annotation or an application property, whatever fits its name; None if it is neither.
+    What is nested deeper than AMQP 1.0 is read here fits nowhere."""
+    if key == "CC" and isinstance(value, list):
+        key = "x-cc"
+    elif key in ("CC", "BCC"):
+        return None
+    try:
+        if key.startswith("x-"):
+            return (key, write(Symbol(key)) + write(_value(value, tag), 2)) if key.isascii() else None
+        return None if tag in "AF" else (key, write(key) + write(_value(value, tag)))
+    except ValueError:
+        return None
+
+
+def _value(value: Any, tag: str = "") -> Any:
+    """A field of a table in AMQP 1.0's types. Raises ValueError for a time that is out of its range."""
+    width = _WIDTHS.get(tag)
+    if width is not None:
+        return width(value)
+    match value:
+        case fields.Timestamp():
+            if value > _CLOSEST_TO_END - 1:
+                raise ValueError("a time beyond AMQP 1.0's")
+            return Timestamp(value * 1000)
+        case fields.Float32():
+            return Float(value)
+        case Decimal():
+            return str(value)
+        case dict():
+            return {_key(key): _value(item) for key, item in value.items()}
+        case list():
+            return [_value(item) for item in value]
+        case _:
+            return value
+
+
+def _key(key: str) -> str:
+    return Symbol(key) if key.isascii() else key
+
+
+def deaths(headers: dict[str, Any]) -> tuple[Pair, ...]:
+    """The history that dead-lettering left in the headers of a message, as annotations."""
+    found = []
+    for key, value in headers.items():
+        if key.startswith(DEATHS):
+            pair = _pair(key, value, "")
+            found += [pair] if pair is not None else []
+    return tuple(found)
+
+
+def _read(listed: bytes) -> dict[int, Any]:
+    """By flag: texts, numbers, and of the headers start and end of their table."""
+    flags, at = listed[0] << 8 | listed[1], 2
+    known: dict[int, Any] = {}
+    for bit in _IN_ORDER:
+        if not flags & bit:
+            continue
+        if bit == HEADERS:
+            end = at + 4 + int.from_bytes(listed[at : at + 4], "big")
+            known[bit], at = (at, end), end
+        elif bit & _OCTET:
+            at += 1
+        elif bit == TIMESTAMP:
+            known[bit], at = int.from_bytes(listed[at : at + 8], "big"), at + 8
+        else:
+            known[bit], at = fields.read_shortstr(listed, at)
+    return known
+
+
+def _properties(known: dict[int, Any]) -> bytes:
+    """The section; empty if there are none. In its order, up to the group id."""
+    if not known.keys() - {HEADERS, TYPE, EXPIRATION, _CLUSTER_ID}:
+        return b""
+    time = known.get(TIMESTAMP)
+    user = known.get(USER_ID)
+    values: list[Any] = [
+        _id(known.get(MESSAGE_ID)), None if user is None else user.encode(), None, None, known.get(REPLY_TO),
+        _id(known.get(CORRELATION_ID)), _symbol(known.get(CONTENT_TYPE)),
+        _symbol(known.get(CONTENT_ENCODING)), None,
+        None if time is None or time >= _CLOSEST_TO_END else Timestamp(time * 1000), known.get(APP_ID),
+    ]  # fmt: skip
+    while values and values[-1] is None:
+        values.pop()
+    return write_section(PROPERTIES, write_list([write(value) for value in values]))
+
+
+def _symbol(text: str | None) -> Symbol | None:
+    return Symbol(text) if text is not None and text.isascii() else None
+
+
+def _id(text: str | None) -> Uuid | str | None:
+    if text is None or not text.startswith("urn:uuid:"):
+        return text
+    digits = text[9:]
+    parts = digits.split("-")
+    if [len(part) for part in parts] != [8, 4, 4, 4, 12]:
+        return text
+    try:
+        octets = bytes.fromhex("".join(parts))
+    except ValueError:
+        return text
+    return Uuid(octets) if len(octets) == 16 else text

@@ -1,0 +1,220 @@
+"""A link on which a client sends: transfers in, runs of messages to the virtual host, outcomes back.
+
+Owner: `Links`. Messages of one target and of equal persistence, expiration and priority are gathered while
+the client's input lasts and become one run, as in 0-9-1. What becomes of each is its outcome, sent once what
+it says is safe: `accepted`; `released` where no queue wanted it; `rejected` where a queue is full and
+refuses, or the message cannot be read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proton import Condition, Delivery, Receiver
+
+from broker.amqp091.properties import Checked, headers_of
+from broker.amqp10.addresses import Address, parse
+from broker.amqp10.conditions import (
+    DECODE,
+    INVALID_FIELD,
+    LIMIT,
+    MESSAGE_SIZE,
+    TRANSFER_LIMIT,
+    UNAUTHORIZED,
+    Fault,
+    fault_of,
+)  # fmt: skip
+from broker.amqp10.conversion import Incoming as Message
+from broker.amqp10.conversion import incoming as converted
+from broker.amqp10.types import DecodeError
+from broker.errors import AmqpError
+from broker.model.publish_route import PublishRoute
+from broker.model.values import Need
+
+if TYPE_CHECKING:
+    from broker.amqp10.links import Links
+
+WINDOW = 500
+"""Messages that a client may send before it hears of the first."""
+
+
+class Incoming:
+    """`target`: None for the anonymous terminus, whose messages say themselves where they go. `producer`
+    names what comes here in the ledger, where the client gave its connection a name; its messages are
+    numbered from 1."""
+
+    __slots__ = (
+        "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "_settles", "link",
+        "producer", "target",
+    )  # fmt: skip
+
+    def __init__(self, links: Links, link: Receiver, target: Address | None, producer: str | None) -> None:
+        self._links = links
+        self.link = link
+        self.target = target
+        self.producer = producer
+        self._next = 1
+        self._parts: list[bytes] = []
+        self._octets = 0
+        self._run: list[Delivery] = []
+        self._messages: list[bytes] = []
+        self._largest = 0
+        self._key: tuple[Address, Checked] | None = None
+
+    def open(self) -> None:
+        """Answer the attach, and give credit."""
+        self.link.open()
+        self._links.credit(self)
+
+    # -- transfers
+
+    def delivery(self, delivery: Delivery) -> None:
+        """A transfer has come, or the client settled one. Raises Fault for what ends the connection."""
+        if not delivery.readable:
+            if delivery.settled:
+                delivery.settle()
+            return
+        link = self.link
+        if link.credit <= 0:  # it still counts what has come and is not taken
+            self._links.fail(self, Fault(TRANSFER_LIMIT, "a transfer without credit"))
+            return
+        if delivery.aborted:
+            self._forget_parts()
+            link.advance()
+            delivery.settle()
+            self._links.credit(self)
+            return
+        self._collect(link.recv(delivery.pending) or b"")
+        limit = self._links.connection.settings.message_max
+        if self._octets > limit:
+            self._links.fail(self, Fault(MESSAGE_SIZE, f"message larger than the maximum of {limit} octets"))
+        elif not delivery.partial:
+            payload = b"".join(self._parts)
+            self._forget_parts()
+            link.advance()
+            self._links.credit(self)
+            self._whole(delivery, payload)
+
+    def _collect(self, part: bytes) -> None:
+        connection = self._links.connection
+        if part:
+            self._parts.append(part)
+            self._octets += len(part)
+            connection.assembling += len(part)
+            if connection.assembling > connection.settings.assembling_max:
+                raise Fault(LIMIT, "too many bytes of unfinished messages on one connection")
+
+    def _forget_parts(self) -> None:
+        self._links.connection.assembling -= self._octets
+        self._parts, self._octets = [], 0
+
+    def _whole(self, delivery: Delivery, payload: bytes) -> None:
+        try:
+            message = converted(payload)
+            target = self.target or _own_target(message)
+            user = message.user_id
+            if user is not None and user != self._links.connection.user.encode():
+                raise Fault(UNAUTHORIZED, f"user-id {user[:60]!r} is not the user that sends")
+        except DecodeError as error:
+            self._reject([delivery], Fault(DECODE, str(error)))
+        except Fault as fault:
+            self._reject([delivery], fault)
+        else:
+            self._gather(delivery, message, target)
+
+    def _gather(self, delivery: Delivery, message: Message, target: Address) -> None:
+        self._links.gather(self)
+        key = (target, message.kind)
+        if key != self._key:
+            self.flush()
+            self._key = key
+        self._run.append(delivery)
+        self._messages.append(message.raw)
+        self._largest = max(self._largest, message.largest)
+
+    # -- to the virtual host
+
+    def flush(self) -> None:
+        """Hand over what was gathered."""
+        run, messages, largest = self._run, self._messages, self._largest
+        if not run or self._key is None:
+            return
+        self._run, self._messages, self._largest = [], [], 0
+        target, kind = self._key
+        connection = self._links.connection
+        connection.note_publish()
+        try:
+            if connection.access is not None:
+                connection.access.demand("write", "exchange", target.exchange)
+            route = connection.vhost.route(target.exchange, target.key)
+            if not route.queues:
+                connection.vhost.check_published(target.exchange, target.key)
+            if route.needs_headers:
+                for delivery, raw in zip(run, messages, strict=True):
+                    headers = headers_of(raw)
+                    own = connection.vhost.route_with_headers(target.exchange, target.key, headers)
+                    self._publish(own, [delivery], [raw], kind, largest)
+            else:
+                self._publish(route, run, messages, kind, largest)
+        except AmqpError as error:
+            if self.target is None:
+                self._reject(run, fault_of(error))
+            else:
+                self._links.fail(self, fault_of(error))
+
+    def _publish(
+        self, route: PublishRoute, run: list[Delivery], messages: list[bytes], kind: Checked, largest: int
+    ) -> None:
+        connection = self._links.connection
+        count, first = len(run), self._next
+        self._next = first + count
+        routed = bool(route.queues)
+        need, accepted = connection.vhost.publish(
+            route, messages, persistent=kind.persistent, channel=0, largest_frame=largest,
+            producer=self.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
+        )  # fmt: skip
+        outcome = Delivery.ACCEPTED if routed else Delivery.RELEASED
+        if accepted:
+            self._links.hold(need, lambda: self._settle(run[:accepted], outcome))
+        if accepted < count:
+            full = Fault(LIMIT, "a queue is full, and refuses more")
+            self._links.hold(Need.NONE, lambda: self._reject(run[accepted:], full))
+
+    # -- outcomes
+
+    def _settle(self, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
+        if self._links.serves(self):
+            for delivery in run:
+                if why is not None:
+                    delivery.local.condition = Condition(why.condition, why.text)
+                delivery.update(outcome)
+                delivery.settle()
+            self._links.connection.sent(0)
+
+    def _reject(self, run: list[Delivery], why: Fault) -> None:
+        self._settle(run, Delivery.REJECTED, why)
+
+    # -- credit
+
+    def top_up(self) -> None:
+        """Half of the window is used: the client may send as much again."""
+        credit = self.link.credit
+        if credit <= WINDOW // 2:
+            self.link.flow(WINDOW - credit)
+
+    def flow(self) -> None:
+        """The client says something of its credit, which is ours to give."""
+
+    def resume(self) -> None:
+        """Deliveries are not its concern."""
+
+    def end(self) -> None:
+        """What has not been handed over was never accepted."""
+        self._forget_parts()
+        self._run, self._messages = [], []
+
+
+def _own_target(message: Message) -> Address:
+    if message.to is None:
+        raise Fault(INVALID_FIELD, "no target, neither of the link nor in the message's own field 'to'")
+    return parse(message.to)

@@ -1,0 +1,221 @@
+"""Sessions and links of one connection: who serves which link, and what waits for gates, in order.
+
+Owner: `Amqp10Connection`, which hands over the engine's events. Implements the broker's `Holder`: outcomes of
+what was published, and settlements of what was consumed, go out as the gates allow, as 0-9-1's confirms do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proton import Delivery, Event, EventType, Link, Receiver, Sender, Session, Terminus
+
+from broker.amqp091.held import Held
+from broker.amqp10.attaching import incoming, outgoing
+from broker.amqp10.conditions import LIMIT, Fault, condition, fault_of
+from broker.errors import AmqpError
+from broker.model.values import Need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.amqp10.connection import Amqp10Connection
+    from broker.amqp10.incoming import Incoming
+    from broker.amqp10.outgoing import Outgoing
+
+LINKS_MAX = 4096
+"""Of one connection."""
+SESSION_WINDOW = 2048
+"""Transfers that one session may have on their way to us: several links' worth of credit, so that a client
+does not wait for a word of ours after each few. They are taken from the engine as they come."""
+
+
+class Links:
+    """`held`: what waits for gates. `gathering`: the link whose messages are not handed over yet."""
+
+    __slots__ = ("_credited", "_need", "_served", "_to_settle", "connection", "gathering", "held", "starving")
+
+    def __init__(self, connection: Amqp10Connection) -> None:
+        self.connection = connection
+        self.held = Held(0)
+        self.gathering: Incoming | None = None
+        self.starving: dict[Outgoing, None] = {}
+        """Links that the client's session window has stopped: to be looked at whenever it says something."""
+        self._served: dict[Link, Incoming | Outgoing] = {}
+        self._credited: dict[Incoming, None] = {}
+        self._to_settle: list[tuple[Outgoing, Delivery]] = []
+        self._need = Need.NONE
+        """What settling those waits for."""
+
+    # -- events
+
+    def event(self, kind: EventType, event: Event) -> None:
+        """One of a session, a link or a delivery."""
+        context = event.context
+        if kind is Event.DELIVERY and isinstance(context, Delivery):
+            self._delivery(context, event.link)
+        elif isinstance(context, Receiver | Sender):
+            self._link(kind, context)
+        elif isinstance(context, Session):
+            if kind is Event.SESSION_REMOTE_OPEN:
+                context.incoming_capacity = SESSION_WINDOW * self.connection.settings.frame_max
+                context.open()
+            elif kind is Event.SESSION_REMOTE_CLOSE:
+                self._end_session(context)
+
+    def _link(self, kind: EventType, link: Receiver | Sender) -> None:
+        if kind is Event.LINK_FLOW:
+            served = self._served.get(link)
+            if served is not None:
+                served.flow()
+        elif kind is Event.LINK_REMOTE_OPEN:
+            self._attach(link)
+        elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
+            self._detach(link, closed=kind is Event.LINK_REMOTE_CLOSE)
+
+    def _delivery(self, delivery: Delivery, link: Receiver | Sender | None) -> None:
+        served = None if link is None else self._served.get(link)
+        if served is None:
+            if delivery.readable:  # of a link that is being closed
+                delivery.link.advance()
+                delivery.settle()
+            return
+        served.delivery(delivery)
+
+    def _attach(self, link: Receiver | Sender) -> None:
+        self.flush()
+        try:
+            if len(self._served) >= LINKS_MAX:
+                raise Fault(LIMIT, f"more than {LINKS_MAX} links on one connection")
+            served = incoming(self, link) if isinstance(link, Receiver) else outgoing(self, link)
+            self._served[link] = served
+            served.open()
+        except AmqpError as error:
+            self._refuse(link, fault_of(error))
+        except Fault as fault:
+            self._refuse(link, fault)
+
+    def _refuse(self, link: Receiver | Sender, fault: Fault) -> None:
+        """Answered with an attach that has no target, or no source, and a detach that says why."""
+        self._served.pop(link, None)
+        mine = link.target if isinstance(link, Receiver) else link.source
+        mine.type = Terminus.UNSPECIFIED
+        self.connection.log(f"link {link.name[:80]!r} refused with {fault.condition}: {fault.text}")
+        link.open()
+        link.condition = condition(fault)
+        link.close()
+
+    def fail(self, served: Incoming | Outgoing, fault: Fault) -> None:
+        """Close a link that was served."""
+        link = served.link
+        self.connection.log(f"link {link.name[:80]!r} closed with {fault.condition}: {fault.text}")
+        self._drop(served)
+        link.condition = condition(fault)
+        link.close()
+        self.connection.sent(0)
+
+    def _detach(self, link: Receiver | Sender, *, closed: bool) -> None:
+        served = self._served.get(link)
+        if served is not None:
+            self.flush()
+            self._drop(served)
+        if closed:
+            link.close()
+        else:
+            link.detach()
+        link.free()
+
+    def _end_session(self, session: Session) -> None:
+        self.flush()
+        for link, served in list(self._served.items()):
+            if link.session == session:
+                self._drop(served)
+        session.close()
+        session.free()
+
+    def _drop(self, served: Incoming | Outgoing) -> None:
+        self._served.pop(served.link, None)
+        self._credited.pop(served, None)  # type: ignore[arg-type]
+        self.starving.pop(served, None)  # type: ignore[arg-type]
+        if self.gathering is served:
+            self.gathering = None
+        served.end()
+
+    def serves(self, served: Incoming | Outgoing) -> bool:
+        """Is its link still there?"""
+        return self._served.get(served.link) is served
+
+    # -- in order, and when it is safe
+
+    def hold(self, need: Need, after: Callable[[], None]) -> None:
+        """`after` once all that has happened so far is as safe as `need` says, and all before it is done."""
+        if need is Need.NONE and not self.held:
+            after()
+            return
+        self.held.reply(b"", need, self.connection.vhost.history.position, after)
+        self.connection.broker.holding[self] = None
+
+    def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None:
+        """Tell the client that what it did with a delivery is done, once that is safe."""
+        self._to_settle.append((served, delivery))
+        self._need = max(self._need, need)
+
+    def _settle_now(self) -> None:
+        settling, self._to_settle = self._to_settle, []
+        need, self._need = self._need, Need.NONE
+        if need is not Need.NONE:
+            self.connection.vhost.history.gather()
+        self.hold(need, lambda: self._settled(settling))
+
+    def _settled(self, settling: list[tuple[Outgoing, Delivery]]) -> None:
+        for served, delivery in settling:
+            if self.serves(served):
+                delivery.settle()
+        self.connection.sent(0)
+
+    def at_end_of_tick(self, what: Callable[[], None]) -> None:
+        """After this tick's deliveries."""
+        self.held.reply(b"", Need.NONE, self.connection.vhost.history.position, what)
+        self.connection.broker.holding[self] = None
+
+    # -- between inputs
+
+    def gather(self, link: Incoming) -> None:
+        """`link` has messages to hand over; those of another are handed over first: the order is the
+        client's."""
+        if self.gathering is not link:
+            self.flush()
+            self.gathering = link
+
+    def credit(self, link: Incoming) -> None:
+        """It may need more credit once what it has brought is handed over."""
+        self._credited[link] = None
+
+    def flush(self) -> None:
+        """Hand over what was gathered; give and take what follows from that."""
+        gathering, self.gathering = self.gathering, None
+        if gathering is not None:
+            gathering.flush()
+        if self._to_settle:
+            self._settle_now()
+        if self._credited:
+            credited, self._credited = self._credited, {}
+            for link in credited:
+                link.top_up()
+        if self.starving:
+            starving, self.starving = self.starving, {}
+            for hungry in starving:
+                hungry.resume()
+
+    def resume(self) -> None:
+        """There is room again for what is delivered."""
+        for served in list(self._served.values()):
+            served.resume()
+
+    def end(self) -> None:
+        """Let go of everything; what is still held is never said. Idempotent."""
+        self.gathering, self._to_settle = None, []
+        self.held = Held(0)
+        self.connection.broker.holding.pop(self, None)
+        for served in list(self._served.values()):
+            self._drop(served)

@@ -1,0 +1,216 @@
+"""A link on which a client receives from a queue: credit, transfers, and what the client does with them.
+
+Owner: `Links`. It is the `DeliverySink` of its one consumer: the queue calls `credit` and `deliver` from its
+dispatch, at the end of a tick. Without an outcome, or with `released`, a message is ready again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proton import Delivery, Sender
+
+from broker.amqp091.acknowledging import need_of_dequeue
+from broker.amqp091.delivery import fit
+from broker.amqp10.conditions import DELETED, Fault
+from broker.amqp10.conversion import outgoing as converted
+from broker.model.consumer import Consumer
+from broker.model.records import Entry
+from broker.model.values import Need, Reason
+
+if TYPE_CHECKING:
+    from broker.amqp10.links import Links
+    from broker.model.queue import Queue
+
+BURST = 1024
+"""Most messages of one link in one tick."""
+REPLICATION_ID = "x-replication-id"
+"""Property of the link that asks for, and message annotation that carries, the replication id."""
+
+
+class Outgoing:
+    """`consumer`: how the queue knows this link. `temporary`: the queue is its own, and ends with it."""
+
+    __slots__ = (
+        "_draining", "_links", "_number", "_open", "_staged", "_temporary", "_unacked", "_wants_id",
+        "consumer", "link",
+    )  # fmt: skip
+
+    def __init__(
+        self, links: Links, link: Sender, queue: Queue, *, settled: bool, wants_id: bool, temporary: bool
+    ) -> None:
+        self._links = links
+        self.link = link
+        self.consumer = Consumer(queue, link.name, self, no_ack=settled)
+        self._wants_id = wants_id
+        self._temporary = temporary
+        self._number = 0
+        self._unacked: dict[int, Entry] = {}
+        self._staged: list[Entry] = []
+        """Taken from the queue, and not sent for want of room."""
+        self._open = self._draining = False
+
+    def open(self) -> None:
+        """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
+        vhost, queue = self._links.connection.vhost, self.consumer.queue
+        vhost.consume(self.consumer)
+        need = vhost.need(queue.scope) if self._temporary else Need.NONE
+        self._links.hold(need, self._opened)
+
+    def _opened(self) -> None:
+        if self._links.serves(self):
+            self._open = True
+            self.link.open()
+            self.flow()
+            self._links.connection.sent(0)
+
+    # -- from the queue
+
+    def credit(self, consumer: Consumer) -> int:
+        """How many messages it may get now (called by its queue)."""
+        if not self._open or not self._links.connection.running:
+            return 0
+        if self._staged or self._room() <= 0:
+            self._wait_for_room()
+            return 0
+        return min(self.link.credit, BURST)
+
+    def _room(self) -> int:
+        """Octets that may be sent now: neither the socket nor the client's session window is to pile them
+        up here."""
+        connection = self._links.connection
+        waiting = connection.settings.unsent_max - self.link.session.outgoing_bytes
+        return min(connection.delivery_budget, waiting)
+
+    def _wait_for_room(self) -> None:
+        connection = self._links.connection
+        if connection.delivery_budget <= 0:
+            connection.choke()
+        else:
+            self._links.starving[self] = None
+
+    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+        """Send a batch, or as much of it as there is room for (called by its queue)."""
+        if len(entries) >= BURST:
+            self._links.connection.choke()
+        self._staged += entries
+        self._send_staged()
+
+    def _send_staged(self) -> None:
+        while self._staged:
+            room = self._room()
+            if room <= 0:
+                self._wait_for_room()
+                return
+            count = fit(self._staged, room)
+            entries, self._staged = self._staged[:count], self._staged[count:]
+            self._send(entries)
+
+    def _send(self, entries: list[Entry]) -> None:
+        link, queue, octets = self.link, self.consumer.queue, 0
+        for entry in entries:
+            payload = self._payload(queue, entry)
+            octets += len(payload)
+            self._number += 1
+            delivery = link.delivery(str(self._number))
+            link.stream(payload)
+            if self.consumer.no_ack:
+                delivery.settle()
+            else:
+                delivery.number = self._number
+                self._unacked[self._number] = entry
+            link.advance()
+        self._links.connection.sent(octets)
+
+    def _payload(self, queue: Queue, entry: Entry) -> bytes:
+        sequence, envelope, raw = entry
+        replication_id = f"{queue.uuid.hex()}:{envelope.epoch}:{sequence}" if self._wants_id else None
+        ttl = envelope.expiration
+        if ttl is not None:
+            ttl = max(0, envelope.wall_ms + ttl - self._links.connection.broker.vhosts.wall_ms)
+        return converted(
+            raw, channel=envelope.channel, persistent=envelope.persistent, priority=envelope.priority,
+            ttl=ttl, redelivered=envelope.redelivered, exchange=envelope.exchange,
+            routing_key=envelope.routing_key, replication_id=replication_id,
+        )  # fmt: skip
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """The queue went away (called by the queue)."""
+        self._unacked, self._staged = {}, []
+        self._links.fail(self, Fault(DELETED, f"queue '{consumer.queue.name}' is gone"))
+
+    # -- from the client
+
+    def delivery(self, delivery: Delivery) -> None:
+        """The client has said something of a delivery."""
+        if not delivery.updated:
+            return
+        number = getattr(delivery, "number", 0)
+        state, settled = delivery.remote_state, delivery.settled
+        if not settled and state not in _FINAL:
+            return
+        entry = self._unacked.pop(number, None)
+        need = Need.NONE if entry is None else self._outcome(entry, state, delivery)
+        if settled:
+            delivery.settle()
+        else:
+            delivery.update(state)
+            self._links.settle(self, delivery, need)
+
+    def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need:
+        """Do with the message what the client says; what our settlement waits for."""
+        queue = self.consumer.queue
+        reject = state == Delivery.REJECTED or (state == Delivery.MODIFIED and delivery.remote.undeliverable)
+        if state == Delivery.ACCEPTED:
+            queue.acknowledge([entry])
+        elif reject:
+            queue.drop([entry], Reason.REJECTED)
+        else:
+            queue.requeue([entry])
+            return Need.NONE
+        return Need.DURABLE if reject and queue.rules.dead_letters else need_of_dequeue(queue)
+
+    def flow(self) -> None:
+        """Credit has come, or is to be used up."""
+        if not self._staged:
+            self.consumer.queue.schedule()
+        if self.link.drain_mode and not self._draining:
+            self._draining = True
+            self._links.at_end_of_tick(self._drained)
+
+    def _drained(self) -> None:
+        """Whatever could be delivered is: the rest of the credit is given back. What had no room comes
+        first."""
+        self._draining = False
+        if not self._links.serves(self) or not self.link.drain_mode or self._staged:
+            return
+        queue = self.consumer.queue
+        if queue.message_count and self.link.credit:
+            if self._room() <= 0:
+                self._wait_for_room()
+                return
+            if queue.scheduled:  # more has come out of its backlog
+                self._draining = True
+                self._links.at_end_of_tick(self._drained)
+                return
+        self.link.drained()
+        self._links.connection.sent(0)
+
+    def resume(self) -> None:
+        """There is room again."""
+        self._send_staged()
+        self.flow()
+
+    def end(self) -> None:
+        """What was not settled is ready again."""
+        queue = self.consumer.queue
+        entries = [*self._unacked.values(), *([] if self.consumer.no_ack else self._staged)]
+        self._unacked, self._staged = {}, []
+        queue.requeue(entries)
+        vhost = self._links.connection.vhost
+        vhost.cancel(self.consumer)
+        if self._temporary and not queue.deleted and vhost.serving:
+            vhost.delete_queue(queue.name, owner=self._links.connection)
+
+
+_FINAL = frozenset((Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED))

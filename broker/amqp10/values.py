@@ -1,0 +1,93 @@
+"""The values of AMQP 1.0 (part 1 of the specification) that Python has no type of its own for: small
+subclasses, so that a value is written back as what it was. And the one fault of whoever reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class DecodeError(ValueError):
+    """What came is no AMQP 1.0. `str()` is one line: what, and at which octet."""
+
+
+class UByte(int):
+    """0 to 2^8 - 1."""
+
+
+class UShort(int):
+    """0 to 2^16 - 1."""
+
+
+class UInt(int):
+    """0 to 2^32 - 1."""
+
+
+class ULong(int):
+    """0 to 2^64 - 1."""
+
+
+class Byte(int):
+    """-2^7 to 2^7 - 1."""
+
+
+class Short(int):
+    """-2^15 to 2^15 - 1."""
+
+
+class Int(int):
+    """-2^31 to 2^31 - 1."""
+
+
+class Long(int):
+    """-2^63 to 2^63 - 1."""
+
+
+class Timestamp(int):
+    """Milliseconds since 1970, signed, 64 bits."""
+
+
+class Float(float):
+    """Four octets; a plain `float` has eight."""
+
+
+class Char(str):
+    """One character."""
+
+
+class Symbol(str):
+    """A name, in ASCII."""
+
+
+class Uuid(bytes):
+    """16 octets."""
+
+
+class Decimal32(bytes):
+    """Four octets that nobody here looks into."""
+
+
+class Decimal64(bytes):
+    """Eight octets, likewise."""
+
+
+class Decimal128(bytes):
+    """16 octets, likewise."""
+
+
+class Described(NamedTuple):
+    """A value, and what says which type it is."""
+
+    descriptor: Any
+    value: Any
+
+
+class Array(list[Any]):
+    """Elements of one type. `constructor`: the octets before them, of which the last is their format code
+    and the others, if there are any, describe the type; the elements themselves are bare. Equal to any list
+    of equal elements."""
+
+    def __init__(self, constructor: bytes, items: Iterable[Any] = ()) -> None:
+        super().__init__(items)
+        self.constructor = constructor

@@ -1,0 +1,287 @@
+"""The way in of an AMQP 1.0 client, its signs of life, and every way out."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("proton")
+
+from proton import Delivery, Event, Message
+
+from broker.amqp10.framing import AMQP_HEADER, SASL_HEADER
+from broker.engine import Peer
+from broker.hooks import Applicant, Hold, Hooks, Refusal
+from broker.security.access import Door
+from tests.broker.amqp091.wire import ManualGate, World
+from tests.broker.amqp10.wire import Octets, Talker, detached, world10
+
+
+class Gatekeeper(Hooks):
+    """Answers as it is told."""
+
+    answer: Refusal | Hold | None = None
+
+    def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
+        return self.answer
+
+
+def sent_on(talker: Talker) -> bool:
+    """The connection ends, and not a word of why: a client takes it for a broker that died."""
+    return talker.connection.wants_close and talker.refused is None
+
+
+def test_a_client_is_let_in_and_told_who_serves() -> None:
+    talker = Talker(world10(name="left"))
+    assert talker.connection.running
+    assert talker.engine.remote_container == "left"
+    told = {str(key): value for key, value in talker.engine.remote_properties.items()}
+    assert told["product"] == "Understudy"
+    assert list(talker.engine.remote_offered_capabilities) == ["ANONYMOUS-RELAY"]
+
+
+def test_without_the_engine_a_client_of_1_0_gets_the_header_of_0_9_1() -> None:
+    client = Octets(World())
+    client.raw(SASL_HEADER)
+    assert client.take() == b"AMQP\0\0\x09\x01"
+    assert client.closed
+
+
+def test_a_wrong_password_is_told_by_sasl_and_never_logged() -> None:
+    world = world10()
+    talker = Talker(world, password="sesame")
+    assert talker.connection.wants_close
+    assert talker.transport.condition is not None
+    assert talker.transport.condition.name == "amqp:unauthorized-access"
+    assert any("login refused for user 'guest'" in line for line in world.logged)
+    assert not any("sesame" in line for line in world.logged)
+
+
+def test_the_pairs_own_user_is_no_application() -> None:
+    talker = Talker(world10(), user="ha", password="ha")
+    assert talker.refused is not None and talker.refused[0] == "amqp:unauthorized-access"
+
+
+def test_a_listener_for_peers_speaks_no_1_0() -> None:
+    world = world10()
+    client = Octets(world, Peer("127.0.0.1", 40000, loopback=True, door=Door.PEERS))
+    client.raw(SASL_HEADER)
+    assert client.take() == b"AMQP\0\0\x09\x01"
+
+
+def test_a_backup_sends_clients_on() -> None:
+    keeper = Gatekeeper()
+    keeper.answer = Refusal(320, "CONNECTION_FORCED - this broker is a backup, the primary is right:5672")
+    world = world10(keeper)
+    talker = Talker(world)
+    assert sent_on(talker)
+    assert not talker.heard(Event.CONNECTION_REMOTE_OPEN)
+    assert any("the primary is right:5672" in line for line in world.logged)
+
+
+def test_who_is_not_known_on_a_backup_is_sent_on_as_well() -> None:
+    world = world10()
+    world.vhost.whole.serving = False
+    assert sent_on(Talker(world, user="shop", password="shop"))
+
+
+def test_who_is_held_goes_on_with_all_that_it_has_said_meanwhile() -> None:
+    keeper = Gatekeeper()
+    keeper.answer = Hold.HOLD
+    world = world10(keeper)
+    world.open  # noqa: B018
+    talker = Talker(world, open_=False)
+    talker.engine.open()
+    talker.session.open()
+    link = talker.session.receiver("in")
+    link.source.dynamic = True
+    link.open()
+    talker.turn()
+    assert not talker.heard(Event.CONNECTION_REMOTE_OPEN)
+    keeper.answer = None
+    world.pass_time(0.2)
+    talker.turn()
+    assert talker.heard(Event.CONNECTION_REMOTE_OPEN)
+    assert link.remote_source.address.startswith("/queues/")
+
+
+def test_who_is_held_too_long_is_sent_on() -> None:
+    keeper = Gatekeeper()
+    keeper.answer = Hold.HOLD
+    world = world10(keeper)
+    talker = Talker(world)
+    world.pass_time(10.1)
+    talker.turn()
+    assert sent_on(talker)
+
+
+@pytest.mark.parametrize("said", [b"", SASL_HEADER[:5], SASL_HEADER])
+def test_a_handshake_has_ten_seconds(said: bytes) -> None:
+    world = world10()
+    client = Octets(world)
+    if said:
+        client.raw(said)
+    world.pass_time(9.9)
+    assert not client.closed
+    world.pass_time(0.2)
+    assert client.closed
+    assert any("handshake not finished in time" in line for line in world.logged)
+
+
+def test_the_hostname_names_the_virtual_host() -> None:
+    world = world10()
+    assert Talker(world, hostname="mail.example.net").connection.vhost.name == "/"
+    assert Talker(world, hostname="vhost:/").connection.vhost.name == "/"
+    refused = Talker(world, hostname="vhost:shop").refused
+    assert refused == ("amqp:not-allowed", "vhost 'shop' not found")
+
+
+def test_a_silent_client_is_given_up_and_a_living_one_is_not() -> None:
+    world = world10(heartbeat=5)
+    silent, living = Talker(world), Talker(world)
+    assert living.transport.remote_idle_timeout == 5
+    for _ in range(10):
+        world.pass_time(2)
+        living.raw(b"\0\0\0\x08\x02\0\0\0")
+    assert silent.connection.wants_close and not living.connection.wants_close
+    assert any("no sign of life for 10 s" in line for line in world.logged)
+
+
+def test_a_client_gets_the_signs_of_life_that_it_wants() -> None:
+    world = world10(heartbeat=0)
+    talker = Talker(world, idle=8.0)
+    talker.take()
+    world.pass_time(2.1)
+    assert talker.take() == b"\0\0\0\x08\x02\0\0\0"
+    world.pass_time(2.1)
+    assert talker.take() == b"\0\0\0\x08\x02\0\0\0"
+    hasty = Talker(world, idle=0.01)
+    assert hasty.refused is not None and hasty.refused[0] == "amqp:not-allowed"
+
+
+def test_a_broker_that_takes_leave_ends_the_connection_without_a_close() -> None:
+    """A close would be polite; Proton's Python clients would read no more, and never learn of the end."""
+    world = world10()
+    talker = Talker(world)
+    world.broker.close_connections(320, "CONNECTION_FORCED - this broker is a backup now", world.now)
+    talker.turn()
+    assert sent_on(talker)
+
+
+def test_a_fault_is_told_and_the_answer_waited_for() -> None:
+    world = world10()
+    polite, deaf = Talker(world), Talker(world)
+    for each in (polite, deaf):
+        each.connection.close(530, "NOT_ALLOWED - enough")
+        each.turn()
+    assert polite.refused == ("amqp:not-allowed", "NOT_ALLOWED - enough")
+    polite.engine.close()
+    polite.turn()
+    assert polite.connection.wants_close and not deaf.connection.wants_close
+    world.pass_time(3.1)
+    assert deaf.connection.wants_close
+
+
+def test_a_client_takes_leave() -> None:
+    world = world10()
+    talker = Talker(world)
+    talker.receiver(None)
+    talker.engine.close()
+    talker.turn()
+    assert talker.heard(Event.CONNECTION_REMOTE_CLOSE)
+    assert talker.refused is None
+    assert talker.connection.wants_close
+    assert not world.vhost.queues
+
+
+def test_a_half_close_ends_it() -> None:
+    world = world10()
+    talker = Talker(world)
+    talker.receiver(None)
+    talker.connection.eof(world.now)
+    world.tick()
+    assert talker.connection.wants_close
+    assert not world.vhost.queues
+
+
+def test_a_deleted_virtual_host_takes_its_clients_along() -> None:
+    world = world10()
+    talker = Talker(world)
+    world.broker._vhost_ends(world.vhost)
+    talker.turn()
+    assert sent_on(talker)
+
+
+def test_what_is_withheld_never_leaves_once_it_is_dropped() -> None:
+    """A frozen primary wakes: neither outcomes nor deliveries may leave before it knows what it is."""
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q")
+    talker = Talker(world)
+    link = talker.sender("q")
+    talker.receiver("q", credit=10)
+    world.broker.withhold()
+    (delivery,) = talker.send(link, Message(body=b"1"))
+    assert not delivery.settled
+    assert talker.take() == b""
+    world.broker.drop_withheld()
+    world.broker.close_connections(320, "CONNECTION_FORCED - this broker is a backup now", world.now)
+    talker.turn()
+    assert not delivery.settled and delivery.remote_state == 0
+    assert not talker.heard(Event.DELIVERY)
+    assert sent_on(talker)
+
+
+def test_what_is_withheld_leaves_when_all_is_well() -> None:
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q")
+    talker = Talker(world)
+    link = talker.sender("q")
+    world.broker.withhold()
+    (delivery,) = talker.send(link, Message(body=b"1"))
+    assert not delivery.settled
+    world.broker.resume_output()
+    talker.turn()
+    assert delivery.remote_state == Delivery.ACCEPTED
+
+
+def test_outcomes_that_are_held_when_it_ends_are_never_said() -> None:
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q", durable=True)
+    gate = ManualGate()
+    world.broker.gates.append(gate)
+    talker = Talker(world)
+    (delivery,) = talker.send(talker.sender("q"), Message(body=b"1", durable=True))
+    world.broker.close_connections(320, "CONNECTION_FORCED - demoted", world.now)
+    gate.applied = gate.durable = world.vhost.history.position
+    talker.turn()
+    assert delivery.remote_state == 0
+    assert not world.broker.holding
+
+
+def test_two_protocols_at_one_door() -> None:
+    world = world10()
+    old = world.open()
+    old.call(1, "queue.declare", queue="q")
+    new = Talker(world)
+    link = new.receiver("q", credit=2)
+    old.publish(1, b"hello", routing_key="q")
+    new.turn()
+    ((_, message),) = new.received(link)
+    assert bytes(message.body) == b"hello"
+    assert detached(link) is None
+    assert len(world.broker.connections) == 2
+
+
+def test_headers_may_come_octet_by_octet() -> None:
+    world = world10()
+    client = Octets(world)
+    for octet in SASL_HEADER:
+        client.raw(bytes([octet]))
+    assert client.take().startswith(SASL_HEADER)
+
+
+def test_amqp_before_sasl_is_answered_with_what_is_wanted() -> None:
+    world = world10()
+    client = Octets(world)
+    client.raw(AMQP_HEADER)
+    assert client.take() == SASL_HEADER
+    assert client.closed

@@ -1,0 +1,296 @@
+"""What AMQP 1.0 clients receive: credit, outcomes, settlement, and what is ready again."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("proton")
+
+from proton import Delivery, Message, Receiver, symbol
+
+from broker.amqp10.outgoing import BURST
+from tests.broker.amqp091.wire import ManualGate, Raw, World
+from tests.broker.amqp10.wire import Talker, detached, world10
+
+
+def _filled(world: World, *bodies: bytes, name: str = "q", **arguments: object) -> Raw:
+    client = world.open()
+    client.call(1, "queue.declare", queue=name, durable=True, arguments=arguments)
+    for body in bodies:
+        client.publish(1, body, routing_key=name, properties=b"\x10\x00\x02")
+    return client
+
+
+def _bodies(talker: Talker, link: Receiver) -> list[bytes]:
+    return [bytes(message.body) for _, message in talker.received(link)]
+
+
+def _depth(world: World, name: str = "q") -> tuple[int, int]:
+    queue = world.vhost.queues[name]
+    return queue.message_count, queue.unacked_count
+
+
+def test_as_many_come_as_there_is_credit_for() -> None:
+    world = world10()
+    _filled(world, b"1", b"2", b"3", b"4")
+    talker = Talker(world)
+    link = talker.receiver("/queues/q", credit=3)
+    assert _bodies(talker, link) == [b"1", b"2", b"3"]
+    assert _depth(world) == (1, 3)
+    link.flow(5)
+    talker.turn()
+    assert _bodies(talker, link) == [b"4"]
+
+
+def test_a_drained_link_gets_what_there_is_and_its_credit_back() -> None:
+    world = world10()
+    client = _filled(world, b"1", b"2")
+    talker = Talker(world)
+    link = talker.receiver("q")
+    link.drain(10)
+    talker.turn()
+    assert _bodies(talker, link) == [b"1", b"2"]
+    assert link.credit == 0 and not link.draining()
+    client.publish(1, b"3", routing_key="q")
+    talker.turn()
+    assert _bodies(talker, link) == []
+
+
+def test_a_drain_of_more_than_fits_at_once_ends_when_all_has_come() -> None:
+    world = world10(unsent_max=20_000)
+    _filled(world, *(b"%d" % n + b"x" * 1000 for n in range(100)))
+    talker = Talker(world)
+    link = talker.receiver("q")
+    link.drain(500)
+    talker.turn()
+    assert len(_bodies(talker, link)) == 100
+    assert link.credit == 0
+
+
+def test_each_outcome_does_what_it_says() -> None:
+    world = world10()
+    _filled(world, b"ok", b"no", b"later", b"failed", b"not here", name="q",
+            **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})  # fmt: skip
+    _filled(world, name="dead")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=5)
+    got = {bytes(message.body): delivery for delivery, message in talker.received(link)}
+    talker.settle(got[b"ok"], Delivery.ACCEPTED)
+    talker.settle(got[b"no"], Delivery.REJECTED)
+    talker.settle(got[b"later"], Delivery.RELEASED)
+    got[b"failed"].local.failed = True
+    talker.settle(got[b"failed"], Delivery.MODIFIED)
+    got[b"not here"].local.undeliverable = True
+    talker.settle(got[b"not here"], Delivery.MODIFIED)
+    assert _depth(world, "dead") == (2, 0)
+    assert _depth(world) == (2, 0)
+    link.flow(5)
+    talker.turn()
+    again = talker.received(link)
+    assert [bytes(m.body) for _, m in again] == [b"later", b"failed"]
+    assert [(m.delivery_count, m.first_acquirer) for _, m in again] == [(1, False)] * 2
+    dead = talker.received(talker.receiver("dead", credit=5, name="dead"))
+    assert dead[0][1].annotations[symbol("x-death")][0]["reason"] == "rejected"
+
+
+def test_settled_without_an_outcome_is_ready_again() -> None:
+    world = world10()
+    _filled(world, b"1")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=1)
+    ((delivery, _),) = talker.received(link)
+    delivery.settle()
+    talker.turn()
+    assert _depth(world) == (1, 0)
+
+
+def test_who_settles_second_hears_of_it_when_it_is_safe() -> None:
+    world = world10()
+    _filled(world, b"1")
+    gate = ManualGate()
+    gate.applied = gate.durable = world.vhost.history.position
+    world.broker.gates.append(gate)
+    talker = Talker(world)
+    link = talker.receiver("q", credit=1, second=True)
+    ((delivery, _),) = talker.received(link)
+    delivery.update(Delivery.ACCEPTED)
+    talker.turn()
+    assert _depth(world) == (0, 0)
+    assert not delivery.settled
+    gate.applied = gate.durable = world.vhost.history.position
+    talker.turn()
+    assert delivery.settled
+    delivery.settle()
+    talker.turn()
+    assert talker.refused is None
+
+
+def test_settled_by_the_broker_a_message_is_gone_when_it_is_sent() -> None:
+    world = world10()
+    _filled(world, b"1", b"2")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=1, settled=True)
+    assert _bodies(talker, link) == [b"1"]
+    assert _depth(world) == (1, 0)
+
+
+@pytest.mark.parametrize("how", ["close", "detach", "session", "lost"])
+def test_what_is_not_settled_is_ready_again_when_its_link_goes(how: str) -> None:
+    world = world10()
+    _filled(world, b"1", b"2")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=2)
+    (first, _), _ = talker.received(link)
+    talker.settle(first, Delivery.ACCEPTED)
+    if how == "close":
+        link.close()
+    elif how == "detach":
+        link.detach()
+    elif how == "session":
+        talker.session.close()
+    else:
+        talker.connection.lost(world.now)
+    talker.turn() if how != "lost" else world.tick()
+    assert _depth(world) == (1, 0)
+    assert not world.vhost.queues["q"].consumers
+    other = Talker(world)
+    ((_, message),) = other.received(other.receiver("q", credit=5))
+    assert (bytes(message.body), message.delivery_count) == (b"2", 1)
+
+
+def test_a_queue_that_goes_takes_its_links_along() -> None:
+    world = world10()
+    client = _filled(world, b"1")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=2)
+    client.call(1, "queue.delete", queue="q")
+    talker.turn()
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:resource-deleted"
+    assert talker.refused is None
+
+
+def test_an_exclusive_consumer_keeps_others_away_and_hears_of_it() -> None:
+    world = world10()
+    client = _filled(world, b"1")
+    client.send(1, "basic.consume", queue="q", exclusive=True)
+    talker = Talker(world)
+    link = talker.receiver("q", credit=2)
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:unauthorized-access"
+    assert link.remote_source.address is None
+
+
+@pytest.mark.parametrize(
+    ("address", "condition"),
+    [("none", "amqp:not-found"), ("/exchanges/amq.topic/k", "amqp:not-implemented")],
+)
+def test_a_source_that_cannot_be_refuses_the_link(address: str, condition: str) -> None:
+    talker = Talker(world10())
+    told = detached(talker.receiver(address))
+    assert told is not None and told[0] == condition
+
+
+def test_a_dynamic_source_is_a_temporary_queue_of_its_own() -> None:
+    world = world10()
+    talker = Talker(world)
+    link = talker.receiver(None, credit=5)
+    address = link.remote_source.address
+    assert address.startswith("/queues/amq.gen-")
+    talker.send(talker.sender(address), Message(body=b"reply"))
+    assert _bodies(talker, link) == [b"reply"]
+    other = Talker(world)
+    told = detached(other.receiver(address))
+    assert told is not None and told[0] == "amqp:resource-locked"
+    link.close()
+    talker.turn()
+    assert not world.vhost.queues
+
+
+def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
+    world = world10(unsent_max=50_000)
+    _filled(world, *(b"x" * 1000 for _ in range(300)))
+    talker = Talker(world)
+    talker.reading = False
+    link = talker.receiver("q", credit=300)
+    unread = b"".join(talker.connection.take_output())
+    assert 50_000 < len(unread) < 60_000
+    talker.inbox += unread
+    talker.reading = True
+    talker.turn()
+    assert len(_bodies(talker, link)) == 300
+
+
+def test_more_than_a_burst_comes_in_several_ticks() -> None:
+    world = world10()
+    _filled(world, *(b"%d" % n for n in range(BURST + 10)))
+    talker = Talker(world)
+    link = talker.receiver("q", credit=2 * BURST)
+    assert len(_bodies(talker, link)) == BURST + 10
+
+
+def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
+    world = world10(unsent_max=10_000)
+    _filled(world, *(b"x" * 1000 for _ in range(200)))
+    talker = Talker(world, frame_max=2048, window=16_384)
+    link = talker.receiver("q", credit=200)
+    taken = 0
+    for _ in range(200):
+        came = len(_bodies(talker, link))
+        if not came:
+            break
+        taken += came
+        talker.turn()
+    assert taken == 200
+
+
+def test_the_replication_id_comes_where_it_is_asked_for() -> None:
+    world = world10()
+    _filled(world, b"1", b"2")
+    talker = Talker(world)
+    link = talker.receiver("q", credit=1, properties={symbol("x-replication-id"): True})
+    ((_, message),) = talker.received(link)
+    uuid = world.vhost.queues["q"].uuid.hex()
+    assert message.annotations[symbol("x-replication-id")] == f"{uuid}:1:1"
+    ((_, other),) = talker.received(talker.receiver("q", credit=1, name="other"))
+    assert symbol("x-replication-id") not in other.annotations
+
+
+def test_properties_of_0_9_1_and_the_time_that_is_left() -> None:
+    world = world10()
+    client = _filled(world)
+    properties = b"\x91\x00\x0atext/plain\x02\x0510000"
+    client.publish(1, b"1", routing_key="q", properties=properties)
+    world.pass_time(4)
+    talker = Talker(world)
+    ((_, message),) = talker.received(talker.receiver("q", credit=1))
+    assert (message.content_type, message.durable) == ("text/plain", True)
+    assert 5.5 <= message.ttl <= 6.5
+
+
+def test_filters_and_browsing_are_refused_rather_than_left_out() -> None:
+    world = world10()
+    _filled(world, b"1")
+    talker = Talker(world)
+    link = talker.session.receiver("filtered")
+    link.source.address = "q"
+    link.source.filter.put_dict({symbol("selector"): "colour = 'red'"})
+    link.open()
+    browser = talker.session.receiver("browser")
+    browser.source.address = "q"
+    browser.source.distribution_mode = 1
+    browser.open()
+    talker.turn()
+    for each in (link, browser):
+        told = detached(each)
+        assert told is not None and told[0] == "amqp:not-implemented"
+
+
+def test_transactions_are_refused() -> None:
+    talker = Talker(world10())
+    link = talker.session.sender("coordinator")
+    link.target.type = 3
+    link.open()
+    talker.turn()
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:not-implemented"

@@ -1,0 +1,45 @@
+"""The client kit over AMQP 1.0, on Proton: `pip install 'understudy[amqp10]'`.
+
+    from understudy.client.amqp10 import Publisher, Consumer
+
+    with Publisher("10.0.0.1:5672,10.0.0.2:5672", name="shop") as publisher:
+        publisher.publish(b"order 1", "/queues/orders")         # returns at once; resent after a failover
+        publisher.flush()                                       # all accepted: on both brokers
+
+    with Consumer("10.0.0.1:5672,10.0.0.2:5672", "orders", name="billing") as consumer:
+        for delivery in consumer.deliveries():
+            print(delivery.body, delivery.redelivered)          # acked, in batches, once the loop comes back
+
+It promises what `understudy.client` does, and keeps the same ledgers; messages of either kit come to the
+consumers of the other. Nothing can be declared over AMQP 1.0: exchanges and queues must be there. TLS is
+Python's own, so all of `ClientTls` counts.
+"""
+
+from __future__ import annotations
+
+try:
+    import proton as _proton  # noqa: F401
+except ImportError:
+    raise ImportError(
+        "AMQP 1.0 needs python-qpid-proton, which is not installed: pip install 'understudy[amqp10]'"
+    ) from None
+
+from understudy.client.amqp10.consumer import Consumer, Delivery
+from understudy.client.amqp10.publisher import Publisher
+from understudy.client.amqp10.wire import Refused
+from understudy.client.brokers import ConnectFailed, Outage
+from understudy.client.consuming import QueueGone
+from understudy.client.publishing import NotConfirmed
+from understudy.client_tls import ClientTls
+
+__all__ = [
+    "ClientTls",
+    "ConnectFailed",
+    "Consumer",
+    "Delivery",
+    "NotConfirmed",
+    "Outage",
+    "Publisher",
+    "QueueGone",
+    "Refused",
+]

@@ -1,0 +1,294 @@
+"""A publisher over AMQP 1.0 that loses nothing it was asked to publish, as long as its own process lives.
+
+Each message is kept until the broker has said what became of it. When the connection is lost, the publisher
+finds the broker that serves now and sends again, in order, all that is in doubt, before anything new: so
+order holds for each queue, and a message is there at least once.
+
+Every connection has a name, `NAME.LIFE.K`, told to the broker in the property `producer` of its open; every
+address that is published to is a link of it, which is a session in the ledgers, `NAME.LIFE.K/LINK`. Within it
+a message is known by its number: the broker counts from 1, in the order in which they come, and so does the
+ledger here. One thread; Proton is not thread safe and neither is this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proton import Delivery, Endpoint, Event, EventType, Link, Terminus
+
+from broker.amqp10.addresses import Address, parse
+from broker.amqp10.conditions import Fault
+from understudy.client.amqp10.failover import LOST, Failover
+from understudy.client.amqp10.messages import encoded
+from understudy.client.amqp10.wire import Wire, refusal
+from understudy.client.brokers import Addresses
+from understudy.client.publishing import WINDOW, PublisherBase
+from understudy.ledger.ranges import RangeGatherer
+from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
+
+LINKS = 200
+"""Addresses of which a link is kept; one that was not used for long makes room for another."""
+_OUTCOMES: dict[int, str] = {
+    Delivery.ACCEPTED: "confirmed",
+    Delivery.RELEASED: "returned",
+    Delivery.MODIFIED: "returned",
+}
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One message in doubt. `tag`: its number on the link it went out by."""
+
+    sequence: int
+    target: str
+    payload: bytes
+    session: str = ""
+    tag: int = 0
+
+
+@dataclass(slots=True)
+class _Outlet:
+    """A link. `session`: what it is in the ledgers."""
+
+    link: Any
+    session: str
+    address: Address
+    last_tag: int = 0
+    in_doubt: int = 0
+
+
+@dataclass(slots=True)
+class _Session:
+    """One connection's worth of links."""
+
+    name: str
+    wire: Wire
+    outlets: OrderedDict[str, _Outlet] = field(default_factory=OrderedDict)
+    """By address, those used last behind."""
+    opened: int = 0
+    """Links made so far."""
+    current: _Outlet | None = None
+    """By which the last message went."""
+    in_doubt: dict[int, _Kept] = field(default_factory=dict)
+    """By sequence, in the order in which they were sent."""
+
+
+class Publisher(PublisherBase[_Kept, _Session]):
+    """Publishes over a list of brokers, and hears of each message what became of it.
+
+    `window`: messages in doubt at most; `publish` waits when it is full. `on_return(sequence)`: no queue
+    wanted it (`released`); `on_nack(sequence, condition, text)`: a queue refuses (`rejected`); both are
+    called from within the other methods. Nothing is declared over AMQP 1.0: exchanges and queues must be
+    there. Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
+    heartbeats, and so will whoever watches the ledger.
+    """
+
+    failover: Failover
+    _lost = LOST
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        name: str,
+        ledger_dir: str | os.PathLike[str] | None = None,
+        *,
+        window: int = WINDOW,
+        on_return: Callable[[int], None] | None = None,
+        on_nack: Callable[[int, str, str], None] | None = None,
+        given_up: Callable[[], bool] = lambda: False,
+        ledger_heartbeat: float = LEDGER_HEARTBEAT,
+        **connection: Any,
+    ) -> None:
+        """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
+        `Failover` takes them.
+
+        `given_up` is asked while no broker serves; once it says True, ConnectFailed is raised.
+        `ledger_heartbeat`: seconds that the ledger is silent at most while one of the methods is at work.
+        """
+        super().__init__(
+            Failover(addresses, **connection), name, ledger_dir,
+            window=window, given_up=given_up, ledger_heartbeat=ledger_heartbeat,
+        )  # fmt: skip
+        self._on_return = on_return
+        self._on_nack = on_nack
+        self._settled: RangeGatherer[tuple[str, str]] = RangeGatherer()
+        """Numbers by session and outcome, of which the ledger does not know yet."""
+
+    def publish(
+        self,
+        body: bytes | str,
+        address: str,
+        *,
+        persistent: bool = True,
+        priority: int | None = None,
+        ttl: float | None = None,
+        headers: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        **properties: Any,
+    ) -> int:
+        """Take charge of one message; waits only while the window is full, no broker serves, or the broker
+        takes no more: gives no credit, or does not read. An address that is new costs a round trip.
+
+        `address`: `/queues/NAME`, `/exchanges/NAME/KEY`, or a queue's plain name. `ttl` in seconds.
+        `headers` are AMQP's application properties, `properties` its properties: content_type, message_id,
+        and so on, times in seconds since 1970. Returns the message's number in this publisher's life, from 1.
+        Raises ValueError and TypeError for what cannot be sent, and Refused for an address that is not there
+        or not for us.
+        """
+        self._refuse_if_closed()
+        self._known(address)
+        if properties and properties.get("user_id") not in (None, self.failover.user.encode()):
+            raise ValueError("user_id names another user than the one that publishes")
+        payload = encoded(
+            body, persistent=persistent, priority=priority, ttl=ttl, headers=headers, annotations=annotations,
+            properties=properties,
+        )  # fmt: skip
+        self._wait_for_room()
+        sequence = self.counts.published = self.counts.published + 1  # now: a callback may have published
+        self._waiting.append(_Kept(sequence, address, payload))
+        self._ready(None)
+        while self._is_held_up():
+            self._wait(1.0)
+        return sequence
+
+    def _known(self, address: str) -> None:
+        """Raises ValueError for what is no address: a broker would refuse it for ever."""
+        if self._session is not None and address in self._session.outlets:
+            return
+        try:
+            parse(address)
+        except Fault as fault:
+            raise ValueError(fault.text) from None
+
+    # -- connection ----------------------------------------------------------------------------------------
+
+    def _is_held_up(self) -> bool:
+        """Is there anything that has not left for the broker?"""
+        return bool(self._waiting) or self._session is None or self._session.wire.held_up
+
+    def _begin(self, deadline: float | None) -> _Session:
+        name = self._connection_name()
+        wire = self.failover.connect(
+            {"producer": name, "connection_name": self.name}, self._serve, deadline=deadline,
+            given_up=self._is_given_up,
+        )  # fmt: skip
+        return _Session(name, wire)
+
+    def _send_waiting(self) -> None:
+        """In order: what is held up for want of credit holds up all behind it."""
+        session = self._session
+        assert session is not None
+        waiting = self._waiting
+        while waiting:
+            kept = waiting[0]
+            outlet = self._outlet(session, kept.target)
+            if outlet is None or outlet.link.credit <= 0:
+                break
+            waiting.popleft()
+            tag = outlet.last_tag = outlet.last_tag + 1
+            outlet.in_doubt += 1
+            kept.session, kept.tag = outlet.session, tag
+            session.in_doubt[kept.sequence] = kept
+            exchange, key, _ = outlet.address
+            self._book.sent(outlet.session, exchange, key, tag, kept.sequence)
+            link = outlet.link
+            link.delivery(str(kept.sequence))
+            link.stream(kept.payload)
+            link.advance()
+        session.wire.send()
+
+    def _outlet(self, session: _Session, target: str) -> _Outlet | None:
+        """The link for that address; None while another one is still to be rid of what it was given."""
+        current, outlet = session.current, session.outlets.get(target)
+        if outlet is not None and outlet is current:
+            return outlet
+        if current is not None and session.wire.session.outgoing_bytes:
+            session.wire.send()
+            if session.wire.session.outgoing_bytes:
+                return None
+        if outlet is None:
+            if len(session.outlets) >= LINKS and not self._make_room(session):
+                return None
+            outlet = session.outlets[target] = self._attach(session, target)
+        session.outlets.move_to_end(target)
+        session.current = outlet
+        return outlet
+
+    def _attach(self, session: _Session, target: str) -> _Outlet:
+        session.opened += 1
+        name = str(session.opened)
+        link = session.wire.session.sender(name)
+        link.source.address = self.name
+        link.target.address = target
+        link.target.type = Terminus.TARGET
+        link.snd_settle_mode = Link.SND_UNSETTLED
+        link.open()
+        return _Outlet(link, f"{session.name}/{name}", parse(target))
+
+    def _make_room(self, session: _Session) -> bool:
+        """Close the link that was not used for longest, if all is known of what went by it."""
+        target, outlet = next(iter(session.outlets.items()))
+        if outlet.in_doubt:
+            return False
+        del session.outlets[target]
+        outlet.link.close()
+        return True
+
+    def _wait_for_input(self, timeout: float) -> None:
+        self.failover.wait(timeout, self._pulse)
+        self._note_settled()
+
+    # -- what the broker says ------------------------------------------------------------------------------
+
+    def _serve(self, kind: EventType, what: Any) -> bool:
+        if kind is Event.DELIVERY:
+            return self._outcome(what)
+        if kind is Event.LINK_FLOW:
+            if self._waiting:
+                self._send_waiting()
+            return True
+        if kind is not Event.LINK_REMOTE_OPEN:
+            if not what.state & Endpoint.LOCAL_CLOSED:
+                raise refusal(what.remote_condition, f"publishing to {what.target.address!r}")
+            what.free()
+        return False
+
+    def _outcome(self, delivery: Delivery) -> bool:
+        session = self._session
+        if not delivery.settled or session is None:
+            return False
+        kept = session.in_doubt.pop(int(delivery.tag), None)
+        outcome = _OUTCOMES.get(delivery.remote_state, "nacked")
+        why = delivery.remote.condition if outcome == "nacked" else None
+        delivery.settle()
+        if kept is None:
+            return False
+        outlet = session.outlets.get(kept.target)
+        if outlet is not None:
+            outlet.in_doubt -= 1
+        self._settled.add((kept.session, outcome), kept.tag)
+        setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+        if outcome == "confirmed":
+            self.failover.serving()
+        elif outcome == "returned":
+            if self._on_return is not None:
+                self._on_return(kept.sequence)
+        elif self._on_nack is not None:
+            name, text = ("", "") if why is None else (str(why.name), why.description or "")
+            self._on_nack(kept.sequence, name, text)
+        return True
+
+    # -- the books -----------------------------------------------------------------------------------------
+
+    def _note_settled(self) -> None:
+        """In ranges, though outcomes come one by one."""
+        for (session, outcome), first, last in self._settled.drain():
+            self._book.settled(session, first, last, outcome)
+
+    def _write(self) -> None:
+        self._note_settled()
+        super()._write()

@@ -1,0 +1,294 @@
+"""One AMQP 1.0 connection, client side: Proton's engine, driven over a socket of ours.
+
+Role: everything that touches the network. Owner: a `Failover`, on its thread. The socket does not block, so
+every wait is a `poll` of ours, with an end; TLS is Python's own, and so is SASL PLAIN, since Proton's depends
+on what it was built with.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from select import POLLIN, POLLOUT, poll
+from typing import Any
+
+from proton import Collector, Condition, Event, EventType, ProtonException, Transport, symbol
+from proton import Connection as Engine
+
+from broker.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED, Fault
+from broker.amqp10.framing import SASL, SASL_HEADER, whole
+from broker.amqp10.sasl import LARGEST_FRAME, OK, TEMPORARY, frame
+from broker.amqp10.types import Array, DecodeError, Described, Symbol, read, write
+from understudy.config_types import HostPort
+
+_READ = 64 * 1024
+_READS = 8
+"""Reads before others get their turn."""
+_GOODBYE = 1.0
+"""Seconds that a broker may take to answer our close."""
+_MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_FOR_GOOD = (NOT_ALLOWED, UNAUTHORIZED)
+"""Conditions of a connection that another try does not heal."""
+
+_OTHERS = frozenset(
+    (
+        Event.DELIVERY, Event.LINK_FLOW, Event.LINK_REMOTE_OPEN, Event.LINK_REMOTE_CLOSE,
+        Event.LINK_REMOTE_DETACH,
+    )
+)  # fmt: skip
+"""Events that are for whoever has the links."""
+
+Serve = Callable[[EventType, Any], bool]
+"""What happens to a link or a delivery, and which; True if it is what somebody may be waiting for."""
+
+
+class Lost(OSError):
+    """The connection is gone, or was not made. `str()` is one line."""
+
+
+class Refused(Exception):
+    """The broker will not have it, however often it is asked. `condition` is AMQP 1.0's word for why."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(f"{condition}: {text}" if text else condition)
+        self.condition = condition
+        self.text = text
+
+
+def refusal(condition: Condition | None, what: str) -> Refused:
+    """For a link that the broker has closed."""
+    if condition is None:
+        return Refused("amqp:link:detach-forced", f"{what} was closed without a reason")
+    return Refused(str(condition.name), f"{what}: {condition.description or 'no reason given'}")
+
+
+class Wire:
+    """`session`: the only one. `serve` is set by whoever has the links."""
+
+    def __init__(self, sock: socket.socket, heartbeat: float) -> None:
+        self.serve: Serve = lambda _kind, _what: False
+        self._sock = sock
+        self._unsent = False
+        self._opened = self._closing = self._closed = False
+        self._due = 0.0
+        self.engine = Engine()
+        self._collector = Collector()
+        self.engine.collect(self._collector)
+        self._transport = Transport()
+        self._transport.idle_timeout = 2 * heartbeat
+        self._transport.bind(self.engine)
+        self.session = self.engine.session()
+
+    def open(self, name: str, hostname: str, properties: Mapping[str, str], deadline: float) -> None:
+        """Exchange the opens. Raises Lost, and Refused."""
+        engine = self.engine
+        engine.container = name
+        engine.hostname = hostname
+        engine.properties = {symbol(key): value for key, value in properties.items()}
+        engine.open()
+        self.session.open()
+        while not self._opened:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Lost("it did not open the connection in time")
+            self.pump(left)
+
+    # -- in and out
+
+    @property
+    def held_up(self) -> bool:
+        """Is there something that the network, or the broker's window, does not take now?"""
+        return self._unsent or self.session.outgoing_bytes > 0
+
+    def pump(self, timeout: float) -> bool:
+        """Send what is there to send, and serve what has come, or comes within `timeout` seconds. Was it what
+        somebody may be waiting for? Raises Lost, Refused, and what `serve` raises."""
+        unsent = self._unsent
+        self.send()
+        if not self._read() and timeout > 0:
+            if self._due:
+                timeout = min(timeout, max(self._due - time.monotonic(), 0.001))
+            waiting = poll()
+            waiting.register(self._sock, POLLIN | POLLOUT if self._unsent else POLLIN)
+            if waiting.poll(timeout * 1000):
+                self.send()
+                self._read()
+        self._due = self._transport.tick(time.monotonic())
+        wanted = self._events()
+        self.send()
+        return wanted or (unsent and not self._unsent)
+
+    def send(self) -> None:
+        """As much as the network takes now."""
+        transport, sock = self._transport, self._sock
+        try:
+            while (size := transport.pending()) > 0:
+                sent = sock.send(transport.peek(size) or b"")
+                transport.pop(sent)
+        except _NOT_NOW:
+            self._unsent = True
+        except ProtonException as error:
+            raise Lost(str(error)) from None
+        else:
+            self._unsent = False
+
+    def _read(self) -> bool:
+        """What has come goes to the engine. At its end, what was said before is served, then Lost raised."""
+        some = False
+        for _ in range(_READS):
+            try:
+                data = self._sock.recv(_READ)
+            except _NOT_NOW:
+                return some
+            except OSError:
+                self._events()
+                raise
+            if not data:
+                self._events()
+                raise Lost("closed by the broker without a word")
+            self._push(data)
+            some = True
+        return some
+
+    def _push(self, data: bytes) -> None:
+        transport, at = self._transport, 0
+        try:
+            while at < len(data):
+                room = transport.capacity()
+                if room <= 0:
+                    self._events()
+                    if (room := transport.capacity()) <= 0:
+                        raise Lost("what the broker sent makes no sense to the protocol engine")
+                transport.push(data[at : at + room])
+                at += room
+        except ProtonException as error:
+            self._events()
+            raise Lost(str(error)) from None
+
+    # -- events
+
+    def _events(self) -> bool:
+        wanted = False
+        collector = self._collector
+        while (event := collector.peek()) is not None:
+            kind = event.type
+            collector.pop()  # first: what is served may come back here
+            if kind in _OTHERS:
+                wanted |= self.serve(kind, event.context)
+            else:
+                self._event(kind)
+        return wanted
+
+    def _event(self, kind: EventType) -> None:
+        if kind is Event.CONNECTION_REMOTE_OPEN:
+            self._opened = True
+        elif kind is Event.CONNECTION_REMOTE_CLOSE:
+            self._closed = True
+            if not self._closing:
+                raise _ending(self.engine.remote_condition)
+        elif kind is Event.TRANSPORT_ERROR:
+            raise Lost(str(self._transport.condition or "the protocol engine failed"))
+        elif kind is Event.SESSION_REMOTE_CLOSE and not self._closing:
+            raise Lost("the broker has ended the session")
+
+    # -- the end
+
+    def close(self) -> None:
+        """Say goodbye, and close; never raises for what the network does."""
+        self.serve = lambda _kind, _what: False
+        self._closing = True
+        until = time.monotonic() + _GOODBYE
+        try:
+            self.engine.close()
+            while not self._closed and (left := until - time.monotonic()) > 0:
+                self.pump(left)
+        except (OSError, ProtonException):
+            pass
+        self.drop()
+
+    def drop(self) -> None:
+        """Without a word."""
+        self._sock.close()
+        self._transport.unbind()
+        self._collector.release()
+
+
+def _ending(condition: Condition | None) -> Lost | Refused:
+    if condition is None:
+        return Lost("closed by the broker")
+    name, text = str(condition.name), condition.description or ""
+    return Refused(name, text) if name in _FOR_GOOD else Lost(f"{name}: {text}")
+
+
+def dial(
+    address: HostPort, user: str, password: str, tls: ssl.SSLContext | None, until: float
+) -> socket.socket:
+    """A socket that is logged in, and does not block. Raises OSError, such as Lost, and Refused."""
+    sock = socket.create_connection((address.host, address.port), _left(until))
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock.settimeout(_left(until))
+            sock = tls.wrap_socket(sock, server_hostname=address.host)
+        _login(sock, user, password, until)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _left(until: float) -> float:
+    """Seconds. Raises Lost if there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise Lost("it did not shake hands in time")
+    return left
+
+
+def _login(sock: socket.socket, user: str, password: str, until: float) -> None:
+    """SASL PLAIN. Raises Lost, and Refused for a wrong password."""
+    sock.sendall(SASL_HEADER)
+    if _exactly(sock, len(SASL_HEADER), until) != SASL_HEADER:
+        raise Lost("it does not speak AMQP 1.0")
+    offered = _sasl(sock, _MECHANISMS, until)
+    names = list(offered) if isinstance(offered, Array) else [offered]
+    if "PLAIN" not in names:
+        raise Refused(UNAUTHORIZED, f"it takes no name and password, only {', '.join(map(str, names))}")
+    response = b"\0%b\0%b" % (user.encode(), password.encode())
+    sock.sendall(frame(b"\0\x53%c%b" % (_INIT, write([Symbol("PLAIN"), response]))))
+    code = _sasl(sock, _OUTCOME, until)
+    if code == TEMPORARY:
+        raise Lost("it cannot check names and passwords now")
+    if code != OK:
+        raise Refused(UNAUTHORIZED, f"login refused for user {user!r}")
+
+
+def _sasl(sock: socket.socket, wanted: int, until: float) -> Any:
+    """The first field of the next SASL frame."""
+    head = _exactly(sock, 8, until)
+    data = head + _exactly(sock, int.from_bytes(head[:4], "big") - 8, until)
+    try:
+        end = whole(data, 0, SASL, LARGEST_FRAME)
+        value, _ = read(data, data[4] * 4, end)
+    except (Fault, DecodeError) as error:
+        raise Lost(f"what it says in SASL is not well-formed: {error}") from None
+    if not isinstance(value, Described) or value.descriptor != wanted or not value.value:
+        raise Lost("what it says in SASL is not what belongs there")
+    return value.value[0]
+
+
+def _exactly(sock: socket.socket, octets: int, until: float) -> bytes:
+    if not 0 <= octets <= LARGEST_FRAME:
+        raise Lost("what it says in SASL is not well-formed")
+    data = b""
+    while len(data) < octets:
+        sock.settimeout(_left(until))
+        more = sock.recv(octets - len(data))
+        if not more:
+            raise Lost("it closed the connection while shaking hands")
+        data += more
+    return data

@@ -1,0 +1,208 @@
+"""What a client writes down of what it sent and received, in any protocol: runs of messages, one line each.
+
+Role: the ledgers of both kits' publishers and consumers. Owner: a publisher or consumer, on its own thread.
+Without a ledger all of it costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from understudy.ledger.ranges import RangeGatherer
+from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
+from understudy.ledger.writer import LedgerWriter, wall_microseconds
+
+ID_HEADER = "x-replication-id"
+_LEDGER_INTERVAL = 0.05
+
+
+class Pulse:
+    """Heartbeats of a client's ledger, at least every `every` seconds while the kit is called; there is no
+    thread, so an application that stands still is silent in the books, too."""
+
+    __slots__ = ("_at", "_every", "_ledger")
+
+    def __init__(self, ledger: LedgerWriter | None, every: float = LEDGER_HEARTBEAT) -> None:
+        self._ledger = ledger
+        self._every = every / 3
+        self._at = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Seconds until `beat` is to be called again, at most a second: the broker wants heartbeats, too."""
+        return 1.0 if self._ledger is None else min(1.0, max(self._at + self._every - time.monotonic(), 0.01))
+
+    def beat(self) -> None:
+        """Cheap, to be called often."""
+        if self._ledger is not None and (now := time.monotonic()) - self._at >= self._every:
+            self._at = now
+            self._ledger.beat()
+
+
+def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:
+    """The client's own ledger, or None when it keeps none. Raises LedgerError."""
+    if ledger_dir is None:
+        return None
+    return LedgerWriter(str(ledger_dir), name, role, incarnation=incarnation)
+
+
+def new_incarnation() -> int:
+    """A number that no earlier life of this client had: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class ReplicationId(NamedTuple):
+    """Names a message for all time: the queue's UUID (32 hex digits), epoch and sequence."""
+
+    queue: str
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.queue}:{self.epoch}:{self.sequence}"
+
+
+def parse_replication_id(text: Any) -> ReplicationId | None:
+    """`"<queue uuid hex>:<epoch>:<sequence>"`, or None if it is no such thing."""
+    if not isinstance(text, str):
+        return None
+    parts = text.split(":")
+    if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+        return None
+    return ReplicationId(parts[0], int(parts[1]), int(parts[2]))
+
+
+@dataclass(slots=True)
+class _Run:
+    """Messages of one session and one route with adjacent tags and sequences, for one line of the ledger."""
+
+    session: str
+    route: tuple[str, str]
+    first_tag: int
+    last_tag: int
+    first_sequence: int
+
+
+class SentBook:
+    """A publisher's: which of its own numbers went out under which tags, and what became of these."""
+
+    __slots__ = ("_at", "_ledger", "_run")
+
+    def __init__(self, ledger: LedgerWriter | None) -> None:
+        self._ledger = ledger
+        self._run: _Run | None = None
+        self._at = 0.0
+
+    def sent(self, session: str, exchange: str, routing_key: str, tag: int, sequence: int) -> None:
+        """Before the bytes leave, so that no confirm is ever ahead of its `sent`."""
+        if self._ledger is None:
+            return
+        run = self._run
+        if run is not None:
+            if (
+                sequence == run.first_sequence + tag - run.first_tag
+                and tag == run.last_tag + 1
+                and (run.route, run.session) == ((exchange, routing_key), session)
+            ):
+                run.last_tag = tag
+                return
+            self._end_run()
+        self._run = _Run(session, (exchange, routing_key), tag, tag, sequence)
+        if time.monotonic() - self._at > _LEDGER_INTERVAL:
+            self._at = time.monotonic()
+            self._ledger.flush()
+
+    def settled(self, session: str, first: int, last: int, outcome: str) -> None:
+        """`outcome`: confirmed, nacked or returned."""
+        if self._ledger is not None:
+            self._end_run()
+            self._ledger.record(outcome, prod=session, first=first, last=last)
+
+    def write(self) -> None:
+        if self._ledger is not None:
+            self._end_run()
+            self._ledger.flush()
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self.write()
+            self._ledger.close()
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None and self._ledger is not None:
+            self._ledger.record(
+                "sent",
+                prod=run.session,
+                first=run.first_tag,
+                last=run.last_tag,
+                pfirst=run.first_sequence,
+                name="|".join(run.route),
+            )
+
+
+class ReceivedBook:
+    """A consumer's: ids as they were handed out, and again once their ack is written. `title`: the queue's
+    name as brokers have it in their ledgers."""
+
+    __slots__ = ("_acked", "_ledger", "_named", "_run", "_run_at", "_title")
+
+    def __init__(self, ledger: LedgerWriter | None, title: str) -> None:
+        self._ledger = ledger
+        self._title = title
+        self._named: set[str] = set()
+        self._run: tuple[str, int, int, int, bool] | None = None
+        self._run_at = 0
+        """When the first of it was handed out, in microseconds since 1970."""
+        self._acked: RangeGatherer[tuple[str, int]] = RangeGatherer()
+
+    def received(self, id_: ReplicationId | None, redelivered: bool) -> None:
+        """In arrival order, adjacent ids joined: so that order and repetition stay visible."""
+        if self._ledger is None or id_ is None:
+            return
+        queue, epoch, sequence = id_
+        run = self._run
+        if run is not None:
+            if sequence == run[3] + 1 and epoch == run[1] and queue == run[0] and redelivered == run[4]:
+                self._run = (queue, epoch, run[2], sequence, run[4])
+                return
+            self._end_run()
+        self._run = (queue, epoch, sequence, sequence, redelivered)
+        self._run_at = wall_microseconds()
+
+    def acked(self, id_: ReplicationId | None) -> None:
+        if id_ is not None:
+            self._acked.add((id_.queue, id_.epoch), id_.sequence)
+
+    def write(self) -> None:
+        if self._ledger is None:
+            return
+        self._end_run()
+        for (queue, epoch), first, last in self._acked.drain():
+            self._ledger.record("acked", queue=queue, epoch=epoch, first=first, last=last)
+        self._ledger.flush()
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self.write()
+            self._ledger.close()
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is None or self._ledger is None:
+            return
+        queue, epoch, first, last, redelivered = run
+        if queue not in self._named:
+            self._named.add(queue)
+            self._ledger.record("definition", queue=queue, name=self._title)
+        self._ledger.record(
+            "received",
+            queue=queue,
+            epoch=epoch,
+            first=first,
+            last=last,
+            reason="redelivered" if redelivered else None,
+            at=self._run_at,
+        )

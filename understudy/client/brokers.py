@@ -1,0 +1,116 @@
+"""The brokers that a client knows of, and its times without service: what does not depend on the protocol.
+
+Role: the base of both kits' `Failover`. Owner: a publisher or consumer, on its own thread.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from understudy.client_tls import ClientTls
+from understudy.config_types import HostPort, TlsHostPort, parse_public_addresses
+
+RETRY = 0.05
+"""Seconds between two rounds over all addresses."""
+CONNECT_TIMEOUT = 2.0
+"""Seconds that one broker may take to accept and shake hands; a joining one would hold us longer."""
+HEARTBEAT = 5.0
+"""Seconds; a broker that is silent for twice as long is given up."""
+
+Addresses = str | Sequence[str | HostPort]
+
+
+class ConnectFailed(Exception):
+    """No broker of the list let us in for the time that was given. `str()` is one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class Outage:
+    """One stretch without service, in seconds since 1970."""
+
+    began: float
+    """Last sign of service before the connection was lost."""
+    lost: float
+    """When the loss was seen."""
+    ended: float
+    """First sign of service on a new connection."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+class Brokers(ABC):
+    """Addresses that are tried in turn, credentials, and what became of the connections that were made."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        user: str = "guest",
+        password: str = "guest",
+        virtual_host: str = "/",
+        retry: float = RETRY,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        heartbeat: float = HEARTBEAT,
+        tls: ClientTls | None = None,
+    ) -> None:
+        """`addresses`: `"host:port,host:port"` or a sequence of such, all of them `amqps://host:port` for
+        TLS, with the files of `tls`. ValueError if there is none, or if they are mixed."""
+        self.addresses = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
+        if not self.addresses:
+            raise ValueError("at least one address HOST:PORT is needed")
+        secure = [isinstance(address, TlsHostPort) for address in self.addresses]
+        if any(secure) is not all(secure) or (tls is not None and not any(secure)):
+            raise ValueError("with TLS every address is amqps://HOST:PORT")
+        self._tls = (tls or ClientTls()) if any(secure) else None
+        self.user = user
+        self._password = password
+        self._virtual_host = virtual_host
+        self._retry = retry
+        self._connect_timeout = connect_timeout
+        self._heartbeat = heartbeat
+        self.connects = 0
+        """Connections made so far."""
+        self.outages: list[Outage] = []
+        self._last_service = 0.0
+        self._lost_at = 0.0
+
+    def title(self, queue: str) -> str:
+        """A queue's name as brokers have it in their ledgers: with its virtual host in front, if not `/`."""
+        return queue if self._virtual_host == "/" else f"{self._virtual_host}/{queue}"
+
+    @property
+    def described(self) -> str:
+        return ", ".join(str(address) for address in self.addresses)
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Forget the connection without a word to the broker: it is gone, or not to be trusted."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Say goodbye, then close; never raises for what the network does."""
+
+    def serving(self) -> None:
+        """The caller saw a sign of service (a confirm, a delivery): ends an outage, if there is one."""
+        now = time.time()
+        if self._lost_at:
+            self.outages.append(Outage(self._last_service or self._lost_at, self._lost_at, now))
+            self._lost_at = 0.0
+        self._last_service = now
+
+    def _note_lost(self) -> None:
+        """An outage has begun, if it had not before."""
+        if not self._lost_at:
+            self._lost_at = time.time()
+
+    def _check_patience(self, error: Exception, deadline: float | None, given_up: Callable[[], bool]) -> None:
+        """Another try has failed: raises ConnectFailed if it was the last one."""
+        if given_up():
+            raise ConnectFailed(f"given up while no broker served: {error}") from error
+        if deadline is not None and time.monotonic() > deadline:
+            raise ConnectFailed(f"none of {self.described} serves: {error}") from error

@@ -1,0 +1,203 @@
+"""What a publisher does in any protocol: keeps each message until it is settled, sends what is in doubt
+again, in order, before anything new, and keeps books.
+
+Role: the base of both kits' `Publisher`, which knows how a connection begins and how a message is sent on it,
+and hears what became of it. Owner: the application, on one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
+from understudy.client.brokers import Brokers
+
+WINDOW = 500
+
+
+class NotConfirmed(Exception):
+    """`flush` ran out of time. The messages are still kept, and sent again if the connection is lost."""
+
+
+@dataclass(slots=True)
+class PublisherCounts:
+    published: int = 0
+    """Messages given to `publish`."""
+    confirmed: int = 0
+    returned: int = 0
+    """Mandatory ones that the broker gave back: no queue wanted them. Not among the confirmed."""
+    nacked: int = 0
+    """Refused by the broker; not sent again."""
+    resent: int = 0
+    """Sent once more after a lost connection; each was in doubt at that time."""
+
+
+class AnySession(Protocol):
+    """What both kits' sessions, one for each connection, have in common."""
+
+    @property
+    def in_doubt(self) -> dict[int, Any]:
+        """Messages, as the kit keeps them, in the order in which they were sent."""
+
+
+KeptT = TypeVar("KeptT")
+SessionT = TypeVar("SessionT", bound=AnySession)
+
+
+class PublisherBase(ABC, Generic[KeptT, SessionT]):
+    """Each kit gives what is abstract here and `publish`, and takes out of a session's `in_doubt` what is
+    settled.
+    """
+
+    failover: Brokers
+    _lost: ClassVar[type[Exception] | tuple[type[Exception], ...]]
+    """What is raised when a connection is gone."""
+
+    def __init__(
+        self,
+        failover: Brokers,
+        name: str,
+        ledger_dir: str | os.PathLike[str] | None,
+        *,
+        window: int,
+        given_up: Callable[[], bool],
+        ledger_heartbeat: float,
+    ) -> None:
+        if window < 1:
+            raise ValueError("window must be at least 1")
+        self.name = name
+        self.counts = PublisherCounts()
+        self.failover = failover
+        self._window = window
+        self._given_up = given_up
+        self._life = new_incarnation()
+        ledger = open_ledger(ledger_dir, name, "producer", self._life)
+        self._book = SentBook(ledger)
+        self._pulse = Pulse(ledger, ledger_heartbeat)
+        self._session: SessionT | None = None
+        self._waiting: deque[KeptT] = deque()
+        """What is to be sent, or sent again, in order."""
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        if kind is None:
+            self.flush()
+        self.close()
+
+    @property
+    def in_doubt(self) -> int:
+        """Messages sent or to be sent, of which is not known what became of them."""
+        return len(self._waiting) + (len(self._session.in_doubt) if self._session else 0)
+
+    def connect(self, timeout: float | None = None) -> None:
+        """Connect now rather than at the first `publish`. Raises ConnectFailed after `timeout` seconds."""
+        self._ready(None if timeout is None else time.monotonic() + timeout)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Handle what the broker has said of messages, waiting up to `timeout` seconds for something;
+        reconnects where needed.
+        """
+        self._wait(timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.in_doubt:
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if left <= 0:
+                raise NotConfirmed(f"{self.in_doubt} messages are not confirmed yet")
+            self._wait(left)
+        self._write()
+
+    def close(self) -> None:
+        """Close without waiting for what is in doubt (`flush` does); the ledger is sealed."""
+        if self._closed:
+            return
+        self._closed = True
+        self.failover.close()
+        self._write()
+        self._book.close()
+
+    # -- what each kit gives -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self, deadline: float | None) -> SessionT:
+        """Connect. `deadline` is on the clock of `time.monotonic`; raises `_lost`, ConnectFailed, and what
+        will not heal."""
+
+    @abstractmethod
+    def _send_waiting(self) -> None:
+        """Send as much of `_waiting`, in order, as the broker takes now. Raises `_lost`."""
+
+    @abstractmethod
+    def _wait_for_input(self, timeout: float) -> None:
+        """Handle what comes within `timeout` seconds. Raises `_lost`."""
+
+    def _write(self) -> None:
+        """What is known goes into the ledger."""
+        self._book.write()
+
+    # -- for `publish` -------------------------------------------------------------------------------------
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("the publisher is closed")
+
+    def _wait_for_room(self) -> None:
+        """In the window. Callbacks are called meanwhile, and may publish."""
+        while self.in_doubt >= self._window:
+            self._wait(1.0)
+
+    # -- connection ----------------------------------------------------------------------------------------
+
+    def _connection_name(self) -> str:
+        """Of the one that is to be made: no other has it, in any life of this publisher."""
+        return f"{self.name}.{self._life}.{self.failover.connects + 1}"
+
+    def _ready(self, deadline: float | None) -> None:
+        """Return with a connection on which all is sent that the broker takes now."""
+        while True:
+            try:
+                if self._session is None:
+                    self._session = self._begin(deadline)
+                self._send_waiting()
+            except self._lost:
+                self._lose()
+            except BaseException:  # a half-written frame, a half-made session: not to be used again
+                self._lose()
+                raise
+            if self._session is not None:
+                return
+
+    def _is_given_up(self) -> bool:
+        self._pulse.beat()
+        return self._given_up()
+
+    def _lose(self) -> None:
+        """The connection is gone: all that is in doubt waits, in order, to be sent again."""
+        session, self._session = self._session, None
+        self.failover.drop()
+        if session is not None:
+            self.counts.resent += len(session.in_doubt)
+            self._waiting.extendleft(reversed(session.in_doubt.values()))
+        self._write()
+
+    def _wait(self, timeout: float) -> None:
+        self._write()
+        try:
+            self._ready(None)
+            self._wait_for_input(timeout)
+        except self._lost:
+            self._lose()
+        except BaseException:
+            self._lose()
+            raise
