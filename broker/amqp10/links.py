@@ -33,7 +33,17 @@ does not wait for a word of ours after each few. They are taken from the engine 
 class Links:
     """`held`: what waits for gates. `gathering`: the link whose messages are not handed over yet."""
 
-    __slots__ = ("_credited", "_need", "_served", "_to_settle", "connection", "gathering", "held", "starving")
+    __slots__ = (
+        "_credited",
+        "_need",
+        "_served",
+        "_sessions",
+        "_to_settle",
+        "connection",
+        "gathering",
+        "held",
+        "starving",
+    )
 
     def __init__(self, connection: Amqp10Connection) -> None:
         self.connection = connection
@@ -42,6 +52,7 @@ class Links:
         self.starving: dict[Outgoing, None] = {}
         """Links that the client's session window has stopped: to be looked at whenever it says something."""
         self._served: dict[Link, Incoming | Outgoing] = {}
+        self._sessions: dict[Session, None] = {}
         self._credited: dict[Incoming, None] = {}
         self._to_settle: list[tuple[Outgoing, Delivery]] = []
         self._need = Need.NONE
@@ -59,6 +70,7 @@ class Links:
         elif isinstance(context, Session):
             if kind is Event.SESSION_REMOTE_OPEN:
                 context.incoming_capacity = SESSION_WINDOW * self.connection.settings.frame_max
+                self._sessions[context] = None
                 context.open()
             elif kind is Event.SESSION_REMOTE_CLOSE:
                 self._end_session(context)
@@ -130,6 +142,7 @@ class Links:
         for link, served in list(self._served.items()):
             if link.session == session:
                 self._drop(served)
+        self._sessions.pop(session, None)
         session.close()
         session.free()
 
@@ -144,6 +157,11 @@ class Links:
     def serves(self, served: Incoming | Outgoing) -> bool:
         """Is its link still there?"""
         return self._served.get(served.link) is served
+
+    @property
+    def piled_up(self) -> int:
+        """Octets that the engine keeps, since the client's session windows are shut."""
+        return sum([session.outgoing_bytes for session in self._sessions])
 
     # -- in order, and when it is safe
 
@@ -216,6 +234,7 @@ class Links:
         """Let go of everything; what is still held is never said. Idempotent."""
         self.gathering, self._to_settle = None, []
         self.held = Held(0)
+        self._sessions = {}
         self.connection.broker.holding.pop(self, None)
         for served in list(self._served.values()):
             self._drop(served)

@@ -76,11 +76,10 @@ class Outgoing:
         return min(self.link.credit, BURST)
 
     def _room(self) -> int:
-        """Octets that may be sent now: neither the socket nor the client's session window is to pile them
+        """Octets that may be sent now: neither the socket nor the client's session windows are to pile them
         up here."""
         connection = self._links.connection
-        waiting = connection.settings.unsent_max - self.link.session.outgoing_bytes
-        return min(connection.delivery_budget, waiting)
+        return min(connection.delivery_budget, connection.settings.unsent_max - self._links.piled_up)
 
     def _wait_for_room(self) -> None:
         connection = self._links.connection

@@ -8,6 +8,7 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Message, Receiver, symbol
 
+from broker.amqp10.connection import Amqp10Connection
 from broker.amqp10.outgoing import BURST
 from tests.broker.amqp091.wire import ManualGate, Raw, World
 from tests.broker.amqp10.wire import Talker, detached, world10
@@ -242,6 +243,24 @@ def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
         taken += came
         talker.turn()
     assert taken == 200
+
+
+def test_many_sessions_with_shut_windows_pile_up_no_more_than_one() -> None:
+    world = world10(unsent_max=20_000)
+    _filled(world, *(b"x" * 1000 for _ in range(500)))
+    talker = Talker(world, frame_max=512, window=1024)
+    for number in range(50):
+        session = talker.engine.session()
+        session.incoming_capacity = 1024
+        session.open()
+        link = session.receiver(f"l{number}")
+        link.source.address = "q"
+        link.open()
+        link.flow(10)
+    talker.turn()
+    assert isinstance(talker.connection, Amqp10Connection)
+    assert 10_000 < talker.connection.links.piled_up < 25_000
+    assert len(talker.connection.links.starving) > 20
 
 
 def test_the_replication_id_comes_where_it_is_asked_for() -> None:
