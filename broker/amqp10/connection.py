@@ -60,8 +60,8 @@ class Amqp10Connection(Connection):
     """`engine`: Proton's connection. `links`: what it serves, and what waits for gates."""
 
     __slots__ = (
-        "_collector", "_deaf", "_give_up", "_let_in", "_numbers", "_says_after", "_serving", "_tail",
-        "_transport", "assembling", "engine", "links", "step", "stranger",
+        "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_numbers", "_says_after", "_serving",
+        "_tail", "_transport", "assembling", "engine", "links", "step", "stranger",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
@@ -71,7 +71,7 @@ class Amqp10Connection(Connection):
         """Its user is not known here, and this node may not know all of them: told once it has opened."""
         self.assembling = 0
         """Octets of unfinished messages."""
-        self._let_in = self._deaf = False
+        self._let_in = self._deaf = self._doomed = False
         self._serving = False
         self._numbers = Numbers()
         self._tail = b""
@@ -85,9 +85,8 @@ class Amqp10Connection(Connection):
         self._transport = Transport(Transport.SERVER)
         self._transport.max_frame_size = self.settings.frame_max
         self._transport.channel_max = CHANNEL_MAX
-        self._transport.idle_timeout = (
-            2 * self.settings.heartbeat
-        )  # half of it is told: a sign each heartbeat
+        self._transport.idle_timeout = 2 * self.settings.heartbeat
+        """Half of it is told."""
         self._transport.bind(self.engine)
         self.links = Links(self)
         self.arm(self._give_up)
@@ -112,7 +111,7 @@ class Amqp10Connection(Connection):
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
         if self._guarded(lambda: self._take(buf)):
-            self.links.flush()
+            self._guarded(self.links.flush)
         self._pull()
 
     def _guarded(self, what: Callable[[], None]) -> bool:
@@ -129,6 +128,15 @@ class Amqp10Connection(Connection):
         else:
             return True
         return False
+
+    def later(self, what: Callable[[], None]) -> None:
+        """Do it in the middle of a tick: whatever goes wrong costs this connection, at the next one."""
+        try:
+            what()
+        except Exception:
+            self.log(f"unexpected error\n{traceback.format_exc()}")
+            self._doomed = True
+            self.broker.resuming[self] = None
 
     def _take(self, buf: bytes) -> None:
         """All that is whole of `buf`; the rest is kept."""
@@ -286,7 +294,10 @@ class Amqp10Connection(Connection):
     def resume(self) -> None:
         if self.step is not Step.RUNNING:
             return
-        self.links.resume()
+        if self._doomed:
+            self.fail(Fault(INTERNAL, "the broker failed to deliver a message"))
+            return
+        self._guarded(self.links.resume)
         if self._stalled:
             self._stalled = False
             self.update_paused()

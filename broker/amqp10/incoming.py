@@ -44,7 +44,7 @@ class Incoming:
     numbered from 1."""
 
     __slots__ = (
-        "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "_settles", "link",
+        "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "link",
         "producer", "target",
     )  # fmt: skip
 

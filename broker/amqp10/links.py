@@ -170,7 +170,8 @@ class Links:
         if need is Need.NONE and not self.held:
             after()
             return
-        self.held.reply(b"", need, self.connection.vhost.history.position, after)
+        later = self.connection.later
+        self.held.reply(b"", need, self.connection.vhost.history.position, lambda: later(after))
         self.connection.broker.holding[self] = None
 
     def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None:
@@ -193,7 +194,8 @@ class Links:
 
     def at_end_of_tick(self, what: Callable[[], None]) -> None:
         """After this tick's deliveries."""
-        self.held.reply(b"", Need.NONE, self.connection.vhost.history.position, what)
+        later = self.connection.later
+        self.held.reply(b"", Need.NONE, self.connection.vhost.history.position, lambda: later(what))
         self.connection.broker.holding[self] = None
 
     # -- between inputs

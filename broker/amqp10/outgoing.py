@@ -93,7 +93,7 @@ class Outgoing:
         if len(entries) >= BURST:
             self._links.connection.choke()
         self._staged += entries
-        self._send_staged()
+        self._links.connection.later(self._send_staged)
 
     def _send_staged(self) -> None:
         while self._staged:
@@ -102,24 +102,23 @@ class Outgoing:
                 self._wait_for_room()
                 return
             count = fit(self._staged, room)
-            entries, self._staged = self._staged[:count], self._staged[count:]
-            self._send(entries)
+            for entry in self._staged[:count]:
+                self._send(entry)
+            del self._staged[:count]
 
-    def _send(self, entries: list[Entry]) -> None:
-        link, queue, octets = self.link, self.consumer.queue, 0
-        for entry in entries:
-            payload = self._payload(queue, entry)
-            octets += len(payload)
-            self._number += 1
-            delivery = link.delivery(str(self._number))
-            link.stream(payload)
-            if self.consumer.no_ack:
-                delivery.settle()
-            else:
-                delivery.number = self._number
-                self._unacked[self._number] = entry
-            link.advance()
-        self._links.connection.sent(octets)
+    def _send(self, entry: Entry) -> None:
+        link = self.link
+        payload = self._payload(self.consumer.queue, entry)
+        self._number += 1
+        delivery = link.delivery(str(self._number))
+        link.stream(payload)
+        if self.consumer.no_ack:
+            delivery.settle()
+        else:
+            delivery.number = self._number
+            self._unacked[self._number] = entry
+        link.advance()
+        self._links.connection.sent(len(payload))
 
     def _payload(self, queue: Queue, entry: Entry) -> bytes:
         sequence, envelope, raw = entry
@@ -203,7 +202,10 @@ class Outgoing:
     def end(self) -> None:
         """What was not settled is ready again."""
         queue = self.consumer.queue
-        entries = [*self._unacked.values(), *([] if self.consumer.no_ack else self._staged)]
+        entries = list(self._unacked.values())
+        if not self.consumer.no_ack:
+            known = {id(entry) for entry in entries}  # of a batch that failed midway, some are in both
+            entries += [entry for entry in self._staged if id(entry) not in known]
         self._unacked, self._staged = {}, []
         queue.requeue(entries)
         vhost = self._links.connection.vhost

@@ -9,7 +9,9 @@ pytest.importorskip("proton")
 from proton import Delivery, Message, Receiver, symbol
 
 from broker.amqp10.connection import Amqp10Connection
-from broker.amqp10.outgoing import BURST
+from broker.amqp10.outgoing import BURST, Outgoing
+from broker.model.queue import Queue
+from broker.model.records import Entry
 from tests.broker.amqp091.wire import ManualGate, Raw, World
 from tests.broker.amqp10.wire import Talker, detached, world10
 
@@ -243,6 +245,29 @@ def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
         taken += came
         talker.turn()
     assert taken == 200
+
+
+def test_a_message_that_cannot_be_sent_costs_its_connection_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is wrong with it: a tick that failed would end the node, and the next one that is promoted."""
+    world = world10()
+    _filled(world, b"1", b"2", b"3")
+    payload = Outgoing._payload
+
+    def poisoned(self: Outgoing, queue: Queue, entry: Entry) -> bytes:
+        if entry[2].endswith(b"2\xce"):
+            raise RuntimeError("no such message")
+        return payload(self, queue, entry)
+
+    monkeypatch.setattr(Outgoing, "_payload", poisoned)
+    talker, other = Talker(world), Talker(world)
+    talker.receiver("q", credit=10)
+    assert talker.refused is not None and talker.refused[0] == "amqp:internal-error"
+    assert _depth(world) == (3, 0)
+    assert any("no such message" in line for line in world.logged)
+    (delivery,) = other.send(other.sender("q"), Message(body=b"4"))
+    assert delivery.remote_state == Delivery.ACCEPTED
 
 
 def test_many_sessions_with_shut_windows_pile_up_no_more_than_one() -> None:
