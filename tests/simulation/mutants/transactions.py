@@ -150,7 +150,7 @@ MUTANTS = (
         "commit-ok before the disk has the acks",
         "Commit-ok waits for what the disk is to keep of the publishes, not of the dequeues.",
         (7,),
-        (Patch(acknowledging, "_need_of_dequeue", lambda original: lambda queue: Need.APPLIED),),
+        (Patch(acknowledging, "need_of_dequeue", lambda original: lambda queue: Need.APPLIED),),
     ),
     Mutant(
         "leave the acks of a commit gathered",
