@@ -114,6 +114,8 @@ def serve_until_stopped(settings: Settings) -> str | None:
     logging.basicConfig(
         level=settings.log.level.upper(), format="%(asctime)s %(levelname).1s %(message)s", force=True
     )
+    if settings.broker.amqp10:
+        speak_amqp10(parts.node.broker)
     try:
         return asyncio.run(_serve(settings, parts))
     finally:
@@ -182,8 +184,6 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
             random_bytes=os.urandom,
             log=partial(_tell, notifier, ledger),
         )
-        if settings.broker.amqp10:
-            speak_amqp10(node.broker)
         spill = Spill(
             real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
         )

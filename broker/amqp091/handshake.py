@@ -218,6 +218,8 @@ def stranger(data: bytes) -> str:
     """What to say of one who began with something else than our protocol header."""
     if data[:2] == b"\x16\x03":
         return "what it sent is TLS, which this listener does not speak, and no AMQP 0-9-1 protocol header"
+    if data[:4] == b"AMQP" and data[5:8] == b"\1\0\0":
+        return "what it sent is the header of AMQP 1.0, which this broker or listener does not speak"
     return "what it sent is no AMQP 0-9-1 protocol header"
 
 

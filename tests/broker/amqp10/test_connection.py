@@ -40,10 +40,12 @@ def test_a_client_is_let_in_and_told_who_serves() -> None:
 
 
 def test_without_the_engine_a_client_of_1_0_gets_the_header_of_0_9_1() -> None:
-    client = Octets(World())
+    world = World()
+    client = Octets(world)
     client.raw(SASL_HEADER)
     assert client.take() == b"AMQP\0\0\x09\x01"
     assert client.closed
+    assert "header of AMQP 1.0, which this broker or listener does not speak" in world.logged[-1]
 
 
 def test_a_wrong_password_is_told_by_sasl_and_never_logged() -> None:
