@@ -107,6 +107,11 @@ def outgoing(
     return header + annotations + made.sections + sections
 
 
+def octets_alone(raw: bytes, *, persistent: bool, redelivered: bool) -> bytes:
+    """What an AMQP 1.0 consumer gets of a message that `outgoing` fails on, so that it holds up nobody."""
+    return _header(persistent, 0, None, redelivered) + write_section(DATA, write_binary(body_of(raw)))
+
+
 @lru_cache(maxsize=1024)
 def _header(durable: bool, priority: int, ttl: int | None, redelivered: bool) -> bytes:
     fields: list[Any] = [durable, UByte(priority) if priority else None, None if ttl is None else UInt(ttl)]

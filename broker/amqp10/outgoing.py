@@ -13,6 +13,7 @@ from proton import Delivery, Sender
 from broker.amqp091.acknowledging import need_of_dequeue
 from broker.amqp091.delivery import fit
 from broker.amqp10.conditions import DELETED, Fault
+from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.consumer import Consumer
 from broker.model.records import Entry
@@ -126,11 +127,16 @@ class Outgoing:
         ttl = envelope.expiration
         if ttl is not None:
             ttl = max(0, envelope.wall_ms + ttl - self._links.connection.broker.vhosts.wall_ms)
-        return converted(
-            raw, channel=envelope.channel, persistent=envelope.persistent, priority=envelope.priority,
-            ttl=ttl, redelivered=envelope.redelivered, exchange=envelope.exchange,
-            routing_key=envelope.routing_key, replication_id=replication_id,
-        )  # fmt: skip
+        try:
+            return converted(
+                raw, channel=envelope.channel, persistent=envelope.persistent, priority=envelope.priority,
+                ttl=ttl, redelivered=envelope.redelivered, exchange=envelope.exchange,
+                routing_key=envelope.routing_key, replication_id=replication_id,
+            )  # fmt: skip
+        except Exception as error:
+            place = f"message {envelope.epoch}:{sequence} of queue '{queue.name}'"
+            self._links.connection.log(f"{place} is given as octets alone: {error!r}")
+            return octets_alone(raw, persistent=envelope.persistent, redelivered=envelope.redelivered)
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue went away (called by the queue)."""

@@ -270,6 +270,21 @@ def test_a_message_that_cannot_be_sent_costs_its_connection_and_nobody_else(
     assert delivery.remote_state == Delivery.ACCEPTED
 
 
+def test_a_message_that_cannot_be_converted_is_given_as_octets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would hold up all behind it."""
+    world = world10()
+    _filled(world, b"1", b"2")
+
+    def fails(listed: bytes) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("broker.amqp10.conversion._translated", fails)
+    talker = Talker(world)
+    (_, first), (_, second) = talker.received(talker.receiver("q", credit=10))
+    assert (bytes(first.body), bytes(second.body), first.durable) == (b"1", b"2", True)
+    assert any("message 1:1 of queue 'q' is given as octets alone" in line for line in world.logged)
+
+
 def test_many_sessions_with_shut_windows_pile_up_no_more_than_one() -> None:
     world = world10(unsent_max=20_000)
     _filled(world, *(b"x" * 1000 for _ in range(500)))
