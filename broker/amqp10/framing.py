@@ -103,18 +103,17 @@ class Numbers:
             self._handles.pop(channel, None)
         elif performative in (ATTACH, DETACH):
             fields, _ = read(buf, body, end)
-            self._handle(channel, performative, fields[(performative == ATTACH) :][:1])
+            self._handle(channel, performative, fields)
 
     def _handle(self, channel: int, performative: int, fields: list[object]) -> None:
+        place = 1 if performative == ATTACH else 0
+        handle = fields[place] if len(fields) > place else None
+        if not isinstance(handle, int):
+            return  # the engine says what it thinks of that
         handles = self._handles.get(channel, set())
-        for handle in fields:
-            if not isinstance(handle, int):
-                continue  # the engine says what it thinks of that
-            if performative == DETACH:
-                handles.discard(handle)
-            elif handle in handles:
-                raise Fault(
-                    HANDLE_IN_USE, f"attach with handle {handle} of channel {channel}, which has a link"
-                )
-            else:
-                handles.add(handle)
+        if performative == DETACH:
+            handles.discard(handle)
+        elif handle in handles:
+            raise Fault(HANDLE_IN_USE, f"attach with handle {handle} of channel {channel}, which has a link")
+        else:
+            handles.add(handle)

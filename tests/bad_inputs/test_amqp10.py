@@ -183,6 +183,18 @@ def test_32_a_handle_above_the_maximum_and_a_channel_above_it() -> None:
     _refused(frame(BEGIN[8:], channel=256), "amqp:")
 
 
+def test_32_more_links_than_a_connection_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.amqp10.links.LINKS_MAX", 3)
+    world = _world()
+    with neighbour_unharmed(world):
+        talker = Talker(world)
+        links = [talker.sender("q", f"l{number}") for number in range(4)]
+        told = [detached(link) for link in links]
+        assert told[:3] == [None] * 3
+        assert told[3] is not None and told[3][0] == "amqp:resource-limit-exceeded"
+        assert talker.refused is None
+
+
 def test_33_a_disposition_backwards_or_of_four_thousand_million() -> None:
     """It says nothing of what there is, so it does nothing, at once."""
     world = _world()

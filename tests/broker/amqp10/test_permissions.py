@@ -1,0 +1,52 @@
+"""What stored users may do over AMQP 1.0, and from when on a change counts."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("proton")
+
+from proton import Delivery, Message
+
+from tests.broker.amqp091.wire import World
+from tests.broker.amqp10.wire import Talker, detached, world10
+from tests.broker.stored import permission, user
+
+
+def world_of(**permissions: str) -> World:
+    world = world10()
+    world.vhost.whole.change_directory([user(), permission(**permissions)])
+    world.open().call(1, "queue.declare", queue="q")
+    return world
+
+
+def test_without_a_permission_there_is_no_way_in() -> None:
+    world = world10()
+    world.vhost.whole.change_directory([user()])
+    talker = Talker(world, user="alice", password="word")
+    assert talker.refused is not None and talker.refused[0] == "amqp:not-allowed"
+
+
+def test_sending_needs_write_and_receiving_read() -> None:
+    for allowed in ("write", "read"):
+        needs = {"configure": "", "write": "", "read": "", allowed: ".*"}
+        talker = Talker(world_of(**needs), user="alice", password="word")
+        told = {"write": detached(talker.sender("q")), "read": detached(talker.receiver("q"))}
+        refused = told.pop("read" if allowed == "write" else "write")
+        assert refused is not None and refused[0] == "amqp:unauthorized-access"
+        assert told == {allowed: None}
+        dynamic = detached(talker.receiver(None, name="dynamic"))
+        assert dynamic is not None and dynamic[0] == "amqp:unauthorized-access"
+
+
+def test_a_publisher_on_its_way_is_stopped_by_a_change() -> None:
+    world = world_of()
+    talker = Talker(world, user="alice", password="word")
+    link = talker.sender("q")
+    (delivery,) = talker.send(link, Message(body=b"1"))
+    assert delivery.remote_state == Delivery.ACCEPTED
+    world.vhost.whole.change_directory([permission(write="")])
+    talker.send(link, Message(body=b"2"))
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:unauthorized-access"
+    assert world.vhost.queues["q"].message_count == 1
