@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
-from tests.spark.histories import trial
+from tests.spark.histories import pruning, trial
 from tests.spark.histories.generate import Plan
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ def test_every_fault_in_one_history(session: SparkSession) -> None:
 
 
 EVERYTHING = 80
+
+
+def test_a_confirm_that_went_is_not_known_to_have_come_early() -> None:
+    """Seed 810000002: producers were pruned further than brokers."""
+    early = {("early", "q", 1, None, "disk of b", ((3, 6), (9, 9)))}
+    assert pruning.renamed(early, {("q", 1, 5), ("q", 1, 9)}) == {
+        ("early", "q", 1, None, "disk of b", ((3, 4), (6, 6)))
+    }
 
 
 def test_a_history_without_a_fault_is_proven(session: SparkSession) -> None:

@@ -2,7 +2,8 @@
 
 The horizon is worked out here from the records themselves, those that went and those that stand for them:
 the highest id of each queue and epoch, and the highest tag of each session, in any ledger that was pruned.
-A loss is of what was confirmed, by tag: where the confirm went and the id did not, it is unaccounted for.
+A loss is of what was confirmed, by tag: where the confirm went and the id did not, it is unaccounted for; and
+whether it was confirmed too early is not to be known.
 """
 
 from __future__ import annotations
@@ -92,18 +93,20 @@ def above(named: Named, floors: Floors) -> Named | None:
 
 
 def renamed(expected: Iterable[Named], unconfirmed: Set[Id]) -> set[Named]:
-    """Losses whose confirms are gone, as what is left of the books tells of them."""
+    """What rests on confirms that are gone, as what is left of the books tells of it."""
     out: set[Named] = set()
     ids: dict[tuple[str, Any, Any, Any, Any], set[int]] = defaultdict(set)
     for named in expected:
         kind, queue, epoch, prod, note, ranges = named
-        if kind not in ("lost", "unaccounted"):
+        if kind not in ("lost", "unaccounted", "early"):
             out.add(named)
             continue
         for sequence in (n for first, last in ranges for n in range(first, last + 1)):
-            gone = kind == "lost" and (queue, epoch, sequence) in unconfirmed
-            if not (gone and note == "quarantined"):
-                ids["unaccounted" if gone else kind, queue, epoch, prod, note].add(sequence)
+            gone = kind != "unaccounted" and (queue, epoch, sequence) in unconfirmed
+            if not gone:
+                ids[kind, queue, epoch, prod, note].add(sequence)
+            elif kind == "lost" and note != "quarantined":
+                ids["unaccounted", queue, epoch, prod, note].add(sequence)
     return out | {(*key, tuple(to_ranges(found))) for key, found in ids.items()}
 
 
