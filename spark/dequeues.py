@@ -5,7 +5,7 @@ Every transform here looks at few rows: `suspects` says by the sweep over all id
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ SLACK_US = 1_000_000
 """A receipt that is later than a dequeue by no more than this proves nothing."""
 LOOSE_US = 60_000_000
 """Where the offset of two clocks is known no better than this, their times are not compared."""
+FOREVER = 1 << 62
 
 
 def unexplained(events: DataFrame) -> DataFrame:
@@ -163,11 +164,13 @@ def _times(books: Books, clocks: Clocks) -> list[tuple[Any, ...]]:
     served = {(p.node, p.incarnation, p.epoch): p for p in books.promotions}
     consumers = sorted({w.name for w in books.writers.values() if w.role == "consumer"})
     out: list[tuple[Any, ...]] = []
+    nodes = sorted({p.node for p in books.promotions})
+    ahead = {name: {node: clocks.ahead_at_most(node, name) for node in nodes} for name in consumers}
     for k in known(books):
         promotion = served[k.writer, k.incarnation, k.serving]
         for consumer in consumers:
             offset = clocks.interval(consumer, promotion.node)
-            until = _until(promotion, books.promotions, consumer, clocks)
+            until = alone_until(promotion, books.promotions, ahead[consumer])
             if offset is None or until is None or offset[1] - offset[0] > LOOSE_US:
                 continue
             shift = offset[1] + SLACK_US
@@ -177,16 +180,20 @@ def _times(books: Books, clocks: Clocks) -> list[tuple[Any, ...]]:
     return out
 
 
-def _until(
-    promotion: Promotion, promotions: Sequence[Promotion], consumer: str, clocks: Clocks
+def alone_until(
+    promotion: Promotion, promotions: Sequence[Promotion], ahead: Mapping[str, int | None]
 ) -> int | None:
-    """Until when, by the consumer's clock, nobody else was promoted; None if that is not known."""
-    later = [p for p in promotions if p.epoch > promotion.epoch]
-    if not later:
-        return 1 << 62
-    after = min(later, key=lambda p: p.epoch)
-    ahead = clocks.ahead_at_most(after.node, consumer)
-    return None if ahead is None else after.ts_us - ahead - SLACK_US
+    """Until when, by a consumer's clock, nobody was promoted for a later epoch, nor another process for this
+    one: two primaries of one epoch may both have handed it out. None if that is not known. `ahead`: by how
+    much the clock of each node is ahead of the consumer's at most."""
+    until = FOREVER
+    for other in promotions:
+        if other.epoch > promotion.epoch or (other.epoch == promotion.epoch and other.node != promotion.node):
+            most = ahead[other.node]
+            if most is None:
+                return None
+            until = min(until, other.ts_us - most - SLACK_US)
+    return until
 
 
 def digits(books: Books) -> dict[Process, int]:

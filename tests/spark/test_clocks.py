@@ -10,7 +10,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from spark.books import Promotion
 from spark.clocks import STAMP_US, Bounds, compare, describe, duration, pair_bounds
+from spark.dequeues import FOREVER, SLACK_US, alone_until
 from spark.holes import Places
 
 HOUR = 3_600_000_000
@@ -53,6 +55,21 @@ def test_a_consumer_is_bounded_by_enqueue_and_by_the_dequeue_of_its_own_ack() ->
     assert one_sided.ahead_at_most("a", "c") is None, "nobody says that this receipt was acked"
     both = compare(pair_bounds([], [*rows, receipt("acked", "c", HOUR)]), ["a"])
     assert both.interval("c", "a") == (HOUR - 4 * MS - STAMP_US, HOUR + STAMP_US)
+
+
+def test_a_node_serves_alone_until_the_first_of_any_others_by_whoevers_clock() -> None:
+    """Seed 810000136 of the histories: the next epoch had two promotions; the later one was asked."""
+
+    def promoted(epoch: int, node: str, ts_us: int) -> Promotion:
+        return Promotion(epoch, node, 1, "", "unforced", ts_us)
+
+    first, false, second = promoted(1, "a", 0), promoted(2, "a", 8 * HOUR), promoted(2, "b", 5 * HOUR)
+    every = [promoted(0, "b", 0), first, false, second]
+    level: dict[str, int | None] = {"a": 0, "b": HOUR}
+    assert alone_until(first, every, level) == 4 * HOUR - SLACK_US, "b's clock may be an hour ahead"
+    assert alone_until(false, every, level) == 4 * HOUR - SLACK_US, "it was not alone at any time"
+    assert alone_until(first, every, {"a": 0, "b": None}) is None
+    assert alone_until(first, every[:2], level) == FOREVER
 
 
 def test_bounds_that_contradict_each_other_say_nothing() -> None:

@@ -134,12 +134,13 @@ AND NOT EXISTS (FROM put p WHERE p.process = s.process AND p.queue = s.queue AND
 -- the dequeue may be due to this very receipt, if nobody else acked
 AND EXISTS (FROM fate a WHERE a.kind = 'acked' AND a.queue = r.queue AND a.epoch = r.epoch AND a.id = r.id
   AND a.process <> r.process);
--- not if a later primary may have served then
+-- not if a later primary, or another of that epoch, may have served then
 INSERT INTO found SELECT DISTINCT 'acked-returned', r.queue, r.epoch, NULL, r.node, r.id FROM returned r
 ANTI JOIN (
-  SELECT r.ts, r.writer, r.view FROM (SELECT DISTINCT ts, writer, view FROM returned) r JOIN owner o ON o.view > r.view
+  SELECT r.ts, r.writer, r.view, r.node FROM (SELECT DISTINCT ts, writer, view, node FROM returned) r
+  JOIN owner o ON o.view > r.view OR (o.view = r.view AND o.writer <> r.node)
   LEFT JOIN clock z ON z.early = r.writer AND z.late = o.writer WHERE coalesce(o.ts - r.ts - z.most <= 0, true)
-) USING (ts, writer, view);
+) USING (ts, writer, view, node);
 
 -- primaries
 INSERT INTO found SELECT 'two-primaries', NULL, view, NULL, NULL, NULL FROM owner GROUP BY view HAVING count(DISTINCT writer) > 1;
