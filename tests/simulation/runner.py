@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from tests.orphans import end_with_parent
 from tests.simulation import coverage, watching
 from tests.simulation.journal import Violation
 from tests.simulation.plan import Plan, draw_plan
@@ -117,7 +118,7 @@ def run_seeds(
         while chunks and not late():
             yield from run_chunk(chunks.popleft())
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=begin_worker)
     running: deque[Future[list[Outcome]]] = deque()
     try:
         while chunks or running:
@@ -130,6 +131,7 @@ def run_seeds(
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C is for the process that collects."""
+def begin_worker() -> None:
+    """Ctrl-C is for the process that collects; whatever else ends that one ends this one."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -37,7 +37,7 @@ def main() -> int:
     begun = time.monotonic()
     with ProcessPoolExecutor(
         min(options.processes, options.histories), multiprocessing.get_context("spawn"),
-        None if options.without_spark else processes.open_session,
+        processes.begin, (not options.without_spark,),
     ) as pool:  # fmt: skip
         one = partial(processes.run, keep=options.keep, messages=options.messages, faults=faults)
         for done in pool.map(one, range(first, first + options.histories)):
