@@ -20,6 +20,7 @@ from understudy.cli_options import Failed, Wrong, broker_options, given_password
 from understudy.config_types import HostPort
 from understudy.definitions import VHOST
 from understudy.definitions_import import DEFINE
+from understudy.definitions_json import DefinitionsError, read_json
 from understudy.definitions_left_out import counted
 from understudy.management import SERVING
 
@@ -318,9 +319,9 @@ def set_policy(
     dead-letter-routing-key; for exchanges alternate-exchange. Others of RabbitMQ's are kept and do nothing.
     """
     try:
-        asked = json.loads(definition)
-    except ValueError as error:
-        raise Wrong(f"DEFINITION is not JSON: {error}") from None
+        asked = read_json(definition.encode(errors="surrogateescape"))
+    except DefinitionsError as error:
+        raise Wrong(f"DEFINITION: {error}") from None
     if not isinstance(asked, dict):
         raise Wrong("DEFINITION is not a JSON object")
     value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}

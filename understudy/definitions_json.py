@@ -63,7 +63,7 @@ def read_json(raw: bytes) -> Any:
             f"line {error.lineno} column {error.colno}: not JSON: {error.msg}{cut}"
         ) from None
     except RecursionError:
-        raise DefinitionsError("not a definitions file: nested too deep") from None
+        raise DefinitionsError("nested too deep") from None
     except ValueError:
         raise DefinitionsError("a number of too many digits") from None
 

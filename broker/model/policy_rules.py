@@ -7,6 +7,7 @@ nothing, and the commands that set them say so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from broker.model.queue_arguments import value_fault
@@ -40,6 +41,11 @@ WITHOUT_EFFECT = frozenset((
 """Of RabbitMQ's, what does nothing here: a pair replicates every queue, or has nothing like it."""
 
 
+DEEPEST = 32
+"""Levels of tables and arrays in a definition: as many as a definitions file may have."""
+LONGEST_KEY = 255
+
+
 def policy_fault(definition: Mapping[str, object]) -> str | None:
     """What is wrong with the first key that has a fault; None: it may be asked for."""
     for key, value in definition.items():
@@ -51,9 +57,35 @@ def policy_fault(definition: Mapping[str, object]) -> str | None:
             fault = None
         else:
             fault = "no policy has such a key"
+        fault = fault or _unportable(value)
         if fault is not None:
             return f"{key:.80}: {fault}"
     return None
+
+
+def _unportable(value: object) -> str | None:
+    """What no definitions file can say, so that an export with it could be read by nobody."""
+    level: list[object] = [value]
+    for _ in range(DEEPEST):
+        inside: list[object] = []
+        for item in level:
+            if type(item) is int and not -(2**63) <= item < 2**63:
+                return "a number that does not fit 64 bits"
+            if isinstance(item, float) and not math.isfinite(item):
+                return "a number too large"
+            if isinstance(item, Mapping):
+                if any(
+                    len(str(key).encode(errors="surrogatepass")) > LONGEST_KEY or "\0" in str(key)
+                    for key in item
+                ):
+                    return f"a key of more than {LONGEST_KEY} octets, or with a NUL"
+                inside += item.values()
+            elif isinstance(item, list):
+                inside += item
+        if not inside:
+            return None
+        level = inside
+    return f"nested deeper than {DEEPEST}"
 
 
 def without_effect(definition: Mapping[str, object]) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from broker.model.directory import Directory, EntryFault, check_entry
+from broker.model.records import EntryPut
 from tests.understudy.definitions_made import (
     EVERYTHING,
     HASH,
@@ -27,6 +29,10 @@ from understudy.definitions_json import DefinitionsError
 from understudy.definitions_plan import plan_of
 
 
+def nested(levels: int) -> object:
+    return [nested(levels - 1)] if levels else 1
+
+
 def test_users_permissions_and_policies_come_over() -> None:
     file = file_of(users=[user()], permissions=[permission(read="^a")], policies=[policy(priority=3)])
     plan = plan_of(file, HERE)
@@ -39,6 +45,26 @@ def test_users_permissions_and_policies_come_over() -> None:
             {"pattern": "^a", "apply-to": "all", "priority": 3, "definition": {"max-length": 5}},
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [(2**63 - 1, True), (2**63, False), (-(2**63), True), (1e300, True), (float("inf"), False),
+     (nested(31), True), (nested(32), False), ({"k" * 255: 1}, True), ({"k" * 256: 1}, False),
+     ({"a\0": 1}, False)],
+)  # fmt: skip
+def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, fits: bool) -> None:
+    """What a broker takes and its own export cannot say would be in the way of every import."""
+    line = policy(definition={"ha-params": value})
+    entry = EntryPut("policy", "/", "short", {"pattern": "^a", "definition": line["definition"]})
+    if fits:
+        check_entry(Directory(), entry)
+        validated({"policies": [line]})
+        return
+    with pytest.raises(EntryFault):
+        check_entry(Directory(), entry)
+    with pytest.raises(DefinitionsError):
+        validated({"policies": [line]})
 
 
 def test_what_is_in_other_virtual_hosts_comes_over_into_them() -> None:

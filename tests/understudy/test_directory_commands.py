@@ -158,7 +158,12 @@ def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
         (("policy", "set", "p", "*", "{}"), 2, "pattern is no regular expression"),
         (("policy", "set", "p", "^", "{}"), 2, "a table with at least one key"),
         (("policy", "set", "p", "^", "[]"), 2, "DEFINITION is not a JSON object"),
-        (("policy", "set", "p", "^", "{"), 2, "DEFINITION is not JSON"),
+        (("policy", "set", "p", "^", "{"), 2, "DEFINITION: line 1 column 2: not JSON: Expecting"),
+        (("policy", "set", "p", "^", ""), 2, "DEFINITION: it is empty"),
+        (("policy", "set", "p", "^", '{"expires": NaN}'), 2, "DEFINITION: not JSON: NaN is no number of it"),
+        (("policy", "set", "p", "^", '{"expires": 1, "expires": 2}'), 2, "has the key 'expires' twice"),
+        (("policy", "set", "p", "^", '{"ha-params": ' + "[" * 20_000), 2, "DEFINITION: nested too deep"),
+        (("policy", "set", "p", "^", '{"max-length": 9223372036854775808}'), 2, "does not fit 64 bits"),
         (("policy", "set", "p", "^", '{"max-length": "5"}'), 2, 'max-length: "expected integer, got'),
         (("policy", "set", "p", "^", '{"x": 1}', "--vhost", "v"), 2, "there is no virtual host 'v'"),
         (

@@ -18,6 +18,10 @@ GREEDY = "$argon2id$v=19$m=4194304,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc
 """It would take 4 GiB to be checked."""
 
 
+def nested(levels: int) -> object:
+    return [nested(levels - 1)] if levels else 1
+
+
 def user(name: str = "alice", **value: object) -> EntryPut:
     return EntryPut("user", "", name, {"password_hash": "", "tags": [], **value})
 
@@ -104,6 +108,11 @@ def test_definitions_bring_it_back() -> None:
         (policy(definition={"max-length": -1}), "max-length: {value_negative,-1}"),
         (policy(definition={"max-size": 1}), "max-size: no policy has such a key"),
         (policy(definition={"alternate-exchange": 1}), "alternate-exchange: not a string"),
+        (policy(definition={"max-length": 2**63}), "max-length: a number that does not fit 64 bits"),
+        (policy(definition={"ha-params": [{"a": float("inf")}]}), "ha-params: a number too large"),
+        (policy(definition={"ha-params": nested(32)}), "ha-params: nested deeper than 32"),
+        (policy(definition={"ha-params": {"k" * 256: 1}}), "ha-params: a key of more than 255 octets"),
+        (policy(definition={"ha-params": {"\ud800": 1}}), "it has what cannot be stored"),
         (policy(**{"apply-to": "streams"}), "apply-to is one of"),
         (policy(priority="1"), "priority is a whole number"),
         (policy(priority=True), "priority is a whole number"),
