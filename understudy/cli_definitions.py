@@ -21,7 +21,7 @@ from rich.progress import MofNCompleteColumn
 from understudy.cli_manage import primary_of, question, status_of
 from understudy.cli_options import Failed, Wrong, broker_options, leave, node_options, progress_bar
 from understudy.config_types import HostPort
-from understudy.definitions import Definitions, read_definitions, validated
+from understudy.definitions import Definitions, answered, read_definitions
 from understudy.definitions_entries import NOUNS
 from understudy.definitions_export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions_import import (
@@ -124,7 +124,7 @@ def _listing(
 
 def _there(found: dict[str, list[dict[str, Any]]], address: HostPort) -> Definitions:
     try:
-        return validated(dict(found))
+        return answered(dict(found))
     except DefinitionsError as error:
         raise Failed(f"{address} has a definition that is none: {error}") from None
 

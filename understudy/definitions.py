@@ -12,7 +12,15 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
 from broker.amqp091.fields import write_table
 from broker.model.queue_arguments import QUEUE_TYPES, fault_of
@@ -36,6 +44,8 @@ ABOUT = (
 """What an export says of itself."""
 _LARGEST_TABLE = 64 * 1024
 _DEEPEST = 32
+_THERE = object()
+"""Context of a broker's own answer, whose clients may have declared what no file may bring."""
 _FAULTS = {
     "missing": "is missing",
     "model_type": "not an object",
@@ -68,15 +78,16 @@ def _named(text: str) -> str:
     return text
 
 
-def _arguments(value: object) -> object:
+def _arguments(value: object, info: ValidationInfo) -> object:
     """As AMQP has them. An empty list is Erlang's way to write an empty table."""
     if value == [] or value is None:
         return {}
-    _check_values(value, 0)
+    if info.context is not _THERE:
+        _check_values(value, 0)
     found = from_json(value)
     if not isinstance(found, dict):
         raise ValueError("not an object")
-    if len(write_table(found)) > _LARGEST_TABLE:
+    if info.context is not _THERE and len(write_table(found)) > _LARGEST_TABLE:
         raise ValueError(f"larger than {_LARGEST_TABLE} octets")
     return found
 
@@ -108,9 +119,10 @@ def _tags(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, info: ValidationInfo) -> object:
     """JSON as it is. An empty list is Erlang's way to write an empty table."""
-    _check_values(value, 0)
+    if info.context is not _THERE:
+        _check_values(value, 0)
     return {} if value == [] else value
 
 
@@ -300,10 +312,15 @@ def read_definitions(raw: bytes) -> Definitions:
     return found
 
 
-def validated(document: dict[str, Any]) -> Definitions:
+def answered(document: dict[str, Any]) -> Definitions:
+    """What a broker says that it has; limits of files do not count. Raises DefinitionsError."""
+    return validated(document, _THERE)
+
+
+def validated(document: dict[str, Any], context: object = None) -> Definitions:
     """Raises DefinitionsError with the first fault."""
     try:
-        return Definitions.model_validate(document)
+        return Definitions.model_validate(document, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         msg = str(first["msg"]).removeprefix("Value error, ")

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from understudy.config_types import HostPort
-from understudy.definitions import read_definitions, validated
+from understudy.definitions import answered, read_definitions
 from understudy.definitions_export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions_import import carry_out, expected, summary_of
 from understudy.definitions_json import DefinitionsError
@@ -68,7 +68,7 @@ class DefinitionsApi:
             return _no(503, "this node has no AMQP listener")
         try:
             file = await asyncio.to_thread(read_definitions, await _body(request))
-            there = await asyncio.to_thread(validated, dict(await self._listing()))
+            there = await asyncio.to_thread(answered, dict(await self._listing()))
             quorum = bool(options["quorum_as_classic"])
             plan = await asyncio.to_thread(plan_of, file, there, quorum_as_classic=quorum)
         except DefinitionsError as error:

@@ -21,10 +21,11 @@ from tests.understudy.definitions_made import (
     exchange,
     file_of,
     names,
+    policy,
     queue,
     texts,
 )
-from understudy.definitions import read_definitions, validated
+from understudy.definitions import answered, read_definitions, validated
 from understudy.definitions_export import document_of, text_of
 from understudy.definitions_import import expected
 from understudy.definitions_json import DefinitionsError
@@ -32,6 +33,10 @@ from understudy.definitions_left_out import counted
 from understudy.definitions_plan import name_of, plan_of
 
 # -- reading
+
+
+def nested(levels: int) -> object:
+    return [nested(levels - 1)] if levels else 1
 
 
 @pytest.mark.parametrize(
@@ -272,6 +277,16 @@ def test_a_binding_may_lead_to_what_the_broker_has() -> None:
     assert names(plan_of(file_of(bindings=[binding()]), there)) == [
         "binding of queue 'q' to 'x' with key 'k'"
     ]
+
+
+@pytest.mark.parametrize("arguments", [{"x-note": nested(40)}, {"x-note": "n" * 100_000}])
+def test_what_clients_declared_is_in_the_way_of_no_import(arguments: dict[str, Any]) -> None:
+    """A client may declare what no file may bring: deeper, and larger."""
+    listed = {"queues": [queue(arguments=arguments)], "policies": [policy(definition={"expires": 2**63})]}
+    there = answered(listed)
+    assert names(plan_of(file_of(queues=[queue("new")]), there)) == ["queue 'new'"]
+    with pytest.raises(DefinitionsError, match="/queues/0/arguments: "):
+        validated({"queues": listed["queues"]})
 
 
 def test_a_dry_run_tells_the_new_from_the_same_and_the_other() -> None:
