@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from getpass import GetPassWarning
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -156,10 +158,19 @@ def given_password(*, from_stdin: bool) -> str:
     if from_stdin:
         password = sys.stdin.readline().rstrip("\n")
     else:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password = _typed_password()
     if not password:
         raise Wrong("the password is empty")
     return str(password)
+
+
+def _typed_password() -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+        except GetPassWarning:
+            raise Wrong("there is no terminal to type the password at; --stdin reads it") from None
 
 
 def leave(code: int) -> NoReturn:

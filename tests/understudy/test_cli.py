@@ -155,6 +155,15 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1() -> None:
         assert done.stderr == "understudy: No space left on device\n"
 
 
+def test_a_password_without_a_terminal_is_asked_for_by_nobody() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "understudy", "passwd", "joe"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, start_new_session=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "understudy: there is no terminal to type the password at; --stdin reads it\n"
+
+
 def test_ready_says_no_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = understudy(capsys, "ready", "-b", f"127.0.0.1:{closed_port()}", "--format", "json")
     assert code == 1
