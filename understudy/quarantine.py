@@ -27,6 +27,8 @@ from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import ROOT, titled
 
 NOTED = "republished.jsonl"
+NODE = "node.json"
+"""What every data folder has."""
 _HEAD_AT = 7
 """Where a content header's payload begins in its frame."""
 
@@ -132,6 +134,8 @@ class QuarantineFolder:
             raise Unreadable(f"{path}: no such folder")
         inside = path / "quarantine"
         self.path = path if path.name == "quarantine" and not inside.is_dir() else inside
+        if not self.path.is_dir() and not (path / NODE).exists():
+            raise Unreadable(f"{path}: not a data folder: it has neither {NODE} nor quarantine")
         self.damage: list[Damage] = []
         """Lines that the last walk left out; a torn last line, which a crash in mid-export leaves, is not
         among them: those messages were not dropped then, and are exported again.

@@ -103,9 +103,20 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text("{}")
     code, out, _ = run(capsys, "list", "-d", str(tmp_path))
     assert (code, out) == (0, f"nothing in quarantine in {tmp_path}/quarantine\n")
     assert run(capsys, "republish", "-d", str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("show",), ("republish", "--dry-run")])
+def test_a_folder_of_no_broker_has_not_nothing_in_quarantine(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Mistyped, it would say that nothing was set aside."""
+    code, out, err = run(capsys, *arguments, "-d", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err == f"understudy: {tmp_path}: not a data folder: it has neither node.json nor quarantine\n"
 
 
 def test_a_torn_end_is_left_out_and_damage_is_named(capsys: pytest.CaptureFixture[str], data: Path) -> None:
