@@ -14,7 +14,7 @@ from rich.table import Table
 from understudy.cli_options import Failed, broker_options, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
 from understudy.config_types import HostPort
-from understudy.management import SERVING, STATUSES, Unreachable, ask
+from understudy.management import SERVING, STATUSES, Unreachable, ask, could_serve
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
 _MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync", "lag", "lag_bytes")
@@ -71,8 +71,9 @@ def ready(address: HostPort, user: str, password: str, timeout: float, form: str
         last = time.monotonic() >= deadline
         try:
             found = status_of(ask(address, "status", user=user, password=password, timeout=timeout))
-            is_ready = found["status"] == "ready" or found["status"] in SERVING
-            text = f"{found['name']} is {found['status']}: {found['reason']}"
+            is_ready = could_serve(found)
+            but = ", but could not serve now" if found["status"] == "ready" and not is_ready else ""
+            text = f"{found['name']} is {found['status']}{but}: {found['reason']}"
         except Unreachable as error:
             found, is_ready, text = None, False, str(error)
         if is_ready or last:

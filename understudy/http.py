@@ -22,7 +22,7 @@ from broker.errors import LoginRefused
 from broker.security.authenticator import Authenticator
 from understudy.config_types import HostPort
 from understudy.definitions_http import DefinitionsApi
-from understudy.management import SERVING
+from understudy.management import SERVING, could_serve
 from understudy.metrics import NodeCollector
 
 
@@ -104,7 +104,7 @@ class HttpServer:
 
     async def _ready(self, _request: web.Request) -> web.Response:
         found = self._node.status()
-        return _plain(found["status"] == "ready" or found["status"] in SERVING, found["status"])
+        return _plain(could_serve(found), found["status"])
 
     async def _primary(self, _request: web.Request) -> web.Response:
         found = self._node.status()

@@ -24,6 +24,12 @@ SERVING = ("standalone", "recovering", "active")
 CAPABILITIES = {"understudy.management": True}
 
 
+def could_serve(status: dict[str, Any]) -> bool:
+    """Does it serve, or would it at once? A node that is ready and has lost its link may have to refuse: then
+    its primary may still serve, and may have gone on without it."""
+    return status["status"] in SERVING or (status["status"] == "ready" and status["promotable"] is True)
+
+
 class Unreachable(Exception):
     """No answer: refused, unknown, silent, or not a broker of this kind. `str()` is one line."""
 

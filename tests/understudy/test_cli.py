@@ -171,6 +171,26 @@ def test_ready_says_no_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "promotable", "code", "words"),
+    [
+        ("ready", True, 0, "b is ready: why"),
+        ("ready", False, 1, "b is ready, but could not serve now: why"),
+        ("active", True, 0, "b is active: why"),
+        ("catch-up", False, 1, "b is catch-up: why"),
+    ],
+)
+def test_ready_is_who_could_serve_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, status: str, promotable: bool,
+    code: int, words: str,
+) -> None:  # fmt: skip
+    found = {"name": "b", "status": status, "promotable": promotable, "reason": "why"}
+    monkeypatch.setattr("understudy.cli_manage.ask", lambda *_, **__: {"ok": True, "status": found})
+    found_code, out, err = understudy(capsys, "ready")
+    assert found_code == code
+    assert (out or err.removeprefix("understudy: ")) == f"{words}\n"
+
+
 def test_a_data_directory_that_is_none_is_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

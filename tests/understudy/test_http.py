@@ -98,9 +98,16 @@ GUEST = login("guest", "guest")
 )
 def test_health_follows_the_status(state: str, live: int, ready: int, primary: int) -> None:
     node = StandIn()
-    node.state = state
+    node.state, node.more = state, {"promotable": state == "ready"}
     answers = visit(node, *(("GET", f"/health/{what}", {}) for what in ("live", "ready", "primary")))
     assert [code for code, _ in answers] == [live, ready, primary]
+
+
+def test_a_ready_node_that_may_not_be_promoted_is_not_healthy() -> None:
+    """Its link is lost, and its primary may still serve."""
+    node = StandIn()
+    node.state = "ready"
+    assert visit(node, ("GET", "/health/ready", {})) == [(503, "ready\n")]
 
 
 def test_metrics_and_status_are_open_to_read() -> None:
