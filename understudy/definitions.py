@@ -147,11 +147,12 @@ class _Keyed(_Object):
 
 class UserDefinition(_Keyed):
     """`configured`, of a node's own answer: it is made in the configuration. RabbitMQ before 3.6 wrote no
-    algorithm, and meant MD5."""
+    algorithm, and meant MD5. `password` is in the clear, in files that people write."""
 
     name: Name
     tags: Annotated[list[str], BeforeValidator(_tags)] = []
     password_hash: str = ""
+    password: Any = None
     hashing_algorithm: str = "rabbit_password_hashing_md5"
     limits: dict[str, Any] | list[Any] = {}
     configured: bool = False

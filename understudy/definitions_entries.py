@@ -127,6 +127,9 @@ def _wanted(
     for number, user in enumerate(file.users):
         if user.name in configured:
             continue
+        if user.password is not None and not user.password_hash:
+            refused[USER, "its password is in the clear: see `understudy user add`"].append(user.name)
+            continue
         try:
             yield entry_of(user)
         except ValueError as error:

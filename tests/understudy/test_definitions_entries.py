@@ -22,7 +22,7 @@ from tests.understudy.definitions_made import (
     texts,
     user,
 )
-from understudy.definitions import validated
+from understudy.definitions import answered, validated
 from understudy.definitions_entries import Entry
 from understudy.definitions_import import expected
 from understudy.definitions_json import DefinitionsError
@@ -65,6 +65,17 @@ def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, f
         check_entry(Directory(), entry)
     with pytest.raises(DefinitionsError):
         validated({"policies": [line]})
+
+
+def test_a_user_with_a_password_in_the_clear_is_named_and_keeps_the_one_it_has() -> None:
+    """A RabbitMQ takes such files. Passed over, the user would be one who logs in nowhere."""
+    clear = {"name": "alice", "password": "secret", "tags": []}
+    there = answered({"users": [user()]})
+    plan = plan_of(file_of(users=[clear], permissions=[permission()]), there)
+    assert names(plan) == ["permission 'alice'"]
+    assert texts(plan) == ["1 user (alice): its password is in the clear: see `understudy user add`"]
+    both = file_of(users=[user() | {"password": "secret"}])
+    assert names(plan_of(both, HERE)) == ["user 'alice'"] and texts(plan_of(both, HERE)) == []
 
 
 def test_what_is_in_other_virtual_hosts_comes_over_into_them() -> None:
