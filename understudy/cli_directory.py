@@ -173,8 +173,11 @@ def list_users(**broker: Any) -> None:
 def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
     """Make NAME a user; asks for the password."""
     node = _Broker(**broker)
-    if any(line["name"] == name for line in node.listing("users")):
-        raise Failed(f"{node.address}: there is a user {name!r} already: see `understudy user password`")
+    for line in node.listing("users"):
+        if line["name"] == name:
+            configured, stored = "it is changed in the configuration", "see `understudy user password`"
+            how = configured if line.get("configured") else stored
+            raise Failed(f"{node.address}: there is a user {name!r} already: {how}")
     value = {"password_hash": _new_hash(from_stdin), "tags": sorted(set(tags))}
     node.change("put", "user", "", name, value, f"user {name!r} is there, without permissions")
 

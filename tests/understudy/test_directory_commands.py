@@ -192,7 +192,12 @@ def test_what_is_wrong_is_one_line_and_changes_nothing(
 
 def test_an_empty_password_and_a_name_that_is_taken_are_refused(pair: Pair) -> None:
     assert "the password is empty" in ask(pair, "user", "add", "carol", typed="\n")[2]
-    assert "there is a user 'guest' already" in ask(pair, "user", "add", "guest", typed="x\n")[2]
+    configured = "there is a user 'guest' already: it is changed in the configuration\n"
+    assert ask(pair, "user", "add", "guest", typed="x\n")[2].endswith(configured)
+    done(pair, "user", "add", "dave", typed="x\n")
+    stored = "there is a user 'dave' already: see `understudy user password`\n"
+    assert ask(pair, "user", "add", "dave", typed="x\n")[2].endswith(stored)
+    done(pair, "user", "delete", "dave")
     assert (
         "the tag 'ha' is for the pair's own" in ask(pair, "user", "add", "x", "--tag", "ha", typed="x\n")[2]
     )
