@@ -86,7 +86,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="understudy")
 def cli() -> None:
-    """A hot-standby pair of AMQP 0-9-1 brokers: the standby knows every line."""
+    """A hot-standby pair of AMQP brokers, 0-9-1 and 1.0: the standby knows every line."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -40,7 +40,8 @@ from understudy.management import SERVING
 
 @click.group()
 def definitions() -> None:
-    """Queues, exchanges and bindings, to and from files in the JSON of RabbitMQ's definitions.
+    """Virtual hosts, users, permissions, policies, queues, exchanges and bindings, to and from files in the
+    JSON of RabbitMQ's definitions.
 
     Take yours from RabbitMQ by `rabbitmqctl export_definitions FILE` or `rabbitmqadmin export FILE`.
     """
@@ -82,8 +83,9 @@ def import_(
 ) -> None:  # fmt: skip
     """Declare what FILE has, on the node or on its primary; "-" is the standard input.
 
-    What is there already stays as it is, and nothing is deleted: it may be done again at any time. What of
-    FILE is not to be had here is named.
+    Nothing is deleted: it may be done again at any time. Queues and exchanges that are there already stay as
+    they are; virtual hosts, users with their passwords, permissions and policies become what FILE says. What
+    of FILE is not to be had here is named.
     """
     wanted = _read(file)
     address, found = _listing(address, user, password, timeout)
