@@ -330,6 +330,8 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
     if ha.authority == "pacemaker" and not ha.brokers:
         yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
+    if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
+        yield "ha.brokers", f"has {twice[0]} twice; it names each node of the pair once"
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",
@@ -373,6 +375,8 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
             text = str(first["ctx"]["error"])
         case "missing":
             text = "is missing"
+        case "model_type" | "dict_type":
+            text = f"is a table of keys, [{name}], and no value"
         case _:
             text = first["msg"]
             secret = parts[-1] == "password" or parts[:2] == ["auth", "users"]

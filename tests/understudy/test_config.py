@@ -96,6 +96,7 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.lease=0s", "ha.lease"),
         ("ha.lease=soon", "'soon'"),
         ("ha.brokers=here", "ha.brokers"),
+        ("ha.brokers=[::1]:5672,127.0.0.1:5672,[::1]:5672", "ha.brokers (--set): has [::1]:5672 twice"),
         ("ha.replicate=some", "ha.replicate"),
         ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
         ("ha.min_backups=-1", "ha.min_backups"),
@@ -121,6 +122,22 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
 )
 def test_a_wrong_override_is_one_line_that_names_it(override: str, names: str) -> None:
     assert names in fault(None, override)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("ha = 3", "ha"),
+        ("[auth]\nusers = ['joe']", "auth.users"),
+        ("[auth.users]\njoe = 'x'", "auth.users.joe"),
+    ],
+)
+def test_a_value_in_the_place_of_a_section_is_told_in_words_of_toml(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    assert fault(path) == f"{name} ({path}): is a table of keys, [{name}], and no value"
 
 
 def test_a_password_never_shows_in_a_fault() -> None:
