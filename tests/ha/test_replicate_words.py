@@ -69,6 +69,19 @@ def test_nobody_there_or_a_wrong_password() -> None:
     assert not any("wrong" in line for line in copies.b.log)
 
 
+def test_a_source_with_which_there_is_no_tls_is_not_taken_for_nobody() -> None:
+    copies = Copies()
+    copies.begin()
+    b, answers = copies.b.running, []
+    asked = {"source": copies.addresses, "queue": "q"}
+    b.manage("replicate", asked, answers.append, copies.now)
+    b.dials.due(copies.now, at_once=True)
+    (dial,) = b.wants_dials()
+    b.dial_failed(dial.dial_id, "its certificate is not taken: it is old", copies.now, distrusted=True)
+    copies.until(lambda: bool(answers))
+    assert answers == [{"ok": False, "reason": "127.0.0.1:5000: its certificate is not taken: it is old"}]
+
+
 def test_a_silent_source_is_given_up_by_who_asked() -> None:
     copies = Copies()
     copies.begin()
