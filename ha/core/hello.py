@@ -106,6 +106,8 @@ class JoinRequest:
             return "it says that it is this very node"
         if self.number == me.number:
             return f"both have the node number {self.number}: give one a new data directory"
+        if self.name == me.name:
+            return f"both are called {self.name}: broker.name differs within a pair"
         return None
 
 

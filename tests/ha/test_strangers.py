@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ha.adapter.dials import REFUSED_REDIAL
+from ha.core.hello import JoinRequest
+from ha.core.in_sync_record import Incarnation
+from ha.core.link import VERSION
+from ha.core.membership import Status
 from ha.core.neighbours import Neighbours
+from ha.core.role import Self_
 from tests.ha.pair import Pair
 
 
@@ -80,3 +87,14 @@ def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
     pair.until(lambda: b.status == "ready")
     pair.run(REFUSED_REDIAL)
     assert "TLS" not in a.running.status()["reason"]
+
+
+def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
+    """Their ledgers could not be told from each other, and a switchover could not say to whom."""
+    me = Self_("n1", "a", 1, 1)
+    ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
+    assert (
+        ask.refusal(me, "c", Status.ACTIVE, primary=True)
+        == "both are called a: broker.name differs within a pair"
+    )
+    assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, primary=True) is None

@@ -49,7 +49,7 @@ PHASES = {
 """The one table that is kept here: the core has its phases as steps of its code. A step that is not in it
 fails the check too, so that it stays whole. (Lost, or out, before INCLUDING: one that is expected.)"""
 
-NO_STRANGERS = "every node is of one cluster and version, and has a number of its own"
+NO_STRANGERS = "every node is of one cluster and version, and has a number and a name of its own"
 NO_CLIENT = "no client of the workload does"
 NEVER_ALONE = "every node is one of a cluster from its first start on"
 NEVER_LOST = "the register loses nothing that it has"
@@ -63,6 +63,7 @@ UNREACHABLE: Mapping[Entry, str] = {
     (watching.GIVEN_UP, "it cannot keep up"): "no joiner falls 256 MiB behind",
     **dict.fromkeys(
         [
+            (watching.JOIN_REFUSED, "both are called …: broker.name differs within a pair"),
             (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
             (watching.JOIN_REFUSED, "it belongs to cluster …, this one to …"),
             (watching.JOIN_REFUSED, "its link version is …, this one's is …"),
