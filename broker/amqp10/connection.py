@@ -393,6 +393,7 @@ class Amqp10Connection(Connection):
         """The client has closed the connection, or answers our close."""
         self.clean = True
         if self.step is not Step.CLOSING:
+            self.links.flush()  # what came before the close counts
             self.let_go()
             self.engine.open()
             self.engine.close()

@@ -163,6 +163,21 @@ def test_settled_by_the_client_nothing_is_said() -> None:
     assert link.credit >= 250
 
 
+def test_what_comes_in_one_breath_with_the_close_is_published() -> None:
+    world = world10()
+    _with_queue(world)
+    talker = Talker(world)
+    link = talker.sender("q", settled=True)
+    for number in range(3):
+        delivery = link.delivery(str(number))
+        link.stream(Message(body=b"%d" % number, inferred=True).encode())
+        delivery.settle()
+    talker.engine.close()
+    talker.turn()
+    assert talker.connection.wants_close
+    assert _bodies(world) == [b"0", b"1", b"2"]
+
+
 def test_a_large_message_comes_in_pieces_and_one_that_is_too_large_costs_its_link() -> None:
     world = world10(message_max=1_000_000)
     _with_queue(world)
