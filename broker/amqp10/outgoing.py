@@ -33,8 +33,8 @@ class Outgoing:
     """`consumer`: how the queue knows this link. `temporary`: the queue is its own, and ends with it."""
 
     __slots__ = (
-        "_draining", "_links", "_number", "_open", "_staged", "_temporary", "_unacked", "_wants_id",
-        "consumer", "link",
+        "_burst", "_draining", "_links", "_number", "_open", "_staged", "_temporary", "_unacked",
+        "_wants_id", "consumer", "link",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,8 @@ class Outgoing:
         self._staged: list[Entry] = []
         """Taken from the queue, and not sent for want of room."""
         self._open = self._draining = False
+        self._burst = False
+        """It got as many as one tick allows: the next ones come after `resume`."""
 
     def open(self) -> None:
         """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
@@ -92,6 +94,7 @@ class Outgoing:
     def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
         """Send a batch, or as much of it as there is room for (called by its queue)."""
         if len(entries) >= BURST:
+            self._burst = True
             self._links.connection.choke()
         self._staged += entries
         self._links.connection.later(self._send_staged)
@@ -190,6 +193,8 @@ class Outgoing:
             return
         queue = self.consumer.queue
         if queue.message_count and self.link.credit:
+            if self._burst:
+                return
             if self._room() <= 0:
                 self._wait_for_room()
                 return
@@ -202,6 +207,7 @@ class Outgoing:
 
     def resume(self) -> None:
         """There is room again."""
+        self._burst = False
         self._send_staged()
         self.flow()
 

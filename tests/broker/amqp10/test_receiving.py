@@ -70,6 +70,17 @@ def test_a_drain_of_more_than_fits_at_once_ends_when_all_has_come() -> None:
     assert link.credit == 0
 
 
+def test_a_drain_of_more_than_a_burst_ends_when_all_has_come() -> None:
+    world = world10()
+    _filled(world, *(b"%d" % n for n in range(2 * BURST + 10)))
+    talker = Talker(world)
+    link = talker.receiver("q")
+    link.drain(3 * BURST)
+    talker.turn()
+    assert len(_bodies(talker, link)) == 2 * BURST + 10
+    assert link.credit == 0 and not link.draining()
+
+
 def test_each_outcome_does_what_it_says() -> None:
     world = world10()
     _filled(world, b"ok", b"no", b"later", b"failed", b"not here", name="q",
