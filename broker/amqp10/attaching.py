@@ -33,7 +33,8 @@ def incoming(links: Links, link: Receiver) -> Incoming:
         target = parse(wanted.address)
         demand(connection, "write", "exchange", target.exchange)
         if target.queue is not None:
-            connection.vhost.queue(target.queue, owner=connection)
+            found = connection.vhost.queues.get(target.queue)  # whose it is only matters to who receives
+            connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
         else:
             connection.vhost.route(target.exchange, target.key)
         link.target.address = wanted.address

@@ -221,6 +221,19 @@ def test_a_dynamic_source_is_a_temporary_queue_of_its_own() -> None:
     assert not world.vhost.queues
 
 
+def test_who_answers_may_send_to_the_temporary_queue_of_who_asks() -> None:
+    """As over 0-9-1: exclusive is who receives from it."""
+    world = world10()
+    asks, answers = Talker(world), Talker(world)
+    link = asks.receiver(None, credit=5)
+    replies = answers.sender(link.remote_source.address)
+    assert detached(replies) is None
+    (delivery,) = answers.send(replies, Message(body=b"reply"))
+    assert delivery.remote_state == Delivery.ACCEPTED
+    asks.turn()
+    assert _bodies(asks, link) == [b"reply"]
+
+
 def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
     world = world10(unsent_max=50_000)
     _filled(world, *(b"x" * 1000 for _ in range(300)))
