@@ -112,7 +112,7 @@ class Amqp10Connection(Connection):
         self._tail = b""
         if self._guarded(lambda: self._take(buf)):
             self._guarded(self.links.flush)
-        self._pull()
+        self.pull()
 
     def _guarded(self, what: Callable[[], None]) -> bool:
         """Do it; False, and the connection is being closed, if it was the peer's fault or ours."""
@@ -209,7 +209,7 @@ class Amqp10Connection(Connection):
                 self.serve()
                 room = self._transport.capacity()
             if room <= 0:
-                self._pull()
+                self.pull()
                 if self._transport.capacity() <= 0:
                     raise Fault(FRAMING, "what it sent makes no sense to the protocol engine")
                 continue
@@ -243,7 +243,7 @@ class Amqp10Connection(Connection):
             why = "" if found is None else f"{found.name}: {short(str(found.description))}"
             self.log(f"closed with {why or 'an error of the protocol'}")
             self.let_go()
-            self._pull()
+            self.pull()
             self.finish()
         elif self.step is Step.RUNNING:
             self.links.event(kind, event)
@@ -268,7 +268,7 @@ class Amqp10Connection(Connection):
 
     # -- output
 
-    def _pull(self) -> None:
+    def pull(self) -> None:
         """What the engine has to say goes out."""
         transport, octets = self._transport, 0
         while (size := transport.pending()) > 0:
@@ -283,12 +283,12 @@ class Amqp10Connection(Connection):
 
     def take_output(self) -> list[bytes]:
         if not (self.broker.withheld and self.withheld):
-            self._pull()
+            self.pull()
         return super().take_output()
 
     def drop_output(self) -> None:
         if self.withheld:
-            self._pull()
+            self.pull()
         super().drop_output()
 
     def resume(self) -> None:
@@ -333,7 +333,7 @@ class Amqp10Connection(Connection):
     def _ask_again(self, now: float) -> None:
         if self._guarded(lambda: entry.ask(self, now)) and self.running:
             self._feed(self._tail)
-        self._pull()
+        self.pull()
 
     def _signs(self, now: float) -> None:
         life = self.life
@@ -345,7 +345,7 @@ class Amqp10Connection(Connection):
         if self._says_after and now >= life.sent + self._says_after:
             life.sent = now
             if self.buffered == 0:
-                self._pull()
+                self.pull()
                 self.send(EMPTY_FRAME)
         self._arm_signs()
 
@@ -377,7 +377,7 @@ class Amqp10Connection(Connection):
         if fault.condition == FORCED or self.step in (Step.SASL_HEADER, Step.SASL_INIT, Step.AMQP_HEADER):
             # Who is to try another broker is not told by a close: after one, Proton's Python clients read no
             # more, and so miss the end of the connection, for ever where they have no idle timeout.
-            self._pull()
+            self.pull()
             self.finish()
             return
         self.step, self._stalled = Step.CLOSING, False
@@ -385,7 +385,7 @@ class Amqp10Connection(Connection):
         self.engine.open()
         self.engine.condition = condition(fault)
         self.engine.close()
-        self._pull()
+        self.pull()
         self.deadline = None
         self.arm(self.now + self.settings.close_timeout)
 
@@ -397,7 +397,7 @@ class Amqp10Connection(Connection):
             self.let_go()
             self.engine.open()
             self.engine.close()
-        self._pull()
+        self.pull()
         self.finish()
 
     def finish(self) -> None:

@@ -39,6 +39,7 @@ class Links:
         "_served",
         "_sessions",
         "_to_settle",
+        "_uncounted",
         "connection",
         "gathering",
         "held",
@@ -52,7 +53,10 @@ class Links:
         self.starving: dict[Outgoing, None] = {}
         """Links that the client's session window has stopped: to be looked at whenever it says something."""
         self._served: dict[Link, Incoming | Outgoing] = {}
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[Session, int] = {}
+        """And the octets that links which have gone left unsent in each: the engine counts them for ever."""
+        self._uncounted: dict[Session, None] = {}
+        """Sessions in which such links have gone, and how much they left is not known yet."""
         self._credited: dict[Incoming, None] = {}
         self._to_settle: list[tuple[Outgoing, Delivery]] = []
         self._need = Need.NONE
@@ -70,7 +74,7 @@ class Links:
         elif isinstance(context, Session):
             if kind is Event.SESSION_REMOTE_OPEN:
                 context.incoming_capacity = SESSION_WINDOW * self.connection.settings.frame_max
-                self._sessions[context] = None
+                self._sessions[context] = 0
                 context.open()
             elif kind is Event.SESSION_REMOTE_CLOSE:
                 self._end_session(context)
@@ -143,6 +147,7 @@ class Links:
             if link.session == session:
                 self._drop(served)
         self._sessions.pop(session, None)
+        self._uncounted.pop(session, None)
         session.close()
         session.free()
 
@@ -152,6 +157,8 @@ class Links:
         self.starving.pop(served, None)  # type: ignore[arg-type]
         if self.gathering is served:
             self.gathering = None
+        if isinstance(served.link, Sender) and served.link.queued:
+            self._uncounted[served.link.session] = None
         served.end()
 
     def serves(self, served: Incoming | Outgoing) -> bool:
@@ -161,7 +168,15 @@ class Links:
     @property
     def piled_up(self) -> int:
         """Octets that the engine keeps, since the client's session windows are shut."""
-        return sum([session.outgoing_bytes for session in self._sessions])
+        return sum([max(0, session.outgoing_bytes - left) for session, left in self._sessions.items()])
+
+    def _count_left(self) -> None:
+        """Of a session in which no link waits to send, all that the engine counts was left by others."""
+        self.connection.pull()
+        waiting = {link.session for link in self._served if isinstance(link, Sender) and link.queued}
+        for session in [session for session in self._uncounted if session not in waiting]:
+            del self._uncounted[session]
+            self._sessions[session] = session.outgoing_bytes
 
     # -- in order, and when it is safe
 
@@ -222,6 +237,8 @@ class Links:
             credited, self._credited = self._credited, {}
             for link in credited:
                 link.top_up()
+        if self._uncounted:
+            self._count_left()
         if self.starving:
             starving, self.starving = self.starving, {}
             for hungry in starving:
@@ -236,7 +253,7 @@ class Links:
         """Let go of everything; what is still held is never said. Idempotent."""
         self.gathering, self._to_settle = None, []
         self.held = Held(0)
-        self._sessions = {}
+        self._sessions, self._uncounted = {}, {}
         self.connection.broker.holding.pop(self, None)
         for served in list(self._served.values()):
             self._drop(served)

@@ -271,6 +271,21 @@ def test_a_closed_session_window_stops_deliveries_until_it_opens() -> None:
     assert taken == 200
 
 
+def test_what_a_link_that_has_gone_left_unsent_does_not_stop_the_others() -> None:
+    world = world10(unsent_max=20_000)
+    _filled(world, *(b"x" * 1000 for _ in range(100)))
+    talker = Talker(world, frame_max=512, window=1024)
+    stopped = talker.receiver("q", credit=100)
+    assert isinstance(talker.connection, Amqp10Connection)
+    assert talker.connection.links.piled_up > 15_000
+    stopped.close()
+    talker.turn()
+    assert talker.connection.links.piled_up == 0
+    talker.session = talker.engine.session()
+    talker.session.open()
+    assert len(_bodies(talker, talker.receiver("q", credit=100, name="other"))) == 100
+
+
 def test_a_message_that_cannot_be_sent_costs_its_connection_and_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
