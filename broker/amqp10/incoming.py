@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from broker.amqp10.links import Links
 
 WINDOW = 500
-"""Messages that a client may send before it hears of the first."""
+"""Messages that may be on their way to us on one link."""
+IN_DOUBT = 2000
+"""Messages of one link that may wait for gates: then there is no more credit until they know."""
 
 
 class Incoming:
@@ -44,7 +46,7 @@ class Incoming:
     numbered from 1."""
 
     __slots__ = (
-        "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "link",
+        "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "link",
         "producer", "target",
     )  # fmt: skip
 
@@ -59,6 +61,7 @@ class Incoming:
         self._run: list[Delivery] = []
         self._messages: list[bytes] = []
         self._largest = 0
+        self._in_doubt = 0
         self._key: tuple[Address, Checked] | None = None
 
     def open(self) -> None:
@@ -175,12 +178,30 @@ class Incoming:
         )  # fmt: skip
         outcome = Delivery.ACCEPTED if routed else Delivery.RELEASED
         if accepted:
-            self._links.hold(need, lambda: self._settle(run[:accepted], outcome))
+            self._hold(need, run[:accepted], outcome)
         if accepted < count:
             full = Fault(LIMIT, "a queue is full, and refuses more")
-            self._links.hold(Need.NONE, lambda: self._reject(run[accepted:], full))
+            self._hold(Need.NONE, run[accepted:], Delivery.REJECTED, full)
 
     # -- outcomes
+
+    def _hold(self, need: Need, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
+        """Who has not settled them already is told when it is safe."""
+        told = []
+        for delivery in run:
+            if delivery.settled:
+                delivery.settle()
+            else:
+                told.append(delivery)
+        if told:
+            self._in_doubt += len(told)
+            self._links.hold(need, lambda: self._known(told, outcome, why))
+
+    def _known(self, run: list[Delivery], outcome: int, why: Fault | None) -> None:
+        self._in_doubt -= len(run)
+        self._settle(run, outcome, why)
+        if self._links.serves(self):
+            self.top_up()
 
     def _settle(self, run: list[Delivery], outcome: int, why: Fault | None = None) -> None:
         if self._links.serves(self):
@@ -197,9 +218,9 @@ class Incoming:
     # -- credit
 
     def top_up(self) -> None:
-        """Half of the window is used: the client may send as much again."""
+        """Half of the window is used: the client may send as much again, unless too much is in doubt."""
         credit = self.link.credit
-        if credit <= WINDOW // 2:
+        if credit <= WINDOW // 2 and self._in_doubt < IN_DOUBT:
             self.link.flow(WINDOW - credit)
 
     def flow(self) -> None:

@@ -8,6 +8,7 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Message, symbol
 
+from broker.amqp10.incoming import IN_DOUBT, WINDOW
 from broker.model.values import Position
 from tests.broker.amqp091.wire import ManualGate, World
 from tests.broker.amqp10.wire import Talker, detached, world10
@@ -71,6 +72,38 @@ def test_accepted_comes_when_all_gates_have_the_message() -> None:
     talker.turn()
     assert (durable.remote_state, transient.remote_state) == (Delivery.ACCEPTED, Delivery.ACCEPTED)
     assert gate.durable > Position(0, 0)
+
+
+def test_there_is_no_credit_without_end_while_gates_are_shut() -> None:
+    world = world10()
+    _with_queue(world)
+    gate = ManualGate()
+    gate.applied = gate.durable = world.vhost.history.position
+    world.broker.gates.append(gate)
+    talker = Talker(world)
+    link = talker.sender("q")
+    sent: list[Delivery] = []
+    while link.credit and len(sent) < 2 * IN_DOUBT:
+        sent += talker.send(link, *[Message(body=b"x", durable=True)] * link.credit)
+    assert IN_DOUBT <= len(sent) <= IN_DOUBT + WINDOW
+    gate.applied = gate.durable = world.vhost.history.position
+    talker.turn()
+    assert {delivery.remote_state for delivery in sent} == {Delivery.ACCEPTED}
+    assert link.credit == WINDOW
+
+
+def test_who_wants_no_outcome_waits_for_no_gate() -> None:
+    world = world10()
+    _with_queue(world)
+    gate = ManualGate()
+    gate.applied = gate.durable = world.vhost.history.position
+    world.broker.gates.append(gate)
+    talker = Talker(world)
+    link = talker.sender("q", settled=True)
+    for _ in range(IN_DOUBT // 200 + 5):
+        talker.send(link, *[Message(body=b"x", durable=True)] * 200, settle=True)
+    assert link.credit >= WINDOW // 2
+    assert not world.broker.holding
 
 
 def test_what_no_queue_wants_is_released() -> None:
