@@ -93,8 +93,7 @@ class Links:
         served = None if link is None else self._served.get(link)
         if served is None:
             if delivery.readable:  # of a link that is being closed
-                delivery.link.advance()
-                delivery.settle()
+                _forget(delivery)
             return
         served.delivery(delivery)
 
@@ -257,3 +256,12 @@ class Links:
         self.connection.broker.holding.pop(self, None)
         for served in list(self._served.values()):
             self._drop(served)
+
+
+def _forget(delivery: Delivery) -> None:
+    """Take what has come of it, or the engine keeps it; one that is not whole is gone on with."""
+    if not delivery.aborted:
+        delivery.link.recv(delivery.pending)
+    if delivery.aborted or not delivery.partial:
+        delivery.link.advance()
+        delivery.settle()

@@ -10,6 +10,7 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Message, symbol
 
+from broker.amqp10.connection import Amqp10Connection
 from broker.amqp10.framing import AMQP_HEADER, SASL_HEADER
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import World
@@ -232,6 +233,19 @@ def test_34_a_delivery_without_an_end() -> None:
             client.raw(transfer(b"x" * 10_000, more=True))
         assert b"amqp:link:message-size-exceeded" in client.take()
         assert client.connection.assembling == 0
+
+
+def test_34_a_delivery_that_goes_on_when_its_link_is_closed_piles_up_nowhere() -> None:
+    world = world10(message_max=100_000)
+    world.open().call(1, "queue.declare", queue="q")
+    with neighbour_unharmed(world):
+        client = _opened(world, BEGIN, attach())
+        for _ in range(200):
+            client.raw(transfer(b"x" * 100_000, more=True))
+        assert b"amqp:link:message-size-exceeded" in client.take()
+        assert isinstance(client.connection, Amqp10Connection)
+        (session,) = client.connection.links._sessions
+        assert session.incoming_bytes == 0
 
 
 def test_34_unfinished_messages_on_many_links() -> None:
