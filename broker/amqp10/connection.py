@@ -245,7 +245,7 @@ class Amqp10Connection(Connection):
             self.let_go()
             self.pull()
             self.finish()
-        elif self.step is Step.RUNNING:
+        elif self.step is Step.RUNNING or (self.step is Step.CLOSING and kind is Event.DELIVERY):
             self.links.event(kind, event)
 
     def admitted(self, now: float) -> None:

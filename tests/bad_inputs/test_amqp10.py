@@ -248,6 +248,20 @@ def test_34_a_delivery_that_goes_on_when_its_link_is_closed_piles_up_nowhere() -
         assert session.incoming_bytes == 0
 
 
+def test_34_transfers_to_a_connection_that_is_being_closed_pile_up_nowhere() -> None:
+    world = _world()
+    with neighbour_unharmed(world):
+        client = _opened(world, BEGIN, attach())
+        assert isinstance(client.connection, Amqp10Connection)
+        (session,) = client.connection.links._sessions
+        client.connection.close(530, "NOT_ALLOWED - enough")
+        for _ in range(20):
+            client.raw(transfer(b"x" * 100_000, more=True))
+        assert not client.closed
+        assert session.incoming_bytes == 0
+        assert world.vhost.queues["q"].message_count == 0
+
+
 def test_34_unfinished_messages_on_many_links() -> None:
     world = world10(message_max=100_000, assembling_max=300_000)
     world.open().call(1, "queue.declare", queue="q")
