@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from broker.amqp091.frames import BODY, OVERHEAD, body_of, frame
-from broker.amqp091.properties import PROPERTIES_AT, Checked, headers_of
+from broker.amqp091.properties import PRIORITY, PROPERTIES_AT, Checked, headers_of
 from broker.amqp10.decoder import pairs, read_key
 from broker.amqp10.encoder import write, write_binary, write_list, write_map, write_section
 from broker.amqp10.from_091 import Pair, Translated, annotation, deaths, translated
@@ -86,7 +86,8 @@ def outgoing(
 ) -> bytes:  # fmt: skip
     """What an AMQP 1.0 consumer gets in a transfer, of a message of either kind. `channel`: the envelope's;
     `ttl`: the milliseconds that are left."""
-    header = _header(persistent, priority, None if ttl is None else min(ttl, _LONGEST_TTL), redelivered)
+    left = None if ttl is None else min(ttl, _LONGEST_TTL)
+    header = _header(persistent, priority if _has_priority(raw) else None, left, redelivered)
     added = _route(exchange, routing_key)
     if replication_id is not None:
         added += ((REPLICATION_ID, annotation(REPLICATION_ID, replication_id)),)
@@ -109,12 +110,19 @@ def outgoing(
 
 def octets_alone(raw: bytes, *, persistent: bool, redelivered: bool) -> bytes:
     """What an AMQP 1.0 consumer gets of a message that `outgoing` fails on, so that it holds up nobody."""
-    return _header(persistent, 0, None, redelivered) + write_section(DATA, write_binary(body_of(raw)))
+    return _header(persistent, None, None, redelivered) + write_section(DATA, write_binary(body_of(raw)))
+
+
+def _has_priority(raw: bytes) -> bool:
+    """Was it said? Here none is 0, in AMQP 1.0 it is 4."""
+    return bool((raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]) & PRIORITY)
 
 
 @lru_cache(maxsize=1024)
-def _header(durable: bool, priority: int, ttl: int | None, redelivered: bool) -> bytes:
-    fields: list[Any] = [durable, UByte(priority) if priority else None, None if ttl is None else UInt(ttl)]
+def _header(durable: bool, priority: int | None, ttl: int | None, redelivered: bool) -> bytes:
+    fields: list[Any] = [
+        durable, None if priority is None else UByte(priority), None if ttl is None else UInt(ttl)
+    ]  # fmt: skip
     fields += [None, UInt(1)] if redelivered else [True]
     return write_section(HEADER, write_list([write(field) for field in fields]))
 

@@ -92,11 +92,11 @@ def test_the_history_of_deaths(raw: bytes) -> None:
 
 
 HEADERS_OUT: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
-    ({}, (False, None, None, True, None)),
-    ({"persistent": True}, (True, None, None, True, None)),
+    ({}, (False, 0, None, True, None)),
+    ({"persistent": True}, (True, 0, None, True, None)),
     ({"priority": 255}, (False, 255, None, True, None)),
-    ({"ttl": 0}, (False, None, 0, True, None)),
-    ({"ttl": 315_360_000_000}, (False, None, 2**32 - 1, True, None)),
+    ({"ttl": 0}, (False, 0, 0, True, None)),
+    ({"ttl": 315_360_000_000}, (False, 0, 2**32 - 1, True, None)),
     ({"redelivered": True, "ttl": 5, "priority": 1}, (False, 1, 5, None, 1)),
 ]
 
@@ -107,6 +107,12 @@ HEADERS_OUT: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("told", "header"), HEADERS_OUT)
 def test_the_header(raw: bytes, told: dict[str, Any], header: tuple[Any, ...]) -> None:
     assert tuple(split(out(raw, **told)).head.header) == header
+
+
+@pytest.mark.parametrize("raw", [incoming(payload(header=[True])).raw, incoming(payload()).raw, message()])
+def test_a_priority_that_nobody_gave_is_none(raw: bytes) -> None:
+    """By the standard that is 4, and 0 is the lowest."""
+    assert split(out(raw)).head.header.priority is None
 
 
 def test_a_message_of_0_9_1() -> None:
