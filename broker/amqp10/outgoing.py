@@ -222,7 +222,8 @@ class Outgoing:
         queue.requeue(entries)
         vhost = self._links.connection.vhost
         vhost.cancel(self.consumer)
-        if self._temporary and not queue.deleted and vhost.serving:
+        if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
+            # else another node may serve: it is left to the end of the connection, which waits
             vhost.delete_queue(queue.name, owner=self._links.connection)
 
 

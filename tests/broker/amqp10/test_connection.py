@@ -232,6 +232,20 @@ def test_what_is_withheld_never_leaves_once_it_is_dropped() -> None:
     assert sent_on(talker)
 
 
+def test_a_temporary_queue_does_not_end_while_output_is_withheld() -> None:
+    """Its client may have gone because this node stood still, and is primary no more."""
+    world = world10()
+    talker = Talker(world)
+    talker.receiver(None)
+    world.broker.withhold()
+    talker.connection.lost(world.now)
+    world.tick()
+    assert world.vhost.queues
+    world.broker.resume_output()
+    world.tick()
+    assert not world.vhost.queues
+
+
 def test_what_is_withheld_leaves_when_all_is_well() -> None:
     world = world10()
     world.open().call(1, "queue.declare", queue="q")
