@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from broker.amqp10.conditions import DECODE, FRAMING, HANDLE_IN_USE, NOT_ALLOWED, Fault
+from broker.amqp10.conditions import DECODE, FRAMING, HANDLE_IN_USE, LIMIT, NOT_ALLOWED, Fault
 from broker.amqp10.types import DecodeError, read, skip
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -18,6 +18,8 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A sign of life."""
 AMQP, SASL = 0, 1
 CHANNEL_MAX = 255
+HANDLES_MAX = 8192
+"""Handles that a client may have attached and not detached, of links that were refused too."""
 _HEAD = 8
 BEGIN, ATTACH, _TRANSFER, DETACH, END = 0x11, 0x12, 0x14, 0x16, 0x17
 _PERFORMATIVES = frozenset(range(0x10, 0x19))
@@ -85,10 +87,11 @@ class Numbers:
     """Which channels have a session, and which handles a link, as the client has them: the engine would take
     a second one for the same, and forget the first."""
 
-    __slots__ = ("_handles",)
+    __slots__ = ("_count", "_handles")
 
     def __init__(self) -> None:
         self._handles: dict[int, set[int]] = {}
+        self._count = 0
 
     def follow(self, buf: bytes, at: int, end: int, performative: int, body: int) -> None:
         """The frame from `at` to `end` has been checked. Raises Fault."""
@@ -100,7 +103,7 @@ class Numbers:
                 raise Fault(NOT_ALLOWED, f"begin on channel {channel}, which has a session")
             self._handles[channel] = set()
         elif performative == END:
-            self._handles.pop(channel, None)
+            self._count -= len(self._handles.pop(channel, ()))
         elif performative in (ATTACH, DETACH):
             fields, _ = read(buf, body, end)
             self._handle(channel, performative, fields)
@@ -111,9 +114,14 @@ class Numbers:
         if not isinstance(handle, int):
             return  # the engine says what it thinks of that
         handles = self._handles.get(channel, set())
+        before = len(handles)
         if performative == DETACH:
             handles.discard(handle)
         elif handle in handles:
             raise Fault(HANDLE_IN_USE, f"attach with handle {handle} of channel {channel}, which has a link")
+        elif self._count >= HANDLES_MAX:
+            raise Fault(LIMIT, f"more than {HANDLES_MAX} handles attached on one connection")
         else:
             handles.add(handle)
+        if channel in self._handles:
+            self._count += len(handles) - before

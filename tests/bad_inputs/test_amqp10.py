@@ -196,6 +196,24 @@ def test_32_more_links_than_a_connection_may_have(monkeypatch: pytest.MonkeyPatc
         assert talker.refused is None
 
 
+def test_32_links_that_are_refused_and_never_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.amqp10.framing.HANDLES_MAX", 4)
+    world = _world()
+    with neighbour_unharmed(world):
+        talker = Talker(world)
+        for number in range(20):
+            link = talker.sender("none", f"l{number}")
+            assert detached(link) is not None
+            link.close()
+        talker.session.close()
+        talker.session = talker.engine.session()
+        talker.session.open()
+        for number in range(5):
+            assert talker.refused is None
+            talker.sender("none", f"m{number}")
+        assert talker.refused is not None and talker.refused[0] == "amqp:resource-limit-exceeded"
+
+
 def test_33_a_disposition_backwards_or_of_four_thousand_million() -> None:
     """It says nothing of what there is, so it does nothing, at once."""
     world = _world()
