@@ -139,6 +139,7 @@ class Links:
         else:
             link.detach()
         link.free()
+        self.connection.pull()  # before the answer to an attach of the same name
 
     def _end_session(self, session: Session) -> None:
         self.flush()

@@ -340,6 +340,18 @@ def test_36_selectors_are_refused_unread() -> None:
         assert talker.refused is None
 
 
+def test_a_link_that_is_made_anew_in_one_breath_with_its_end() -> None:
+    """The answers come in the order of what was said."""
+    world = _world()
+    with neighbour_unharmed(world):
+        client = _opened(world, BEGIN, attach())
+        client.raw(frame(ulong(0x16, _fields(ZERO, TRUE))) + attach())
+        said = client.take()
+        assert 0 < said.index(b"\0\x53\x16") < said.index(b"\0\x53\x12")
+        client.raw(transfer(b"\0Su\xa0\0"))
+        assert world.vhost.queues["q"].message_count == 1
+
+
 def test_flow_of_a_link_that_is_not_there_and_of_impossible_counts() -> None:
     huge = b"\x70\xff\xff\xff\xff"
     fields = _fields(ZERO, huge, ZERO, huge, b"\x52\x09", huge, huge)
