@@ -260,9 +260,15 @@ class Links:
 
 
 def _forget(delivery: Delivery) -> None:
-    """Take what has come of it, or the engine keeps it; one that is not whole is gone on with."""
+    """Take what has come of it, or the engine keeps it. It is rejected once it is whole, for the reason that
+    its link is: Proton's `BlockingSender` takes what is settled without an outcome for sent."""
+    link = delivery.link
     if not delivery.aborted:
-        delivery.link.recv(delivery.pending)
-    if delivery.aborted or not delivery.partial:
-        delivery.link.advance()
-        delivery.settle()
+        link.recv(delivery.pending)
+        if delivery.partial:
+            return
+    link.advance()
+    if link.condition is not None:
+        delivery.local.condition = link.condition
+    delivery.update(Delivery.REJECTED)
+    delivery.settle()

@@ -220,9 +220,10 @@ def test_a_large_message_comes_in_pieces_and_one_that_is_too_large_costs_its_lin
     (delivery,) = talker.send(link, Message(body=b"x" * 900_000, inferred=True))
     assert delivery.remote_state == Delivery.ACCEPTED
     assert _bodies(world) == [b"x" * 900_000]
-    talker.send(link, Message(body=b"x" * 1_100_000, inferred=True))
+    (large,) = talker.send(link, Message(body=b"x" * 1_100_000, inferred=True))
     told = detached(link)
     assert told is not None and told[0] == "amqp:link:message-size-exceeded"
+    assert (large.remote_state, large.remote.condition.name) == (Delivery.REJECTED, told[0])
     (delivery,) = talker.send(talker.sender("q", "again"), Message(body=b"y", inferred=True))
     assert delivery.remote_state == Delivery.ACCEPTED
 
