@@ -100,12 +100,12 @@ class Outgoing:
         self._links.connection.later(self._send_staged)
 
     def _send_staged(self) -> None:
-        while self._staged:
+        while self._staged and self.link.credit > 0:
             room = self._room()
             if room <= 0:
                 self._wait_for_room()
                 return
-            count = fit(self._staged, room)
+            count = min(fit(self._staged, room), self.link.credit)
             for entry in self._staged[:count]:
                 self._send(entry)
             del self._staged[:count]
@@ -178,7 +178,13 @@ class Outgoing:
         return Need.DURABLE if reject and queue.rules.dead_letters else need_of_dequeue(queue)
 
     def flow(self) -> None:
-        """Credit has come, or is to be used up."""
+        """Credit has come, was withdrawn, or is to be used up."""
+        if len(self._staged) > self.link.credit and not self.consumer.no_ack:
+            kept = max(0, self.link.credit)
+            withdrawn, self._staged = self._staged[kept:], self._staged[:kept]
+            self.consumer.queue.requeue(withdrawn)
+        if self._staged:
+            self._send_staged()
         if not self._staged:
             self.consumer.queue.schedule()
         if self.link.drain_mode and not self._draining:
@@ -208,7 +214,6 @@ class Outgoing:
     def resume(self) -> None:
         """There is room again."""
         self._burst = False
-        self._send_staged()
         self.flow()
 
     def end(self) -> None:
