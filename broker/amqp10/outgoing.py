@@ -204,6 +204,12 @@ class Outgoing:
             if self._room() <= 0:
                 self._wait_for_room()
                 return
+            broker = self._links.connection.broker
+            if broker.withheld or broker.input_held:
+                # Nothing is delivered: `resume` comes when that is over. Nobody waits for it until then, a
+                # switchover least of all.
+                self._links.connection.choke()
+                return
             if queue.scheduled:  # more has come out of its backlog
                 self._draining = True
                 self._links.at_end_of_tick(self._drained)

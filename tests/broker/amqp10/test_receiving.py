@@ -81,6 +81,27 @@ def test_a_drain_of_more_than_a_burst_ends_when_all_has_come() -> None:
     assert link.credit == 0 and not link.draining()
 
 
+def test_a_drain_does_not_hold_up_a_switchover_and_goes_on_if_there_is_none() -> None:
+    """While clients are not read from, all that is owed them must come to an end."""
+    world = world10()
+    _filled(world, b"1", b"2")
+    talker = Talker(world)
+    link = talker.receiver("q")
+    link.drain(5)
+    said = talker.transport.peek(talker.transport.pending())
+    assert said
+    talker.transport.pop(len(said))
+    talker.connection.receive(said, world.now)
+    world.broker.hold_input()
+    world.tick()
+    assert not world.broker.holding
+    assert link.draining()
+    world.broker.take_input()
+    talker.turn()
+    assert _bodies(talker, link) == [b"1", b"2"]
+    assert link.credit == 0 and not link.draining()
+
+
 def test_each_outcome_does_what_it_says() -> None:
     world = world10()
     _filled(world, b"ok", b"no", b"later", b"failed", b"not here", name="q",
