@@ -30,6 +30,16 @@ SESSION_WINDOW = 2048
 does not wait for a word of ours after each few. They are taken from the engine as they come."""
 
 
+class _TickEnd:
+    """What is to be done after a tick's deliveries, whatever waits for gates."""
+
+    __slots__ = ("connection", "held")
+
+    def __init__(self, connection: Amqp10Connection) -> None:
+        self.connection = connection
+        self.held = Held(0)
+
+
 class Links:
     """`held`: what waits for gates. `gathering`: the link whose messages are not handed over yet."""
 
@@ -38,6 +48,7 @@ class Links:
         "_need",
         "_served",
         "_sessions",
+        "_tick_end",
         "_to_settle",
         "_uncounted",
         "connection",
@@ -49,6 +60,7 @@ class Links:
     def __init__(self, connection: Amqp10Connection) -> None:
         self.connection = connection
         self.held = Held(0)
+        self._tick_end = _TickEnd(connection)
         self.gathering: Incoming | None = None
         self.starving: dict[Outgoing, None] = {}
         """Links that the client's session window has stopped: to be looked at whenever it says something."""
@@ -209,9 +221,9 @@ class Links:
 
     def at_end_of_tick(self, what: Callable[[], None]) -> None:
         """After this tick's deliveries."""
-        later = self.connection.later
-        self.held.reply(b"", Need.NONE, self.connection.vhost.history.position, lambda: later(what))
-        self.connection.broker.holding[self] = None
+        later, end = self.connection.later, self._tick_end
+        end.held.reply(b"", Need.NONE, self.connection.vhost.history.position, lambda: later(what))
+        self.connection.broker.holding[end] = None
 
     # -- between inputs
 
@@ -254,7 +266,9 @@ class Links:
         self.gathering, self._to_settle = None, []
         self.held = Held(0)
         self._sessions, self._uncounted = {}, {}
+        self._tick_end.held = Held(0)
         self.connection.broker.holding.pop(self, None)
+        self.connection.broker.holding.pop(self._tick_end, None)
         for served in list(self._served.values()):
             self._drop(served)
 

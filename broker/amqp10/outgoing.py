@@ -58,7 +58,10 @@ class Outgoing:
         vhost, queue = self._links.connection.vhost, self.consumer.queue
         vhost.consume(self.consumer)
         need = vhost.need(queue.scope) if self._temporary else Need.NONE
-        self._links.hold(need, self._opened)
+        if need is Need.NONE:
+            self._opened()
+        else:
+            self._links.hold(need, self._opened)
 
     def _opened(self) -> None:
         if self._links.serves(self):

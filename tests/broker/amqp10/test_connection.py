@@ -273,6 +273,24 @@ def test_outcomes_that_are_held_when_it_ends_are_never_said() -> None:
     assert not world.broker.holding
 
 
+def test_who_receives_does_not_wait_for_outcomes_of_what_the_same_connection_sends() -> None:
+    """They may take as long as a backup is away."""
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q", durable=True)
+    gate = ManualGate()
+    world.broker.gates.append(gate)
+    talker = Talker(world)
+    (delivery,) = talker.send(talker.sender("q"), Message(body=b"1", durable=True))
+    link = talker.receiver("q")
+    assert link.remote_source.address == "q"
+    link.drain(5)
+    talker.turn()
+    ((_, message),) = talker.received(link)
+    assert bytes(message.body) == b"1"
+    assert link.credit == 0 and not link.draining()
+    assert not delivery.settled
+
+
 def test_two_protocols_at_one_door() -> None:
     world = world10()
     old = world.open()
