@@ -12,7 +12,7 @@ from proton import Delivery, Sender
 
 from broker.amqp091.acknowledging import need_of_dequeue
 from broker.amqp091.delivery import fit
-from broker.amqp10.conditions import DELETED, Fault
+from broker.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.consumer import Consumer
@@ -33,7 +33,7 @@ class Outgoing:
     """`consumer`: how the queue knows this link. `temporary`: the queue is its own, and ends with it."""
 
     __slots__ = (
-        "_burst", "_draining", "_links", "_number", "_open", "_staged", "_temporary", "_unacked",
+        "_burst", "_draining", "_largest", "_links", "_number", "_open", "_staged", "_temporary", "_unacked",
         "_wants_id", "consumer", "link",
     )  # fmt: skip
 
@@ -44,6 +44,8 @@ class Outgoing:
         self.link = link
         self.consumer = Consumer(queue, link.name, self, no_ack=settled)
         self._wants_id = wants_id
+        self._largest = link.remote_max_message_size
+        """Octets of the largest message that the client takes; 0 for any."""
         self._temporary = temporary
         self._number = 0
         self._unacked: dict[int, Entry] = {}
@@ -103,19 +105,25 @@ class Outgoing:
         self._links.connection.later(self._send_staged)
 
     def _send_staged(self) -> None:
-        while self._staged and self.link.credit > 0:
+        while self._open and self._staged and self.link.credit > 0:
             room = self._room()
             if room <= 0:
                 self._wait_for_room()
                 return
             count = min(fit(self._staged, room), self.link.credit)
             for entry in self._staged[:count]:
-                self._send(entry)
+                if not self._send(entry):
+                    return
             del self._staged[:count]
 
-    def _send(self, entry: Entry) -> None:
+    def _send(self, entry: Entry) -> bool:
+        """False: the link has to be closed."""
         link = self.link
         payload = self._payload(self.consumer.queue, entry)
+        if 0 < self._largest < len(payload):
+            self._open = False
+            self._links.at_end_of_tick(lambda: self._too_large(len(payload)))  # not from within dispatch
+            return False
         self._number += 1
         delivery = link.delivery(str(self._number))
         link.stream(payload)
@@ -126,6 +134,12 @@ class Outgoing:
             self._unacked[self._number] = entry
         link.advance()
         self._links.connection.sent(len(payload))
+        return True
+
+    def _too_large(self, octets: int) -> None:
+        if self._links.serves(self):
+            what = f"a message of {octets} octets, more than the {self._largest} that the link takes"
+            self._links.fail(self, Fault(MESSAGE_SIZE, what))
 
     def _payload(self, queue: Queue, entry: Entry) -> bytes:
         sequence, envelope, raw = entry

@@ -269,6 +269,23 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
     assert len(_bodies(talker, link)) == 300
 
 
+def test_a_message_that_is_too_large_for_its_receiver_closes_the_link_and_stays() -> None:
+    world = world10()
+    _filled(world, b"1", b"x" * 1000, b"3")
+    talker = Talker(world)
+    link = talker.session.receiver("in")
+    link.source.address = "q"
+    link.max_message_size = 500
+    link.open()
+    link.flow(5)
+    talker.turn()
+    assert _bodies(talker, link) == [b"1"]
+    told = detached(link)
+    assert told is not None and told[0] == "amqp:link:message-size-exceeded"
+    assert _depth(world) == (3, 0)
+    assert len(_bodies(talker, talker.receiver("q", credit=5, name="other"))) == 3
+
+
 def test_more_than_a_burst_comes_in_several_ticks() -> None:
     world = world10()
     _filled(world, *(b"%d" % n for n in range(BURST + 10)))
