@@ -273,6 +273,50 @@ def test_outages_are_bracketed_by_signs_of_service() -> None:
     assert broker.outage_marks == ["serving", "lost", "serving"]
 
 
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ({"headers": {"a": object()}}, ValueError),
+        ({"headers": {"a": "x" * 131_072}}, ValueError),
+        ({"priority": 256}, ValueError),
+        ({"expiration": 5}, TypeError),
+        ({"message_id": "x" * 256}, ValueError),
+        ({"routing_key": "x" * 256}, ValueError),
+        ({"exchange": None}, TypeError),
+        ({"body": 5}, TypeError),
+        ({"body": "grüße", "content_encoding": "ascii"}, ValueError),
+        ({"body": "grüße", "content_encoding": "klingon"}, ValueError),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_and_holds_up_nothing(
+    what: dict[str, Any], error: type[Exception]
+) -> None:
+    """py-amqp would take some of it for a broken connection, for ever, and stumble over the rest."""
+    broker = FakeFailover()
+    shop = publisher(broker)
+    with pytest.raises(error):
+        shop.publish(**{"body": b"x", "routing_key": "q", **what})
+    assert (shop.counts.published, shop.in_doubt) == (0, 0)
+    assert shop.publish("grüße", "q", headers={"a": 1}) == 1
+    assert bodies(broker.channel) == ["grüße".encode()]
+
+
+def test_what_is_sent_is_what_was_given_whatever_becomes_of_it() -> None:
+    broker = FakeFailover()
+    shop = publisher(broker)
+    body, nested = bytearray(b"early"), {"a": 1}
+    shop.publish(body, "q", headers={"nested": nested})  # type: ignore[arg-type]
+    (kept,) = shop._session.in_doubt.values()  # type: ignore[union-attr]
+    before = kept.message._serialize_properties()
+    body[:] = b"later"
+    nested["a"] = 2
+    broker.script.append(broker_dies)
+    shop.poll()
+    shop.connect()
+    assert bodies(broker.channels[1]) == [b"early"]
+    assert kept.message._serialize_properties() == before
+
+
 def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="window"):
         publisher(FakeFailover(), window=0)

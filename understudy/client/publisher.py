@@ -12,12 +12,15 @@ which tags. One thread; py-amqp is not thread safe and neither is this.
 from __future__ import annotations
 
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import amqp
+from amqp.exceptions import AMQPError
 
 from understudy.client.brokers import Addresses
 from understudy.client.failover import LOST, Failover, declare_all
@@ -26,6 +29,40 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 SEQUENCE_HEADER = "x-producer-sequence"
 """Header of mandatory messages: a returned one is known again by it."""
+_LARGEST_PROPERTIES = 131072 - 8 - 12
+"""Octets: they must fit into one frame of the usual size."""
+_Message: Any = amqp.Message
+
+
+class _Encoded(_Message):  # type: ignore[misc]
+    """A message, encoded once, when it is given to us. py-amqp encodes while it sends, and says of what
+    cannot be that the connection is broken: it would be sent again and again, and hold up all behind it.
+    """
+
+    def __init__(self, body: bytes | str, **properties: Any) -> None:
+        """Raises ValueError and TypeError for what cannot be sent."""
+        try:
+            if isinstance(body, str):
+                body = body.encode(properties.setdefault("content_encoding", "utf-8"))
+            super().__init__(body if type(body) is bytes else bytes(memoryview(body)), **properties)
+            self._encoded = super()._serialize_properties()
+        except (AMQPError, struct.error, LookupError, AttributeError) as error:
+            raise ValueError(f"not to be sent: {str(error).strip()}") from None
+        if len(self._encoded) > _LARGEST_PROPERTIES:
+            raise ValueError("not to be sent: headers and properties do not fit into a frame")
+
+    def _serialize_properties(self) -> Any:
+        return self._encoded
+
+
+@lru_cache(maxsize=512)
+def _check_route(exchange: str, routing_key: str) -> None:
+    """Raises ValueError and TypeError for what no frame takes."""
+    for name in (exchange, routing_key):
+        if not isinstance(name, str):
+            raise TypeError(f"exchange and routing key are str, not {type(name).__name__}")
+        if len(name.encode()) > 255:
+            raise ValueError(f"not to be sent: longer than 255 octets: {name[:40]!r}...")
 
 
 @dataclass(slots=True)
@@ -104,9 +141,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """Take charge of one message; waits only while the window is full or no broker serves.
 
         Returns its number in this publisher's life, from 1. `properties` are AMQP's: content_type,
-        message_id, and so on.
+        message_id, and so on. Raises ValueError and TypeError for what cannot be sent.
         """
         self._refuse_if_closed()
+        _check_route(exchange, routing_key)
         headers = dict(headers or {})
         self._wait_for_room()
         sequence = self.counts.published + 1  # not before the wait: a callback may have published
@@ -114,7 +152,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             headers[SEQUENCE_HEADER] = sequence
         if headers:
             properties["application_headers"] = headers
-        message = amqp.Message(body, delivery_mode=2 if persistent else 1, **properties)
+        message = _Encoded(body, delivery_mode=2 if persistent else 1, **properties)
         kept = _Kept(sequence, exchange, routing_key, mandatory, message)
         self.counts.published = sequence
         self._waiting.append(kept)
