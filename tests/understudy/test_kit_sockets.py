@@ -12,7 +12,7 @@ from typing import Any
 
 import kombu.entity
 import pytest
-from amqp.exceptions import AccessRefused, NotFound
+from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound
 
 from tests.understudy.broker_thread import BrokerThread
 from understudy.client import ConnectFailed, Consumer, Publisher, QueueGone
@@ -172,6 +172,34 @@ def test_wrong_credentials_are_an_error_at_once(broker: BrokerThread) -> None:
     with pytest.raises(AccessRefused):
         shop.connect(timeout=30)
     shop.close()
+
+
+def test_a_virtual_host_that_is_not_there_is_an_error_at_once(broker: BrokerThread) -> None:
+    shop = Publisher(str(broker.address), "shop", virtual_host="nowhere")
+    with pytest.raises(NotAllowed, match="nowhere"):
+        shop.connect(timeout=30)
+    billing = Consumer(str(broker.address), "orders", "billing", virtual_host="nowhere")
+    with pytest.raises(NotAllowed, match="nowhere"):
+        billing.connect(timeout=30)
+
+
+def test_a_declaration_that_ends_the_connection_is_an_error_and_no_endless_retry(
+    broker: BrokerThread,
+) -> None:
+    odd: Any = getattr(kombu.entity, "Exchange")("odd", type="no-such-type")  # noqa: B009
+    shop = Publisher(str(broker.address), "shop", declare=[odd], given_up=lambda: True)
+    begun: list[int] = []
+    begin = shop._begin
+
+    def count(deadline: float | None) -> Any:
+        begun.append(1)
+        assert len(begun) == 1, "it is tried again"
+        return begin(deadline)
+
+    shop._begin = count  # type: ignore[method-assign]
+    with pytest.raises(AMQPError, match="no-such-type"):
+        shop.connect()
+    assert shop.failover.connection is None
 
 
 def test_no_broker_at_all_is_given_up_when_told() -> None:

@@ -46,9 +46,14 @@ _FRAME_TIMEOUT = 0.5
 LOST: tuple[type[Exception], ...] = (
     OSError,
     amqp.exceptions.RecoverableConnectionError,
-    amqp.exceptions.ConnectionError,
+    amqp.exceptions.FrameError,
+    amqp.exceptions.ChannelNotOpen,
+    amqp.exceptions.UnexpectedFrame,
+    amqp.exceptions.InternalError,
 )
-"""What py-amqp raises when a connection is gone. `TimeoutError` is among them: catch it first."""
+"""What py-amqp raises when a connection is gone. `TimeoutError` is among them: catch it first. Not among them
+is what no other try heals, such as 530 for a virtual host that is not there, or not for us.
+"""
 _NOT_YET: tuple[type[Exception], ...] = (*LOST, OperationalError)
 _GOODBYE: tuple[type[Exception], ...] = (*LOST, AMQPError, AttributeError)
 """What taking leave of a dead connection may raise; py-amqp's AttributeError when its transport is gone
@@ -76,7 +81,8 @@ class Failover(Brokers):
         """Try all addresses, round after round, until one serves; its new channel is returned.
 
         `deadline` is on the clock of `time.monotonic`. Raises ConnectFailed after it, or once `given_up()`
-        says so, and amqp's own error for what will not heal, such as refused credentials.
+        says so, and amqp's own error for what will not heal, such as refused credentials or a wrong virtual
+        host.
         """
         if self.connection is not None:
             raise RuntimeError("connected already")
@@ -106,6 +112,7 @@ class Failover(Brokers):
             except _NOT_YET as error:
                 connection.collect()
                 waiting(error, 0)
+                time.sleep(self._retry)
                 continue
             except BaseException:
                 connection.collect()
