@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp.exceptions import NotFound
+from amqp.exceptions import ConnectionForced, NotFound
 
 from tests.understudy.fake_broker import FakeChannel, FakeFailover, broker_dies
 from understudy.client import NotConfirmed, Publisher
@@ -94,6 +94,8 @@ def test_a_callback_may_publish_while_a_publish_waits_for_the_window() -> None:
     assert shop.publish(b"waits", "nowhere", mandatory=True) == 3
     assert again == [2]
     broker.channel.give_back(3)
+    broker.script.append(lambda: broker.channel.confirm(3))
+    shop.flush()
     assert returned == [3]
     assert [(each.body, each.sequence) for each in broker.channel.published] == [
         (b"refused", None),
@@ -188,7 +190,8 @@ def test_returned_messages_are_not_among_the_confirmed() -> None:
     shop.publish(b"2", "nowhere", mandatory=True)
     shop.publish(b"3", "q", mandatory=True)
     broker.channel.give_back(2)
-    broker.channel.confirm(3, multiple=True)
+    broker.script.append(lambda: broker.channel.confirm(3, multiple=True))
+    shop.flush()
     assert heard == [(2, 312, "NO_ROUTE")]
     assert (shop.counts.confirmed, shop.counts.returned, shop.in_doubt) == (2, 1, 0)
 
@@ -200,9 +203,74 @@ def test_nacked_messages_are_told_and_not_sent_again() -> None:
     for body in (b"1", b"2", b"3"):
         shop.publish(body, "q")
     broker.channel.nack(2, multiple=True)
-    broker.channel.confirm(3)
+    broker.script.append(lambda: broker.channel.confirm(3))
+    shop.flush()
     assert heard == [1, 2]
     assert (shop.counts.nacked, shop.counts.confirmed, shop.in_doubt) == (2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError, TimeoutError, ConnectionForced, ZeroDivisionError, KeyboardInterrupt]
+)
+def test_what_a_callback_raises_reaches_the_caller_and_costs_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    """What was refused is in the books and not sent again, whatever the application makes of it."""
+    broker = FakeFailover()
+    heard: list[int] = []
+
+    def spool(number: int) -> None:
+        heard.append(number)
+        if number == 2:
+            raise error
+
+    shop = publisher(broker, ledger_dir=tmp_path, on_nack=spool)
+    for body in (b"1", b"2", b"3", b"4"):
+        shop.publish(body, "q")
+    broker.script.append(lambda: broker.channel.nack(3, multiple=True))
+    with pytest.raises(error):
+        shop.poll()
+    assert (heard, shop.counts.nacked, shop.in_doubt) == ([1, 2], 3, 1)
+    broker.script.append(lambda: broker.channel.confirm(4))
+    shop.flush()
+    assert (heard, shop.counts.resent, len(broker.channels)) == ([1, 2, 3], 0, 1)
+    assert of_kind(tmp_path, "nacked") == [("nacked", 1, 1, 3, None)]
+
+
+def test_what_was_told_when_a_callback_raised_last_is_told_by_a_flush() -> None:
+    broker = FakeFailover()
+    heard: list[int] = []
+
+    def stumble(number: int) -> None:
+        heard.append(number)
+        if number == 1:
+            raise OSError
+
+    shop = publisher(broker, on_nack=stumble)
+    shop.publish(b"1", "q")
+    shop.publish(b"2", "q")
+    broker.script.append(lambda: broker.channel.nack(2, multiple=True))
+    with pytest.raises(OSError):
+        shop.flush()
+    shop.flush()
+    assert heard == [1, 2]
+
+
+def test_a_return_by_a_broker_that_died_before_its_confirm_is_no_return_by_the_next(tmp_path: Path) -> None:
+    """Where the queue may be there: what was confirmed is said to be confirmed."""
+    broker = FakeFailover()
+    heard: list[tuple[int, int, str]] = []
+    shop = publisher(broker, ledger_dir=tmp_path, on_return=lambda *what: heard.append(what))
+    shop.publish(b"1", "q", mandatory=True)
+    broker.channel.give_back(1)
+    broker.script.append(broker_dies)
+    shop.poll()
+    shop.connect()
+    broker.script.append(lambda: broker.channel.confirm(1))
+    shop.flush()
+    shop.close()
+    assert (shop.counts.confirmed, shop.counts.returned, heard) == (1, 0, [])
+    assert of_kind(tmp_path, "confirmed", "returned") == [("confirmed", 2, 1, 1, None)]
 
 
 def test_flush_says_how_many_are_not_confirmed_and_keeps_them() -> None:

@@ -16,7 +16,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import amqp
@@ -74,7 +74,8 @@ class _Kept:
     routing_key: str
     mandatory: bool
     message: Any
-    returned: bool = False
+    returned: Callable[[], None] | None = None
+    """Set once it was, on the connection that there is: tells the application."""
 
 
 @dataclass(slots=True)
@@ -87,12 +88,17 @@ class _Session:
     in_doubt: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
 
 
+def _nobody_asked(_sequence: int, _code: int, _text: str) -> None:
+    """Instead of `on_return`."""
+
+
 class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes with confirms over a list of brokers.
 
     `window`: messages in doubt at most; `publish` waits when it is full. `declare`: kombu queues and
     exchanges declared on each new connection. `on_return(sequence, code, text)` and `on_nack(sequence)` are
-    called from within the other methods. Connects when first needed. While idle, call `poll` every few
+    called from within the other methods, once for each message and after it is in the books; what they raise
+    comes out of there, and costs nothing else. Connects when first needed. While idle, call `poll` every few
     seconds, or the broker will miss the heartbeats, and so will whoever watches the ledger.
     """
 
@@ -181,6 +187,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         publish = session.channel.basic_publish
         while waiting:
             kept = waiting.popleft()
+            kept.returned = None  # not by this broker
             tag = session.last_tag = session.last_tag + 1
             session.in_doubt[tag] = kept
             self._book.sent(session.name, kept.exchange, kept.routing_key, tag, kept.sequence)
@@ -209,12 +216,15 @@ class Publisher(PublisherBase[_Kept, _Session]):
         run_first, run_outcome = first, ""
         for each in range(first, tag + 1):
             kept = in_doubt.pop(each, None)
-            this = "" if kept is None else "returned" if kept.returned and outcome == "confirmed" else outcome
+            told = None if kept is None or outcome != "confirmed" else kept.returned
+            this = "" if kept is None else outcome if told is None else "returned"
             if this != run_outcome:
                 self._note_settled(session, run_first, each - 1, run_outcome)
                 run_first, run_outcome = each, this
-            if kept is not None and this == "nacked" and self._on_nack is not None:
-                self._on_nack(kept.sequence)
+            if told is not None:
+                self._news.append(told)
+            elif kept is not None and this == "nacked" and self._on_nack is not None:
+                self._news.append(partial(self._on_nack, kept.sequence))
         self._note_settled(session, run_first, tag, run_outcome)
         return first, tag
 
@@ -224,9 +234,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
             return
         for kept in self._session.in_doubt.values():
             if kept.sequence == sequence:
-                kept.returned = True
-                if self._on_return is not None:
-                    self._on_return(kept.sequence, error.reply_code, error.reply_text)
+                tell = _nobody_asked if self._on_return is None else self._on_return
+                kept.returned = partial(tell, sequence, error.reply_code, error.reply_text)
                 return
 
     def _note_settled(self, session: _Session, first: int, last: int, outcome: str) -> None:

@@ -83,6 +83,8 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._session: SessionT | None = None
         self._waiting: deque[KeptT] = deque()
         """What is to be sent, or sent again, in order."""
+        self._news: deque[Callable[[], None]] = deque()
+        """What the application's callbacks are still to be told."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -111,6 +113,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._tell()
         while self.in_doubt:
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
             if left <= 0:
@@ -126,6 +129,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self.failover.close()
         self._write()
         self._book.close()
+        self._tell()
 
     # -- what each kit gives -------------------------------------------------------------------------------
 
@@ -191,6 +195,13 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             self._waiting.extendleft(reversed(session.in_doubt.values()))
         self._write()
 
+    def _tell(self) -> None:
+        """Call the callbacks: never from within py-amqp or Proton, where what they raise would be taken for a
+        lost connection. What is left when one raises is told next time.
+        """
+        while self._news:
+            self._news.popleft()()
+
     def _wait(self, timeout: float) -> None:
         self._write()
         try:
@@ -201,3 +212,4 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         except BaseException:
             self._lose()
             raise
+        self._tell()

@@ -130,6 +130,36 @@ def test_one_may_publish_when_told_of_a_refusal(broker: BrokerThread) -> None:
     assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (30, 28, 0)
 
 
+def test_what_a_callback_raises_reaches_the_caller_and_costs_nothing_else(broker: BrokerThread) -> None:
+    declare(broker, SMALL)
+    told: list[int] = []
+
+    def spool(number: int, _condition: str, _text: str) -> None:
+        told.append(number)
+        if number == 3:
+            raise OSError("disk full")
+
+    shop = Publisher(str(broker.address), "shop", on_nack=spool)
+    for _ in range(2):
+        shop.publish(b"x", "small")
+    with pytest.raises(OSError, match="disk full"):
+        shop.publish(b"x", "small")
+        shop.flush(10)
+    shop.publish(b"x", "small")
+    shop.flush(10)
+    assert (told, shop.counts.nacked, shop.counts.resent, shop.failover.connects) == ([3, 4], 2, 0, 1)
+    shop.close()
+
+
+def test_a_callback_may_close_the_publisher(broker: BrokerThread) -> None:
+    declare(broker, SMALL)
+    shop = Publisher(str(broker.address), "shop", on_nack=lambda *_: shop.close())
+    for _ in range(3):
+        shop.publish(b"x", "small")
+    shop.flush(10)
+    assert (shop.counts.nacked, shop.in_doubt) == (1, 0)
+
+
 def test_order_holds_over_two_addresses_of_a_queue(broker: BrokerThread, tmp_path: Path) -> None:
     """Large messages need many frames: those of another link must not come between."""
     declare(broker, ORDERS, Queue("orders", exchange=Exchange("shop", type="fanout"), durable=True))

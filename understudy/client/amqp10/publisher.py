@@ -16,6 +16,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proton import Delivery, Endpoint, Event, EventType, Link, Terminus
@@ -82,8 +83,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     `window`: messages in doubt at most; `publish` waits when it is full. `on_return(sequence)`: no queue
     wanted it (`released`); `on_nack(sequence, condition, text)`: a queue refuses (`rejected`); both are
-    called from within the other methods. Nothing is declared over AMQP 1.0: exchanges and queues must be
-    there. Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
+    called from within the other methods, after what they are told is in the books; what they raise comes out
+    of there, and costs nothing else. Nothing is declared over AMQP 1.0: exchanges and queues must be there.
+    Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
     heartbeats, and so will whoever watches the ledger.
     """
 
@@ -276,10 +278,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
             self.failover.serving()
         elif outcome == "returned":
             if self._on_return is not None:
-                self._on_return(kept.sequence)
+                self._news.append(partial(self._on_return, kept.sequence))
         elif self._on_nack is not None:
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
-            self._on_nack(kept.sequence, name, text)
+            self._news.append(partial(self._on_nack, kept.sequence, name, text))
         return True
 
     # -- the books -----------------------------------------------------------------------------------------
