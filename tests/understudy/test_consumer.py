@@ -244,3 +244,37 @@ def test_what_is_done_with_is_acked_once_whatever_the_order() -> None:
     billing.ack(fourth)
     billing.flush()
     assert broker.channel.acks == [(3, True), (4, True)]
+
+
+def test_nothing_comes_once_it_is_closed() -> None:
+    """The ledger is sealed: what was handed out now would not be in it."""
+    broker = FakeFailover()
+    arrivals(broker, 1, 2)
+    billing = consumer(broker)
+    seen: list[int] = []
+    for delivery in billing.deliveries():
+        seen.append(delivery.tag)
+        billing.close()
+    for late in (billing.receive, billing.connect):
+        with pytest.raises(RuntimeError, match="closed"):
+            late()
+    assert (seen, len(broker.channels), broker.channel.acks) == ([1], 1, [])
+
+
+def test_a_close_that_is_interrupted_seals_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = FakeFailover()
+    arrivals(broker, 1)
+    billing = consumer(broker, ledger_dir=tmp_path)
+    billing.receive()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(broker, "close", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        billing.close()
+    (path,) = tmp_path.glob("*.ledger.jsonl")
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert (kinds[-2:], books(tmp_path, "received")) == (["received", "seal"], [(65537, 1, 1, None)])

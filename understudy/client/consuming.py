@@ -115,9 +115,10 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     ) -> Iterator[DeliveryT]:
         """Messages, one after another; each is acked (in a batch) once the next one is asked for.
 
-        Ends when `until()` says so, asked at least every `poll` seconds and before each message.
+        Ends when `until()` says so, asked at least every `poll` seconds and before each message, and once the
+        consumer is closed.
         """
-        while not until():
+        while not self._closed and not until():
             delivery = self.receive(poll)
             if delivery is not None:
                 yield delivery
@@ -177,10 +178,12 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         if self._closed:
             return
         self._closed = True
-        self._send_ack()
-        self._forget()
-        self.failover.close()
-        self._book.close()
+        try:
+            self._send_ack()
+            self._forget()
+            self.failover.close()
+        finally:
+            self._book.close()
 
     # -- what each kit gives -------------------------------------------------------------------------------
 
@@ -218,6 +221,8 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     # -- connection ----------------------------------------------------------------------------------------
 
     def _ready(self, deadline: float | None) -> None:
+        if self._closed:
+            raise RuntimeError("the consumer is closed")
         while self._source is None:
             try:
                 self._source = self._begin(deadline)

@@ -91,9 +91,11 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        if kind is None:
-            self.flush()
-        self.close()
+        try:
+            if kind is None and not self._closed:
+                self.flush()
+        finally:
+            self.close()
 
     @property
     def in_doubt(self) -> int:
@@ -102,6 +104,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def connect(self, timeout: float | None = None) -> None:
         """Connect now rather than at the first `publish`. Raises ConnectFailed after `timeout` seconds."""
+        self._refuse_if_closed()
         self._ready(None if timeout is None else time.monotonic() + timeout)
 
     def poll(self, timeout: float = 0.0) -> None:
@@ -126,9 +129,11 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         if self._closed:
             return
         self._closed = True
-        self.failover.close()
-        self._write()
-        self._book.close()
+        try:
+            self.failover.close()
+        finally:
+            self._write()
+            self._book.close()
         self._tell()
 
     # -- what each kit gives -------------------------------------------------------------------------------
@@ -150,16 +155,17 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         """What is known goes into the ledger."""
         self._book.write()
 
-    # -- for `publish` -------------------------------------------------------------------------------------
-
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise RuntimeError("the publisher is closed")
 
+    # -- for `publish` -------------------------------------------------------------------------------------
+
     def _wait_for_room(self) -> None:
-        """In the window. Callbacks are called meanwhile, and may publish."""
+        """In the window. Callbacks are called meanwhile, and may publish, or close."""
         while self.in_doubt >= self._window:
             self._wait(1.0)
+        self._refuse_if_closed()
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -203,6 +209,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             self._news.popleft()()
 
     def _wait(self, timeout: float) -> None:
+        self._refuse_if_closed()
         self._write()
         try:
             self._ready(None)
