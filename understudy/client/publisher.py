@@ -186,10 +186,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
         waiting = self._waiting
         publish = session.channel.basic_publish
         while waiting:
-            kept = waiting.popleft()
+            kept = waiting[0]
             kept.returned = None  # not by this broker
             tag = session.last_tag = session.last_tag + 1
-            session.in_doubt[tag] = kept
+            session.in_doubt[tag] = kept  # before it leaves the other: an interrupt loses nothing
+            waiting.popleft()
             self._book.sent(session.name, kept.exchange, kept.routing_key, tag, kept.sequence)
             publish(kept.message, kept.exchange, kept.routing_key, kept.mandatory)
 

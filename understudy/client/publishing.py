@@ -194,11 +194,14 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def _lose(self) -> None:
         """The connection is gone: all that is in doubt waits, in order, to be sent again."""
-        session, self._session = self._session, None
-        self.failover.drop()
+        session = self._session
         if session is not None:
-            self.counts.resent += len(session.in_doubt)
-            self._waiting.extendleft(reversed(session.in_doubt.values()))
+            again = deque(session.in_doubt.values())
+            count = len(again)
+            again.extend(self._waiting)
+            self._session, self._waiting = None, again  # at once: an interrupt loses or doubles nothing
+            self.counts.resent += count
+        self.failover.drop()
         self._write()
 
     def _tell(self) -> None:

@@ -190,11 +190,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
             outlet = self._outlet(session, kept.target)
             if outlet is None or outlet.link.credit <= 0:
                 break
-            waiting.popleft()
             tag = outlet.last_tag = outlet.last_tag + 1
             outlet.in_doubt += 1
             kept.session, kept.tag = outlet.session, tag
-            session.in_doubt[kept.sequence] = kept
+            session.in_doubt[kept.sequence] = kept  # before it leaves the other: an interrupt loses nothing
+            waiting.popleft()
             exchange, key, _ = outlet.address
             self._book.sent(outlet.session, exchange, key, tag, kept.sequence)
             link = outlet.link
