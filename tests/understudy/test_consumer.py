@@ -206,6 +206,34 @@ def test_the_books_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
     assert books(tmp_path, "acked") == [(65537, 1, 6, None), (131073, 3, 4, None)]
 
 
+def test_what_an_ack_covers_is_in_the_books_and_counted(tmp_path: Path) -> None:
+    """It is acked at the broker: if that one's ledger ends too early, ours is the only witness."""
+    broker = FakeFailover()
+    arrivals(broker, 1, 2, 3, 4, 5)
+    billing = consumer(broker, ledger_dir=tmp_path)
+    deliveries = [billing.receive() for _ in range(4)]
+    assert deliveries[1] is not None and deliveries[3] is not None
+    billing.reject(deliveries[1], requeue=False)
+    billing.ack(deliveries[3])
+    billing.close()
+    assert broker.channel.acks == [(4, True)]
+    assert billing.counts.acked == 3
+    assert books(tmp_path, "acked") == [(65537, 1, 1, None), (65537, 3, 4, None)]
+
+
+def test_any_number_of_rejects_is_remembered() -> None:
+    """The broker would close the channel for a second word on any of them."""
+    broker = FakeFailover()
+    arrivals(broker, *range(1, 101))
+    billing = consumer(broker, ack_every=1)
+    deliveries = [delivery for _ in range(100) if (delivery := billing.receive()) is not None]
+    for delivery in deliveries:
+        billing.reject(delivery, requeue=False)
+    for delivery in deliveries:
+        billing.ack(delivery)
+    assert (len(broker.channel.rejects), broker.channel.acks) == (100, [])
+
+
 def test_ids_that_are_none() -> None:
     assert parse_replication_id(f"{QUEUE}:1:2") == ReplicationId(QUEUE, 1, 2)
     for wrong in (None, 7, "", "a:b", f"{QUEUE}:1", f"{QUEUE}:x:1", f"{QUEUE}:1:2:3"):

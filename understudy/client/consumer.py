@@ -12,7 +12,7 @@ One thread; py-amqp is not thread safe and neither is this.
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +22,6 @@ from understudy.client.brokers import Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.failover import LOST, Failover, declare_all
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
-
-REJECTED = 64
-"""Rejected messages that are remembered, so that an ack of one is known to be none."""
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -88,9 +85,8 @@ class Consumer(ConsumerBase[Delivery]):
             ledger_heartbeat=ledger_heartbeat,
         )  # fmt: skip
         self._declare = tuple(declare)
-        self._done_tag = 0
-        """Highest tag that is acked, or will be with the next batch."""
-        self._rejected: deque[int] = deque(maxlen=REJECTED)
+        self._unsettled: OrderedDict[int, Delivery] = OrderedDict()
+        """By tag, in order: what has come, and of which the caller has said nothing."""
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -111,8 +107,7 @@ class Consumer(ConsumerBase[Delivery]):
 
     def _forget(self) -> None:
         super()._forget()
-        self._rejected.clear()
-        self._done_tag = 0
+        self._unsettled.clear()
 
     # -- what the broker says ------------------------------------------------------------------------------
 
@@ -120,18 +115,18 @@ class Consumer(ConsumerBase[Delivery]):
         info = message.delivery_info
         properties = message.properties
         headers = properties.get("application_headers")
-        self._arrived.append(
-            Delivery(
-                message.body,
-                properties,
-                bool(info["redelivered"]),
-                info["exchange"],
-                info["routing_key"],
-                info["delivery_tag"],
-                self.failover.connects,
-                parse_replication_id(headers.get(ID_HEADER)) if headers else None,
-            )
+        delivery = Delivery(
+            message.body,
+            properties,
+            bool(info["redelivered"]),
+            info["exchange"],
+            info["routing_key"],
+            info["delivery_tag"],
+            self.failover.connects,
+            parse_replication_id(headers.get(ID_HEADER)) if headers else None,
         )
+        self._unsettled[delivery.tag] = delivery
+        self._arrived.append(delivery)
         self.failover.serving()
 
     def _on_cancel(self, _tag: str) -> None:
@@ -140,15 +135,20 @@ class Consumer(ConsumerBase[Delivery]):
     # -- acks ----------------------------------------------------------------------------------------------
 
     def _is_done_with(self, delivery: Delivery) -> bool:
-        return delivery.tag <= self._done_tag or delivery.tag in self._rejected
+        return delivery.tag not in self._unsettled
 
     def _covered(self, delivery: Delivery) -> Sequence[Delivery]:
-        self._done_tag = delivery.tag
-        return (delivery,)
+        covered: list[Delivery] = []
+        while self._unsettled:
+            tag, each = self._unsettled.popitem(last=False)
+            covered.append(each)
+            if tag == delivery.tag:
+                break
+        return covered
 
     def _say_acks(self, handled: Sequence[Delivery]) -> None:
         self._source.basic_ack(handled[-1].tag, multiple=True)
 
     def _say_rejected(self, delivery: Delivery, requeue: bool) -> None:
-        self._rejected.append(delivery.tag)
+        del self._unsettled[delivery.tag]
         self._source.basic_reject(delivery.tag, requeue)
