@@ -221,6 +221,34 @@ def test_what_an_ack_covers_is_in_the_books_and_counted(tmp_path: Path) -> None:
     assert books(tmp_path, "acked") == [(65537, 1, 1, None), (65537, 3, 4, None)]
 
 
+@pytest.mark.parametrize("what", ["basic_ack", "basic_reject"])
+def test_an_interrupt_in_the_middle_of_an_ack_costs_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Half a frame may have left. What was not said comes again, and is not in the books as acked."""
+    broker = FakeFailover()
+    arrivals(broker, 1, 2)
+    billing = consumer(broker, ledger_dir=tmp_path, ack_every=1)
+    delivery = billing.receive()
+    assert delivery is not None
+
+    def interrupt(*_arguments: Any, **_more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(broker.channel, what, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        billing.ack(delivery) if what == "basic_ack" else billing.reject(delivery, requeue=True)
+    assert not broker.connected
+    arrivals(broker, 1, 2, redelivered=True)
+    for _ in range(2):
+        again = billing.receive()
+        assert again is not None and again.redelivered
+        billing.ack(again)
+    billing.close()
+    assert (billing.counts.acked, broker.channels[1].acks) == (2, [(1, True), (2, True)])
+    assert books(tmp_path, "acked") == [(65537, 1, 2, None)]
+
+
 def test_any_number_of_rejects_is_remembered() -> None:
     """The broker would close the channel for a second word on any of them."""
     broker = FakeFailover()

@@ -165,6 +165,9 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
                 self._say_rejected(delivery, requeue)
         except self._lost:
             self._lose()
+        except BaseException:  # a half-written frame: not to be used again
+            self._lose()
+            raise
 
     def flush(self) -> None:
         """Write the acks that are due and the ledger."""
@@ -275,6 +278,9 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         except self._lost:
             self._lose()
             return
+        except BaseException:
+            self._lose()
+            raise
         self.counts.acked += len(handled)
         for delivery in handled:
             self._book.acked(delivery.id)
