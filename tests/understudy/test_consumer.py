@@ -186,6 +186,21 @@ def test_a_deleted_queue_is_told_after_what_had_arrived() -> None:
         billing.receive()
 
 
+def test_a_queue_that_the_next_broker_has_is_not_gone() -> None:
+    broker = FakeFailover()
+
+    def deleted_and_dead() -> None:
+        broker.channel.consuming["on_cancel"]("tag")
+        broker_dies()
+
+    broker.script.append(deleted_and_dead)
+    arrivals(broker)
+    arrivals(broker, 1)
+    billing = consumer(broker)
+    assert [billing.receive(), billing.receive()] == [None, None]
+    assert billing.receive() is not None
+
+
 def test_the_books_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
     broker = FakeFailover()
     arrivals(broker, 1, 2, 3, 5, 4, 6)

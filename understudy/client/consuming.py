@@ -218,6 +218,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     def _forget(self) -> None:
         """Of the connection, and of all that came by it. A kit forgets what it has of its own, too."""
         self._source = None
+        self._gone = False
         self._arrived.clear()
         self._handled.clear()
 
