@@ -27,6 +27,10 @@ class ConnectFailed(Exception):
     """No broker of the list let us in for the time that was given. `str()` is one line."""
 
 
+class TimeUp(ConnectFailed):
+    """The time that was given is over; nobody has said to give up."""
+
+
 @dataclass(slots=True, frozen=True)
 class Outage:
     """One stretch without service, in seconds since 1970."""
@@ -76,6 +80,8 @@ class Brokers(ABC):
         self.connects = 0
         """Connections made so far."""
         self.outages: list[Outage] = []
+        self._failed = 0
+        """Tries since the last connection."""
         self._last_service = 0.0
         self._lost_at = 0.0
 
@@ -95,6 +101,12 @@ class Brokers(ABC):
     def close(self) -> None:
         """Say goodbye, then close; never raises for what the network does."""
 
+    def _in_turn(self) -> list[HostPort]:
+        """The addresses, from the one whose turn it is: a caller with little time, who comes again, gets to
+        all of them."""
+        turn = self._failed % len(self.addresses)
+        return [*self.addresses[turn:], *self.addresses[:turn]]
+
     def serving(self) -> None:
         """The caller saw a sign of service (a confirm, a delivery): ends an outage, if there is one."""
         now = time.time()
@@ -109,8 +121,9 @@ class Brokers(ABC):
             self._lost_at = time.time()
 
     def _check_patience(self, error: Exception, deadline: float | None, given_up: Callable[[], bool]) -> None:
-        """Another try has failed: raises ConnectFailed if it was the last one."""
+        """Another try has failed: raises ConnectFailed if it was the last one, TimeUp if for want of time."""
+        self._failed += 1
         if given_up():
             raise ConnectFailed(f"given up while no broker served: {error}") from error
         if deadline is not None and time.monotonic() > deadline:
-            raise ConnectFailed(f"none of {self.described} serves: {error}") from error
+            raise TimeUp(f"none of {self.described} serves: {error}") from error

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from understudy.client.books import Pulse, ReceivedBook, ReplicationId, new_incarnation, open_ledger
-from understudy.client.brokers import Brokers
+from understudy.client.brokers import Brokers, TimeUp
 
 PREFETCH = 200
 ACK_EVERY = 50
@@ -125,7 +125,9 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
                 self.ack(delivery)
 
     def receive(self, timeout: float = 0.0) -> DeliveryT | None:
-        """The next message, waiting up to `timeout` seconds; None if none came. Raises QueueGone."""
+        """The next message, waiting up to `timeout` seconds; None if none came, or no broker serves. A try to
+        connect that has begun is finished, within `connect_timeout`. Raises QueueGone.
+        """
         if not self._arrived:
             self._wait(timeout)
         else:
@@ -249,9 +251,12 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     def _wait(self, timeout: float) -> None:
         self._ack_if_due(idle=timeout > self._ack_interval)
         self._write_ledger_if_due()
+        until = time.monotonic() + timeout
         try:
-            self._ready(None)
-            self._wait_for_input(timeout)
+            self._ready(until)
+            self._wait_for_input(max(0.0, until - time.monotonic()))
+        except TimeUp:
+            pass  # no broker serves
         except self._lost:
             self._lose()
         except BaseException:

@@ -80,9 +80,9 @@ class Failover(Brokers):
     ) -> Any:
         """Try all addresses, round after round, until one serves; its new channel is returned.
 
-        `deadline` is on the clock of `time.monotonic`. Raises ConnectFailed after it, or once `given_up()`
-        says so, and amqp's own error for what will not heal, such as refused credentials or a wrong virtual
-        host.
+        `deadline` is on the clock of `time.monotonic`. Raises TimeUp after it, ConnectFailed once
+        `given_up()` says so, and amqp's own error for what will not heal, such as refused credentials or a
+        wrong virtual host.
         """
         if self.connection is not None:
             raise RuntimeError("connected already")
@@ -90,10 +90,9 @@ class Failover(Brokers):
         def waiting(error: Exception, _interval: float) -> None:
             self._check_patience(error, deadline, given_up)
 
-        urls = self._urls()
         while True:
             connection = _Connection(
-                urls,
+                self._urls(),
                 ssl=False if self._tls is None else self._tls.for_amqp(self.addresses[0].host),
                 connect_timeout=self._connect_timeout,
                 heartbeat=self._heartbeat,
@@ -119,12 +118,13 @@ class Failover(Brokers):
                 raise
             self.connection = connection
             self.connects += 1
+            self._failed = 0
             return channel
 
     def _urls(self) -> list[str]:
         login = f"{quote(self.user, safe='')}:{quote(self._password, safe='')}"
         path = quote(self._virtual_host, safe="")
-        return [f"amqp://{login}@{HostPort(*address)}/{path}" for address in self.addresses]
+        return [f"amqp://{login}@{HostPort(*address)}/{path}" for address in self._in_turn()]
 
     @property
     def address(self) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
-from understudy.client.brokers import Brokers
+from understudy.client.brokers import Brokers, TimeUp
 
 WINDOW = 500
 
@@ -109,12 +109,14 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def poll(self, timeout: float = 0.0) -> None:
         """Handle what the broker has said of messages, waiting up to `timeout` seconds for something;
-        reconnects where needed.
+        reconnects where needed. A try to connect that has begun is finished, within `connect_timeout`.
         """
         self._wait(timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds."""
+        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
+        serves; a try to connect that has begun is finished, within `connect_timeout`.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._tell()
         while self.in_doubt:
@@ -214,9 +216,12 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     def _wait(self, timeout: float) -> None:
         self._refuse_if_closed()
         self._write()
+        until = time.monotonic() + timeout
         try:
-            self._ready(None)
-            self._wait_for_input(timeout)
+            self._ready(until)
+            self._wait_for_input(max(0.0, until - time.monotonic()))
+        except TimeUp:
+            pass  # no broker serves
         except self._lost:
             self._lose()
         except BaseException:

@@ -46,15 +46,15 @@ class Failover(Brokers):
     ) -> Wire:
         """Try all addresses, round after round, until one serves.
 
-        `deadline` is on the clock of `time.monotonic`. Raises ConnectFailed after it, or once `given_up()`
-        says so; Refused for what will not heal, such as a wrong password; ValueError for files of TLS that
-        are no use.
+        `deadline` is on the clock of `time.monotonic`. Raises TimeUp after it, ConnectFailed once
+        `given_up()` says so; Refused for what will not heal, such as a wrong password; ValueError for files
+        of TLS that are no use.
         """
         if self.wire is not None:
             raise RuntimeError("connected already")
         context = None if self._tls is None else self._tls.context()
         while True:
-            for address in self.addresses:
+            for address in self._in_turn():
                 try:
                     wire = self._try(address, context, properties)
                 except LOST as error:
@@ -63,6 +63,7 @@ class Failover(Brokers):
                 wire.serve = serve
                 self.wire, self._at = wire, address
                 self.connects += 1
+                self._failed = 0
                 return wire
             time.sleep(self._retry)
 
