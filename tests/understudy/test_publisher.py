@@ -230,6 +230,17 @@ def test_each_connection_is_a_session_of_its_own() -> None:
     assert publisher(FakeFailover())._life >= shop._life
 
 
+def test_two_lives_that_begin_at_once_are_two_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_700_000_000_000_000_000
+    monkeypatch.setattr("understudy.client.books.time.time_ns", lambda: now)
+    lives = [publisher(FakeFailover(), ledger_dir=tmp_path)._life for _ in range(2)]
+    now -= 3600 * 10**9
+    lives.append(publisher(FakeFailover(), ledger_dir=tmp_path)._life)
+    assert lives == sorted(set(lives)) and len(list(tmp_path.iterdir())) == 3
+
+
 def test_returned_messages_are_not_among_the_confirmed() -> None:
     broker = FakeFailover()
     heard: list[tuple[int, int, str]] = []

@@ -6,6 +6,7 @@ Without a ledger all of it costs next to nothing.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ from understudy.ledger.writer import LedgerWriter, wall_microseconds
 
 ID_HEADER = "x-replication-id"
 _LEDGER_INTERVAL = 0.05
+_newest = 0
+"""The last incarnation that was given, to whichever client."""
+_newest_lock = threading.Lock()
 
 
 class Pulse:
@@ -49,8 +53,12 @@ def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> Ledg
 
 
 def new_incarnation() -> int:
-    """A number that no earlier life of this client had: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    """A number that no earlier life of this client had: milliseconds since 1970, or a bit more, so that two
+    clients of a process never have the same, however soon one follows the other or the clock is set."""
+    global _newest
+    with _newest_lock:
+        _newest = max(time.time_ns() // 1_000_000, _newest + 1)
+        return _newest
 
 
 class ReplicationId(NamedTuple):
