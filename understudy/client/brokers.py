@@ -123,7 +123,11 @@ class Brokers(ABC):
     def _check_patience(self, error: Exception, deadline: float | None, given_up: Callable[[], bool]) -> None:
         """Another try has failed: raises ConnectFailed if it was the last one, TimeUp if for want of time."""
         self._failed += 1
-        if given_up():
+        try:
+            over = given_up()
+        except OSError as wrong:  # not the network's: it would be taken for a lost connection
+            raise ConnectFailed(f"given up, since whether to is not known: {wrong}") from wrong
+        if over:
             raise ConnectFailed(f"given up while no broker served: {error}") from error
         if deadline is not None and time.monotonic() > deadline:
             raise TimeUp(f"none of {self.described} serves: {error}") from error

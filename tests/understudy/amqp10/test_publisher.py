@@ -317,6 +317,24 @@ def test_short_timeouts_get_to_every_broker_in_turn(broker: BrokerThread) -> Non
             assert shop.failover.address == str(broker.address)
 
 
+def test_an_error_of_given_up_gives_up() -> None:
+    """An OSError, say of a file that it looks for, is no lost connection."""
+    asked: list[int] = []
+
+    def given_up() -> bool:
+        asked.append(1)
+        if len(asked) > 3:
+            raise KeyboardInterrupt
+        raise FileNotFoundError("no such flag")
+
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        shop = Publisher(f"127.0.0.1:{taken.getsockname()[1]}", "shop", given_up=given_up)
+        with pytest.raises(ConnectFailed, match="no such flag"):
+            shop.connect()
+    assert len(asked) == 1
+
+
 def test_one_that_accepts_and_says_nothing_is_not_waited_for() -> None:
     with closing(socket.socket()) as mute:
         mute.bind(("127.0.0.1", 0))
