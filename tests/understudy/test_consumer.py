@@ -278,8 +278,10 @@ def test_any_number_of_rejects_is_remembered() -> None:
 
 
 def test_ids_that_are_none() -> None:
+    """From a broker that gives no ids the header is a publisher's own, and may be anything."""
     assert parse_replication_id(f"{QUEUE}:1:2") == ReplicationId(QUEUE, 1, 2)
-    for wrong in (None, 7, "", "a:b", f"{QUEUE}:1", f"{QUEUE}:x:1", f"{QUEUE}:1:2:3"):
+    odd = (f"{QUEUE}:²:1", f"{QUEUE}:1:{'9' * 5000}", 'a"b:1:2', f"{QUEUE}:1:2\n")
+    for wrong in (None, 7, "", "a:b", f"{QUEUE}:1", f"{QUEUE}:x:1", f"{QUEUE}:1:2:3", *odd):
         assert parse_replication_id(wrong) is None
 
 

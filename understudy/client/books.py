@@ -6,6 +6,7 @@ Without a ledger all of it costs next to nothing.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.ledger.writer import LedgerWriter, wall_microseconds
 
 ID_HEADER = "x-replication-id"
+_ID = re.compile("([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})")
 _LEDGER_INTERVAL = 0.05
 _newest = 0
 """The last incarnation that was given, to whichever client."""
@@ -74,12 +76,8 @@ class ReplicationId(NamedTuple):
 
 def parse_replication_id(text: Any) -> ReplicationId | None:
     """`"<queue uuid hex>:<epoch>:<sequence>"`, or None if it is no such thing."""
-    if not isinstance(text, str):
-        return None
-    parts = text.split(":")
-    if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
-        return None
-    return ReplicationId(parts[0], int(parts[1]), int(parts[2]))
+    found = _ID.fullmatch(text) if isinstance(text, str) else None
+    return None if found is None else ReplicationId(found[1], int(found[2]), int(found[3]))
 
 
 @dataclass(slots=True)
