@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import amqp
 import kombu
 import pika
 import pytest
+from amqp.transport import SSLTransport
 
 from broker.security.tls import Tls, TlsFiles
 from tests.broker.server.live import Live, live_broker
@@ -53,6 +58,33 @@ def test_the_kit_publishes_and_consumes_in_bulk(live: Live, authority: Authority
     with Consumer(address(live), "orders", name="billing", tls=trust) as consumer:
         got = [d.body for d in consumer.deliveries(until=lambda: consumer.counts.received == count)]
     assert got == [b"%d" % number for number in range(count)]
+
+
+def test_a_broker_that_hangs_is_left_without_its_farewell(authority: Authority) -> None:
+    """TLS would wait for it, as long as a broker may take to let us in, before the next one is tried."""
+    dropped = threading.Event()
+    in_time: list[bool] = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def hang() -> None:
+            accepted, _ = server.accept()
+            with authority.node("node", "127.0.0.1").clients.wrap_socket(accepted, server_side=True):
+                in_time.append(dropped.wait(2))
+
+        thread = threading.Thread(target=hang)
+        thread.start()
+        there = f"127.0.0.1:{server.getsockname()[1]}"
+        transport = SSLTransport(there, connect_timeout=20, ssl=ClientTls(authority.ca).for_amqp("127.0.0.1"))
+        transport.connect()
+        failover = Failover(f"amqps://{there}")
+        failover.connection = kombu.Connection("amqp://")
+        assert failover.connection.transport is not None  # it is made when asked for
+        failover.connection._connection = amqp.Connection(there)
+        failover.connection._connection._transport = transport
+        failover.drop()
+        dropped.set()
+        thread.join()
+    assert in_time == [True] and transport.sock is None
 
 
 def test_each_broker_of_a_list_is_checked_by_its_own_name(tmp_path: Path, authority: Authority) -> None:

@@ -1,4 +1,4 @@
-"""The publisher of the client kit, closed or interrupted: nothing is forgotten, and the ledger has its end."""
+"""The publisher of the client kit, closed or interrupted: nothing is forgotten, and the ledger has an end."""
 
 from __future__ import annotations
 

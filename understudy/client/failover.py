@@ -182,6 +182,9 @@ class Failover(Brokers):
         if outage:
             self._note_lost()
         try:
+            transport = getattr(connection._connection, "_transport", None)  # the properties would connect
+            if transport is not None and transport.sock is not None:
+                transport.sock.settimeout(0)  # else TLS waits for the farewell of a broker that may hang
             connection.collect()
         except _GOODBYE:
             pass
