@@ -111,8 +111,9 @@ class Outgoing:
                 self._wait_for_room()
                 return
             count = min(fit(self._staged, room), self.link.credit)
-            for entry in self._staged[:count]:
+            for sent, entry in enumerate(self._staged[:count]):
                 if not self._send(entry):
+                    del self._staged[:sent]
                     return
             del self._staged[:count]
 
