@@ -15,7 +15,7 @@ import pytest
 from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound
 
 from tests.understudy.broker_thread import BrokerThread
-from understudy.client import ConnectFailed, Consumer, NotConfirmed, Publisher, QueueGone
+from understudy.client import ConnectFailed, Consumer, Publisher, QueueGone
 
 ORDERS: Any = getattr(kombu.entity, "Queue")("orders", durable=True)  # noqa: B009 (kombu is half typed)
 
@@ -200,61 +200,6 @@ def test_a_declaration_that_ends_the_connection_is_an_error_and_no_endless_retry
     with pytest.raises(AMQPError, match="no-such-type"):
         shop.connect()
     assert shop.failover.connection is None
-
-
-def test_a_timeout_holds_while_no_broker_serves(broker: BrokerThread) -> None:
-    shop = Publisher(str(broker.address), "shop", declare=[ORDERS], connect_timeout=0.2)
-    billing = Consumer(str(broker.address), "orders", "billing", connect_timeout=0.2)
-    shop.publish(b"0", "orders")
-    shop.flush(20)
-    billing.connect()
-    asked = iter((False, False, True))
-    with broker.frozen():
-        shop.publish(b"1", "orders")
-        shop._lose()
-        billing._lose()
-        with pytest.raises(NotConfirmed, match="1 message"):
-            shop.flush(0.05)
-        shop.poll(0.05)
-        assert billing.receive(0.05) is None
-        assert list(billing.deliveries(until=lambda: next(asked), poll=0.05)) == []
-    shop.flush(20)
-    assert (shop.in_doubt, shop.counts.confirmed) == (0, 2)
-    while billing.receive(5.0) is None:
-        pass
-    shop.close()
-    billing.close()
-
-
-def test_short_timeouts_get_to_every_broker_in_turn(broker: BrokerThread) -> None:
-    with closing(socket.socket()) as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        both = f"127.0.0.1:{mute.getsockname()[1]},{broker.address}"
-        with Publisher(both, "shop", connect_timeout=0.2) as shop:
-            for _ in range(20):
-                shop.poll()
-                if shop.failover.connected:
-                    break
-            assert shop.failover.address == str(broker.address)
-
-
-def test_an_error_of_given_up_gives_up() -> None:
-    """An OSError, say of a file that it looks for, is no lost connection."""
-    asked: list[int] = []
-
-    def given_up() -> bool:
-        asked.append(1)
-        if len(asked) > 3:
-            raise KeyboardInterrupt
-        raise FileNotFoundError("no such flag")
-
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        shop = Publisher(f"127.0.0.1:{taken.getsockname()[1]}", "shop", given_up=given_up)
-        with pytest.raises(ConnectFailed, match="no such flag"):
-            shop.connect()
-    assert len(asked) == 1
 
 
 def test_no_broker_at_all_is_given_up_when_told() -> None:
