@@ -48,6 +48,10 @@ class Fault(enum.Enum):
     EDIT_CIB = "somebody changes the configuration of the cluster"
 
 
+CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH))
+"""In which ways between hosts are cut: what was under way there comes late, once they are mended."""
+
+
 class When(enum.Enum):
     """What must be so before a fault happens."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import pytest
 
-from tests.simulation.fault_plan import NEEDS, WEIGHTS, Fault, FaultPlan, When
+from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When
 from tests.simulation.faults import ACTS
 from tests.simulation.machine import Death
 from tests.simulation.plan import Plan, draw_plan
@@ -25,6 +26,15 @@ def plans(authority: str, count: int, *, all_durable: bool = True) -> list[Plan]
         if plan.authority == authority and (plan.topology.all_durable or not all_durable):
             found.append(plan)
     return found
+
+
+@pytest.mark.parametrize("kind", list(Fault))
+def test_copies_are_compared_when_what_was_held_up_has_arrived(kind: Fault) -> None:
+    """Seed 104018010: a way was mended, and what was under way on it came after the comparison."""
+    assert (kind in CUTS) == ("cut_off(" in inspect.getsource(ACTS[kind]))
+    plan = plans("pacemaker", 1)[0]
+    world = World(replace(plan, faults=(FaultPlan("f1", kind, When.ANY, share=0, pause=0, length=0),)))
+    assert (world.settle > plan.network.retransmit) or kind not in CUTS
 
 
 COMMON = (Fault.KILL_ALL, Fault.HAND_OVER, Fault.BAD_EVENT, Fault.MISCONFIGURE)

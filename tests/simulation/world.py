@@ -21,7 +21,7 @@ from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
 from tests.simulation.controller import Controller
 from tests.simulation.copies import Copies
-from tests.simulation.fault_plan import Fault
+from tests.simulation.fault_plan import CUTS
 from tests.simulation.faults import ClientCuts, Saboteur
 from tests.simulation.governor import Governor
 from tests.simulation.inspection import record_on_disk
@@ -318,7 +318,7 @@ def _settle(plan: Plan) -> float:
     range."""
     network = plan.network
     slowest = 0.45 if network.slow else 4 * (network.latency + network.spread)
-    if any(fault.kind in (Fault.PARTITION, Fault.USURP) for fault in plan.faults):
+    if any(fault.kind in CUTS for fault in plan.faults):
         slowest += network.retransmit
     return 0.05 + slowest + plan.timing.dequeue_lag + 3 * max(m.sync_time + m.tick for m in plan.machines)
 
