@@ -16,6 +16,7 @@ from spark.books import Books, Promotion
 from spark.clocks import Clocks
 from spark.contents import Process
 from spark.ranges import islands, overlap, settle, sweep
+from spark.replication import FOREVER
 
 REASONS = frozenset({
     "acked", "expired", "dead-lettered", "rejected", "dropped", "purged", "deleted", "queue-expired",
@@ -27,7 +28,6 @@ SLACK_US = 1_000_000
 """A receipt that is later than a dequeue by no more than this proves nothing."""
 LOOSE_US = 60_000_000
 """Where the offset of two clocks is known no better than this, their times are not compared."""
-FOREVER = 1 << 62
 
 
 def unexplained(events: DataFrame) -> DataFrame:

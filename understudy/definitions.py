@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from broker.amqp091.fields import write_table
+from broker.model.policy_rules import DEEPEST
 from broker.model.queue_arguments import QUEUE_TYPES, fault_of
 from broker.model.value_codec import canonical
 from ha.adapter.definitions_view import from_json
@@ -43,7 +44,6 @@ ABOUT = (
 )  # fmt: skip
 """What an export says of itself."""
 _LARGEST_TABLE = 64 * 1024
-_DEEPEST = 32
 _THERE = object()
 """Context of a broker's own answer, whose clients may have declared what no file may bring."""
 _FAULTS = {
@@ -94,8 +94,8 @@ def _arguments(value: object, info: ValidationInfo) -> object:
 
 def _check_values(value: object, depth: int) -> None:
     """What a field table can hold. Raises ValueError."""
-    if depth > _DEEPEST:
-        raise ValueError(f"nested deeper than {_DEEPEST}")
+    if depth > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST}")
     match value:
         case bool():
             pass

@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 
 from spark.books import Promotion
 from spark.clocks import STAMP_US, Bounds, compare, describe, duration, pair_bounds
-from spark.dequeues import FOREVER, SLACK_US, alone_until
+from spark.dequeues import SLACK_US, alone_until
 from spark.holes import Places
+from spark.replication import FOREVER
 
 HOUR = 3_600_000_000
 MS = 1000
