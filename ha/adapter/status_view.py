@@ -131,10 +131,12 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
 
 
 def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
-    """And what keeps the brokers that are there apart, unless it says so already; and the authority from
-    committing anything.
+    """And what keeps the brokers that are there apart, unless it says so already; that this node is not in
+    its own list; and what keeps the authority from committing anything.
     """
     troubles = [each for each in core.neighbours.troubles() if each not in reason]
+    if left_out := core.neighbours.left_out():
+        troubles.append(left_out)
     if authority:
         troubles.append(f"the authority commits nothing: {authority}")
     return "; ".join([reason, *troubles])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, count, label, record_from_json
 from ha.core.link import VERSION
 from ha.core.membership import Membership, Status
+from ha.core.remote_backup import RemoteBackup
 from ha.core.role import Context, Self_
 from ha.core.terms import terms_from_json
 
@@ -94,8 +95,16 @@ class JoinRequest:
     cluster_id: str | None
     version: object
 
-    def refusal(self, me: Self_, cluster_id: str | None, status: Status, *, primary: bool) -> str | None:
-        """Why it cannot be taken in, or None. `primary`: this node is one."""
+    def refusal(
+        self,
+        me: Self_,
+        cluster_id: str | None,
+        status: Status,
+        backups: Iterable[RemoteBackup],
+        *,
+        primary: bool,
+    ) -> str | None:
+        """Why it cannot be taken in, or None. `primary`: this node is one, and these are its `backups`."""
         if not primary:
             return f"{me.name} is not the primary ({status.value})"
         if self.version != VERSION:
@@ -108,6 +117,14 @@ class JoinRequest:
             return f"both have the node number {self.number}: give one a new data directory"
         if self.name == me.name:
             return f"both are called {self.name}: broker.name differs within a pair"
+        for backup in backups:
+            if backup.peer is None or backup.who.node_id == self.who.node_id:
+                continue
+            # Found out now, not when one of the two serves and the other can no longer follow it.
+            if backup.number == self.number:
+                return f"{backup.name} has the node number {self.number} too: give one a new data directory"
+            if backup.name == self.name:
+                return f"another backup is called {self.name} too: broker.name differs within a pair"
         return None
 
 

@@ -143,6 +143,12 @@ class Neighbours:
         book = self.book.values()
         return [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
 
+    def left_out(self) -> str:
+        """A sentence if another node was met at each address: none is left for this one. Else ""."""
+        if not self.book or any(entry.is_self or entry.node_id is None for entry in self.book.values()):
+            return ""
+        return "no address in ha.brokers is this node's: nobody can be told where it is"
+
     def strangers(self) -> list[str]:
         """Of brokers that let this node in and are of another cluster: a sentence each."""
         return [

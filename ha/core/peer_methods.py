@@ -208,14 +208,16 @@ class PeerMethods:
         ask = join_request(request)
         if ask.cluster_id == cluster_id and ask.epoch > node.epoch and node.status.serves:
             node.step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {node.epoch}", now)
-        refusal = ask.refusal(self._c.me, cluster_id, node.status, primary=node.primary is not None)
-        if refusal is not None or node.primary is None:
+        primary = node.primary
+        backups = primary.backups.values() if primary is not None else ()
+        refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, primary=primary is not None)
+        if refusal is not None or primary is None:
             if refusal != self._last_refusal:
                 self._c.log(f"{ask.name} is not taken in: {refusal}")
             self._last_refusal = refusal or ""
             self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
             return
-        node.primary.join(peer, ask.who, ask.name, held, now)
+        primary.join(peer, ask, held, now)
 
 
 _FROM_A_PRIMARY = (Method.DATA, Method.HEARTBEAT, Method.JOIN_OK, Method.EXCLUDED, Method.HANDOVER)

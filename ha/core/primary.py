@@ -20,6 +20,7 @@ from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken, LinkError
 from ha.core.feeder import Feeder
+from ha.core.hello import JoinRequest
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.lease import Lease
 from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
@@ -132,17 +133,17 @@ class Primary:
 
     # -- joining
 
-    def join(self, peer: int, who: Incarnation, name: str, has: dict[bytes, IdsByEpoch], now: float) -> None:
+    def join(self, peer: int, ask: JoinRequest, has: dict[bytes, IdsByEpoch], now: float) -> None:
         """A peer asks to be a backup. Its stream begins right after the next flush."""
-        old = self.backups.get(who.node_id)
+        who, old = ask.who, self.backups.get(ask.who.node_id)
         if old is not None and old.expected and old.peer is None and old.who == who:
             backup = old
             backup.peer, backup.since, backup.last_ack = peer, now, now
         else:
             if old is not None:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)
-            backup = self.backups[who.node_id] = RemoteBackup(who, name, peer, now)
-        backup.name, backup.has = name, has
+            backup = self.backups[who.node_id] = RemoteBackup(who, ask.name, peer, now)
+        backup.name, backup.number, backup.has = ask.name, ask.number, has
         if any(left.node_id == who.node_id for left in self._leaving):
             backup.phase = Phase.ASKED
         else:
@@ -195,7 +196,7 @@ class Primary:
         """A backup in sync cannot trust its copy of a queue: it goes there again, whole. LinkError if it has
         none to trust.
         """
-        backup = self._at(peer)
+        backup = self.backup_at(peer)
         if backup is None or not backup.live:
             return
         if backup.phase not in (Phase.IN_SYNC, Phase.COMMITTED) or len(queue) != UUID:
@@ -212,7 +213,7 @@ class Primary:
 
     def ack(self, peer: int, ack: Ack, now: float) -> None:
         """A backup reports. LinkError costs it its link."""
-        backup = self._at(peer)
+        backup = self.backup_at(peer)
         if backup is None or not backup.live:
             self._still_there(peer, ack, now)
             return
@@ -293,7 +294,7 @@ class Primary:
     # -- loss
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
-        backup = self._at(peer)
+        backup = self.backup_at(peer)
         if backup is None:
             for leaving, _ in self._leaving.values():
                 if leaving.peer == peer:
@@ -338,7 +339,7 @@ class Primary:
 
     def drop_peer(self, peer: int, why: str, now: float) -> None:
         """The peer has misbehaved on its link, or ends: a loss, but the connection is ours to close."""
-        backup = self._at(peer)
+        backup = self.backup_at(peer)
         if backup is not None:
             self._lose(backup, why, now)
 
@@ -431,9 +432,6 @@ class Primary:
         return [b.peer for b in self._all() if b.peer is not None]
 
     def backup_at(self, peer: int) -> RemoteBackup | None:
-        return self._at(peer)
-
-    def _at(self, peer: int) -> RemoteBackup | None:
         for backup in self.backups.values():
             if backup.peer == peer:
                 return backup

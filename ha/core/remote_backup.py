@@ -53,6 +53,8 @@ class RemoteBackup:
     def __init__(self, who: Incarnation, name: str, peer: int | None, now: float) -> None:
         self.who = who
         self.name = name
+        self.number = 0
+        """Its node number, known once it has asked to join."""
         self.peer = peer
         """Its connection; None while only expected."""
         self.phase = Phase.EXPECTED if peer is None else Phase.WAITING

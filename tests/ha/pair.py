@@ -77,6 +77,8 @@ class Host:
     ids: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     """Of its own, from its next start on."""
+    called: str = ""
+    """Its broker.name, if that is not `name`."""
 
     @property
     def running(self) -> Node:
@@ -152,8 +154,8 @@ class Pair:
             )
             host.sync = ManualSync()
             host.node = Node(
-                broker=BrokerSettings(name=host.name, frame_max=self.frame_max),
-                ha=HaSettings(brokers=self.brokers(host), **self.settings | host.settings),
+                broker=BrokerSettings(name=host.called or host.name, frame_max=self.frame_max),
+                ha=HaSettings(**{"brokers": self.brokers(host)} | self.settings | host.settings),
                 store=SegmentStore(SegmentLog(host.disk, files.store_directory), host.sync),
                 files=files,
                 ledger=ledger,

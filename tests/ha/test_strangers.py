@@ -94,7 +94,47 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     me = Self_("n1", "a", 1, 1)
     ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
     assert (
-        ask.refusal(me, "c", Status.ACTIVE, primary=True)
+        ask.refusal(me, "c", Status.ACTIVE, (), primary=True)
         == "both are called a: broker.name differs within a pair"
     )
-    assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, primary=True) is None
+    assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), primary=True) is None
+    assert ask.refusal(me, "c", Status.ACTIVE, (), primary=False) == "a is not the primary (active)"
+
+
+def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_second() -> None:
+    """Else at the failover: the one could no longer follow the other. Once the first is gone (a machine that
+    was replaced), the second is taken in.
+    """
+    for same in ("name", "number"):
+        pair = Pair(3)
+        a, b, c = pair.hosts
+        if same == "name":
+            c.called = "b"
+            sentence = "another backup is called b too: broker.name differs within a pair"
+        else:
+            c.number = b.number
+            sentence = f"b has the node number {b.number} too: give one a new data directory"
+        pair.start(a, b)
+        assert pair.ask(a, "promote", force_lossy=True)["ok"]
+        pair.until(lambda b=b: b.status == "ready")
+        pair.start(c)
+        pair.run(3)
+        assert (b.status, c.status) == ("ready", "joining")
+        assert [line for line in a.log if sentence in line] == [
+            f"{c.called or 'c'} is not taken in: {sentence}"
+        ]
+        assert sentence in c.running.status()["reason"]
+        pair.kill(b)
+        pair.until(lambda c=c: c.status == "ready")
+
+
+def test_a_node_that_is_not_in_its_own_list_says_so() -> None:
+    """It joins; but clients, and a primary that looks for it, are not told where it is."""
+    pair = Pair(3)
+    a, b, c = pair.hosts
+    c.settings["brokers"] = [("127.0.0.1", host.port) for host in (a, b)]
+    pair.start()
+    assert pair.ask(a, "promote", force_lossy=True)["ok"]
+    pair.until(lambda: c.status == b.status == "ready")
+    said = "no address in ha.brokers is this node's: nobody can be told where it is"
+    assert [said in host.running.status()["reason"] for host in pair.hosts] == [False, False, True]

@@ -64,6 +64,8 @@ UNREACHABLE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.JOIN_REFUSED, "both are called …: broker.name differs within a pair"),
+            (watching.JOIN_REFUSED, "another backup is called … too: broker.name differs within a pair"),
+            (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"),
             (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
             (watching.JOIN_REFUSED, "it belongs to cluster …, this one to …"),
             (watching.JOIN_REFUSED, "its link version is …, this one's is …"),
