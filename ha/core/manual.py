@@ -131,18 +131,20 @@ class ManualAuthority:
             return _no(
                 f"{names} of the record of epoch {newest.epoch} does not answer and may hold more; start it"
             )
-        members = [e.answers[i] for i in newest.node_ids if i != e.me.node_id]
+        members = [e.answers[i] for i in sorted(newest.node_ids) if i != e.me.node_id]
         for answer in members:
             if _alive(answer, newest):
                 return _no(f"{answer.name} runs on since the record was written; promote {answer.name}")
         if e.incomplete:
             return _no("this node's copy is incomplete: it was stopped while catching up")
-        for answer in members:
-            if answer.position > e.position and not answer.incomplete:
-                return _no(
-                    f"{answer.name} has a later copy ({tuple(answer.position)} to {tuple(e.position)}); "
-                    f"promote {answer.name}"
-                )
+        whole = [answer for answer in members if not answer.incomplete]
+        # Of several, the one that will not be refused in its turn.
+        latest = max(whole, key=lambda answer: answer.position, default=None)
+        if latest is not None and latest.position > e.position:
+            return _no(
+                f"{latest.name} has a later copy ({tuple(latest.position)} to {tuple(e.position)}); "
+                f"promote {latest.name}"
+            )
         return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
 
 

@@ -90,6 +90,36 @@ def test_cold_start_takes_the_later_copy_whatever_the_order() -> None:
         assert pair.contents(b, "q") == "abcd"
 
 
+def test_a_cold_start_names_the_latest_copy_of_several_that_are_later() -> None:
+    """Whom a refusal names must not be refused in its turn: an operator goes from one to the next."""
+    pair = Pair(3)
+    pair.start()
+    a, b, c = pair.hosts
+    assert pair.ask(c, "promote", force_lossy=True)["ok"]
+    pair.until(lambda: a.status == b.status == "ready")
+    pair.declare(c, "q")
+    position = pair.publish(c, "q", "a")
+    pair.until(lambda: pair.confirmed(c, position))
+    for letter, stops in (("b", b), ("c", a)):
+        stops.disk_does("stop")
+        pair.publish(c, "q", letter)
+        pair.run(0.2)
+    for host in pair.hosts:
+        host.node = None
+    pair.wires.clear()
+    for host in pair.hosts:
+        host.disk.power_loss(None)
+        host.disk_does("go")
+    pair.start()
+    pair.run(0.5)
+    for host in (a, b):
+        answer = pair.ask(host, "promote")
+        assert not answer["ok"] and answer["reason"].endswith("promote c"), answer
+    assert pair.ask(c, "promote")["ok"]
+    pair.until(lambda: a.status == b.status == "ready")
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "abc"
+
+
 def test_cold_start_of_both_needs_all_members() -> None:
     pair = Pair()
     pair.up()
