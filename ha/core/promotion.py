@@ -294,6 +294,8 @@ class Promotion:
         over = old is None or fenced or old.owner.node_id == self._c.me.node_id
         if old is not None and not (over and attempt.old_served):
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
+            # Of whom it has excluded, who is promoted by force, the old owner needs no word to go on.
+            heard = heard and self._c.me.who in old.in_sync
             since = said.at if said is not None and heard else now
             attempt.serve_at = since + self._c.tuning.lease
         self._wait(attempt, now)

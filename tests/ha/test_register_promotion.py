@@ -59,6 +59,22 @@ def test_a_backup_of_a_primary_that_hangs_is_promotable() -> None:
     assert pair.ask(b, "promote", limit=10)["ok"]
 
 
+def test_a_forced_promotion_of_one_that_was_excluded_waits_for_the_lease_all_the_same() -> None:
+    """Its last word to the old primary says nothing of that one, which goes on by what the register says."""
+    pair = registered()
+    a, b = pair.hosts
+    pair.separate(a, b)
+    pair.until(lambda: in_sync(pair) == set())
+    pair.run(a.running.core._c.tuning.lease + 0.5)
+    answers = manage(pair, b, "promote", force_lossy=True)
+    while not answers:
+        pair.run(0.005)
+        hosts = [h for h in pair.hosts if h.running.vhost.serving and not h.running.core.withheld]
+        assert len(hosts) < 2, f"two serve: {a.log[-2:]}, {b.log[-2:]}"
+    assert answers[0]["ok"], answers
+    assert serving(pair) == ["b"]
+
+
 def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     pair = registered()
     a, b = pair.hosts
