@@ -107,7 +107,6 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         SOUND_CIBS,
     ),
-    (watching.GRANTED, "force-lossy"): "no operator of the simulation forces",
     (watching.REFUSED, "… has excluded this node from the record"): "its own copy does not name it any more",
 }  # fmt: skip
 """What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""

@@ -46,9 +46,10 @@ class Fault(enum.Enum):
     MAINTAIN = "put the cluster into maintenance mode"
     STOP_CONTROLLER = "a resource manager does nothing"
     EDIT_CIB = "somebody changes the configuration of the cluster"
+    FORCE = "an operator forces a promotion"
 
 
-CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH))
+CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE))
 """In which ways between hosts are cut: what was under way there comes late, once they are mended."""
 
 
@@ -187,4 +188,14 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, length = rng.random(), rng.choice((0.2, 1.0, 3.0)) * (0.5 + rng.random())
         other = FaultPlan("configuration", Fault.MISCONFIGURE, When.PAIR, share, 0.0, length)
         plans.insert(rng.randint(0, len(plans)), other)
+    return tuple(plans)
+
+
+def draw_force(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+    """The same, and one or two forced promotions among them."""
+    plans = list(faults)
+    for n in range(rng.choice((1, 1, 2))):
+        share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.2, 1.0, 4.0)) * rng.random()
+        force = FaultPlan(f"force{n + 1}", Fault.FORCE, When.PAIR, share, pause, length)
+        plans.insert(rng.randint(0, len(plans)), force)
     return tuple(plans)

@@ -32,6 +32,7 @@ from tests.simulation.faults_cluster import (
 )
 from tests.simulation.faults_copies import bad_event
 from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
+from tests.simulation.faults_force import force
 from tests.simulation.faults_handover import hand_over
 from tests.simulation.faults_network import lose_answers, partition, slow_register, usurp
 from tests.simulation.faults_nodes import (
@@ -94,6 +95,7 @@ ACTS: dict[Fault, Act] = {
     Fault.MAINTAIN: maintain,
     Fault.STOP_CONTROLLER: stop_controller,
     Fault.EDIT_CIB: edit_cib,
+    Fault.FORCE: force,
 }
 
 

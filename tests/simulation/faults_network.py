@@ -33,7 +33,7 @@ def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     length = _longer(s, rng, length)
     cut_off(s, rng, cuts, length)
     for _ in range(rng.choice((0, 1, 2))):
-        s.later(rng.random() * length, partial(_scatter, s, rng))
+        s.later(rng.random() * length, partial(scatter, s, rng))
 
 
 def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
@@ -48,7 +48,7 @@ def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     length = _longer(s, rng, s.world.plan.timing.lease * (0.5 + rng.random()))
     cut_off(s, rng, [Cut(one, others), Cut(others, one)], length)
     for share in (0.15, 0.35, 0.55, 0.75):
-        s.later(share * length, partial(_scatter, s, rng))
+        s.later(share * length, partial(scatter, s, rng))
 
 
 def outside(s: Saboteur) -> frozenset[str]:
@@ -99,7 +99,7 @@ def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
             return part, (nodes - part) | outside(s) | some
 
 
-def _scatter(s: Saboteur, rng: Random) -> None:
+def scatter(s: Saboteur, rng: Random) -> None:
     """Some clients lose their connections now, and may find another node: so that all have some."""
     s.world.grant()
     for actor in s.world.actors:

@@ -149,6 +149,9 @@ class Journal:
         """By queue."""
         self.memory_lost = -1.0
         """When a cold start last served what disks had: all that was in memory only may be gone."""
+        self.forced_until = -1.0
+        """Nothing is promised of what was sent, or acked, until then: a promotion was forced, and the nodes
+        were not whole again. While they are not yet, infinite."""
         self.short_lived: dict[str, float | None] = {}
         """Short-lived queues: since when one is certainly declared and bound, None while it may not be."""
         self.on_delivery: list[Callable[[Delivery], None]] = []
@@ -156,6 +159,8 @@ class Journal:
         self.delivered = 0
         self.definitions: dict[Thing, Known | None] = {}
         """None while an answer is out, or lost."""
+        self.base: frozenset[Thing] = frozenset()
+        """What was declared before all else, and stays."""
         self.requests: dict[str, deque[tuple[tuple[Thing, ...], bool]]] = {}
         """By connection: what was asked for, in order; the checker of the answers takes it away."""
         self.temporaries: dict[str, Temporary] = {}
@@ -166,6 +171,7 @@ class Journal:
         """From then on a node hears soon of connections that go: no way was cut for a while, and no client
         stopped reading."""
         self._hampered = 0
+        self._forcing = 0
         self._eased_at = 0.0
         self.operations = 0
 
@@ -195,7 +201,7 @@ class Journal:
 
     def must_hold(self, queue: str, message: Message) -> bool:
         """Was `queue` bound ever since `message` was last sent, and is nothing known to have taken it out?"""
-        if (queue, message.key) in self.settled:
+        if (queue, message.key) in self.settled or message.last_sent <= self.forced_until:
             return False
         if queue in self.short_lived:
             since = self.short_lived[queue]
@@ -220,6 +226,28 @@ class Journal:
         for thing, known in self.definitions.items():
             if known is not None and not known.durable:
                 self.definitions[thing] = None
+
+    @property
+    def binding(self) -> bool:
+        """Do the promises hold now? From when somebody forces a promotion on they do not."""
+        return self.forced_until < self.clock.now
+
+    def forcing(self) -> None:
+        """An operator is about to take the blame: what was promised may be undone."""
+        self._forcing += 1
+        self.forced_until = float("inf")
+
+    def whole_again(self) -> None:
+        """The nodes are of one mind: if no other force is under way, all holds from now on as ever. What was
+        declared, and is not for ever, may be gone.
+        """
+        self._forcing -= 1
+        if self._forcing:
+            return
+        self.forced_until = self.clock.now
+        for thing in self.definitions.keys() - self.base:
+            self.definitions[thing] = None
+        self.short_lived = dict.fromkeys(self.short_lived)
 
     def lasting(self, message: Message, queue: str) -> bool:
         """Does it survive on a disk alone?"""

@@ -76,6 +76,19 @@ class Management:
             self.clock, self.network, machine, "promote", partial(self.answered, machine), asker=self.name
         )
 
+    def force(self, machine: Machine, done: Callable[[bool], None]) -> None:
+        """Promote it, whatever is lost; whether that was done."""
+        self.clock.note(f"{self.name}: promote {machine.name}, force-lossy")
+
+        def answered(reply: Reply | None) -> None:
+            Management.answered(self, machine, reply)
+            done(reply is not None and bool(reply.get("ok")))
+
+        Question(
+            self.clock, self.network, machine, "promote", answered, asker=self.name, limit=15.0,
+            args={"force_lossy": True},
+        )  # fmt: skip
+
     def demote(self, machine: Machine, done: Callable[[], None]) -> None:
         """Take the primary's role away; another is to get it."""
 

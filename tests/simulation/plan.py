@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.simulation.fault_plan import FaultPlan, draw_faults
+from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force
 from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
 from tests.simulation.rule_plan import RulePlan, draw_rule_users
@@ -20,6 +20,8 @@ from tests.simulation.topology import Topology, draw_alternates, draw_topology
 MOST_CLIENTS = 8
 PACEMAKERS = 1 / 3
 """Part of the seeds whose authority is a cluster."""
+FORCED = 1 / 20
+"""Part of the seeds in which an operator forces a promotion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def draw_plan(seed: int) -> Plan:
         authority = "pacemaker"  # of both others a third; their plans are what they were
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
-    return Plan(
+    plan = Plan(
         seed=seed,
         nodes=nodes,
         authority=authority,
@@ -272,6 +274,13 @@ def draw_plan(seed: int) -> Plan:
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
+    force = Random(f"{seed}/force")
+    return _forced(plan, force) if force.random() < FORCED else plan
+
+
+def _forced(plan: Plan, rng: Random) -> Plan:
+    """Without those who go by all that they were ever answered: a force may undo some of it."""
+    return replace(plan, movers=(), registrar=0.0, faults=draw_force(rng, plan.faults))
 
 
 def _link(rng: Random) -> LinkPlan:

@@ -73,6 +73,23 @@ def test_1_a_cold_start_excuses_only_what_was_not_persistent_on_a_durable_queue(
         check_no_loss_1(story.journal, [story.clock.now + 1])
 
 
+def test_1_what_was_sent_before_all_were_whole_after_a_forced_promotion_may_be_gone() -> None:
+    story = Story()
+    story.journal.confirm(story.publish(1))
+    for _ in range(2):
+        story.journal.forcing()
+    story.journal.whole_again()
+    assert not story.journal.binding
+    story.journal.confirm(story.publish(2))
+    story.journal.whole_again()
+    story.tick()
+    assert story.journal.binding
+    check_no_loss_1(story.journal, [])
+    story.journal.confirm(story.publish(3))
+    with violates(1):
+        check_no_loss_1(story.journal, [])
+
+
 def test_1_a_purge_excuses_what_was_sent_before_it_ended() -> None:
     story = Story()
     story.journal.confirm(story.publish(1, "amq.fanout", ""))

@@ -177,13 +177,18 @@ def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None
     divergent._rejoined(pair.b)
     assert divergent.exported == 1
     promotion = pair.checkers.records.promotions[-1]
-    divergent.promoted(promotion)  # one that goes on with what was before the primary of the export
+    divergent.promoted(promotion, forced=False)  # one that goes on with what was before that primary
     pair.a.running.replica.position = Position(epoch, 1)
     divergent._by_epoch[epoch] = promoted
     with violates(15):
-        divergent.promoted(promotion)
+        divergent.promoted(promotion, forced=False)
+    with violates(15):
+        divergent.promoted(promotion, forced=True)
+    divergent._whole["A"] = 0  # nor does one that was forced with what its disk had go on with it
+    divergent.promoted(promotion, forced=True)
+    divergent._by_epoch[epoch] = promoted
     divergent._halfway["A"] = {(queue.uuid, epoch, sequence)}
-    divergent.promoted(promotion)  # it had not come to compare that one
+    divergent.promoted(promotion, forced=False)  # it had not come to compare that one
 
 
 def test_15_what_went_as_the_history_of_another_primary_had_it_need_not_be_exported() -> None:

@@ -25,12 +25,18 @@ from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion
 from tests.simulation.checkers.terms import Terms4
+from tests.simulation.clock import Clock
 from tests.simulation.inspection import RecordOnDisk, identity
-from tests.simulation.journal import Message
+from tests.simulation.journal import Journal, Message
 from tests.simulation.machine import Machine
+from tests.simulation.topology import Topology
 from tests.simulation.wire import method, publish
 
 ACK = [Confirm(1, False)]
+
+
+def new_journal() -> Journal:
+    return Journal(Clock(), Topology())
 
 
 def test_outputs_are_cut_into_confirms_and_other_service_at_any_byte() -> None:
@@ -52,7 +58,7 @@ def test_outputs_are_cut_into_confirms_and_other_service_at_any_byte() -> None:
 
 def test_8_two_serve_in_one_epoch_or_after_a_later_one() -> None:
     a, b = stand_in("A", epoch=1), stand_in("B", epoch=2, role="ready")
-    serving = Serving8and9([a, b], alone=False)
+    serving = Serving8and9([a, b], new_journal(), alone=False)
     serving.served(a, "c", ACK)
     serving.served(b, "c", ACK)
     serving.served(b, "c", ACK)
@@ -64,13 +70,31 @@ def test_8_two_serve_in_one_epoch_or_after_a_later_one() -> None:
 
 def test_8_alone_is_alone() -> None:
     a, b = stand_in("A"), stand_in("B", role="recovering")
-    Serving8and9([a, b], alone=False).served(a, "c", ACK)
+    Serving8and9([a, b], new_journal(), alone=False).served(a, "c", ACK)
     with violates(8):
-        Serving8and9([a, b], alone=True).served(a, "c", ACK)
+        Serving8and9([a, b], new_journal(), alone=True).served(a, "c", ACK)
+
+
+def test_8_beside_a_forced_promotion_two_may_serve_without_an_arbiter_each_in_its_own_epoch() -> None:
+    a, b, journal = stand_in("A", epoch=1), stand_in("B", epoch=2), new_journal()
+    journal.forcing()
+    serving = Serving8and9([a, b], journal, alone=True)
+    for machine in (a, b, a, stand_in("C", epoch=0)):
+        serving.served(machine, "c", ACK)
+    with violates(8):
+        serving.served(stand_in("C", epoch=2), "c", ACK)
+    arbitrated = Serving8and9([a, b], journal, alone=False)
+    arbitrated.served(b, "c", ACK)
+    with violates(9):
+        arbitrated.served(a, "c", ACK)
+    journal.whole_again()
+    journal.clock.run(1.0)
+    with violates(8):
+        serving.served(a, "c", ACK)
 
 
 def test_9_an_epoch_is_of_one_life_and_none_goes_back() -> None:
-    serving = Serving8and9([], alone=False)
+    serving = Serving8and9([], new_journal(), alone=False)
     serving.served(stand_in("A", epoch=5), "c", ACK)
     with violates(9):
         serving.served(stand_in("A", epoch=5, life=2), "c", ACK)
@@ -107,7 +131,7 @@ class Judged:
     def __init__(self) -> None:
         self.pair = Pair(count=1)
         self.records = self.pair.checkers.records
-        self.checker = Promotions11and19(self.pair.world.machines, self.records)
+        self.checker = Promotions11and19(self.pair.world.machines, self.records, self.pair.journal)
         self.a, self.b = identity(self.pair.a), identity(self.pair.b)
 
     def promote(self, machine: Machine, before: RecordOnDisk | None, own: RecordOnDisk | None = None) -> str:
@@ -115,6 +139,17 @@ class Judged:
         record = RecordOnDisk(10**9, 1, who, frozenset())
         self.checker.promoted(Promotion(machine, who, record, before, own, self.pair.clock.now))
         return self.checker.how[-1]
+
+
+def test_11_beside_a_forced_promotion_there_are_two_lines_but_no_half_copies() -> None:
+    judged = Judged()
+    before = RecordOnDisk(7, 1, judged.a, frozenset())
+    with violates(11):
+        judged.promote(judged.pair.b, before)
+    judged.pair.journal.forcing()
+    assert judged.promote(judged.pair.b, before) == "cold"
+    with violates(19):
+        judged.promote(judged.pair.b, before, replace(before, incomplete=True))
 
 
 def test_27_one_serves_and_all_others_are_ready() -> None:

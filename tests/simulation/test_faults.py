@@ -56,6 +56,21 @@ def test_each_fault_alone_is_survived(authority: str, kind: Fault) -> None:
         assert not world.network.down
 
 
+@pytest.mark.parametrize("authority", list(WEIGHTS))
+def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -> None:
+    """And from then on all holds as ever: what is published after it is looked for at the end."""
+    forced = bound = 0
+    for plan in plans(authority, 12):
+        fault = FaultPlan("f1", Fault.FORCE, When.PAIR, share=0.3, pause=0.001, length=0.5)
+        world = World(replace(plan, faults=(fault,), movers=(), registrar=0.0))
+        world.run()
+        forced += world.checkers.counts["promotions, forced"]
+        assert world.journal.binding
+        bound += sum(message.last_sent > world.journal.forced_until for message in world.journal.confirmed)
+    assert forced > 6
+    assert bound
+
+
 def test_every_kind_has_an_act() -> None:
     assert set(ACTS) == set(Fault)
 

@@ -53,6 +53,8 @@ class Acked22:
         ending = self.journal.settled.get((queue, message.key))
         if ending is None or len(message.sends) > 1 or not self._heard(ending, delivery.left):
             return
+        if ending.at <= self.journal.forced_until:
+            return
         self.checked += 1
         end = self._end_of_the_one_who_heard(ending.at)
         if end is None:

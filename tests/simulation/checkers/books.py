@@ -120,7 +120,7 @@ class Books29:
             raise Violation(29, f"{_text(min(twice))} is present on {primary.name}, which has dequeued it")
         for one in sorted(enqueued - dequeued - present - quarantined):
             key, lasting, at = self._confirmed.get(one, ("", False, -1.0))
-            if key and (lasting or at > self.journal.memory_lost):
+            if key and at > self.journal.forced_until and (lasting or at > self.journal.memory_lost):
                 raise Violation(29, f"{_text(one)}, confirmed as {key}, is in no column of the books")
         self.ids += len(enqueued)
 

@@ -70,6 +70,8 @@ class Deliveries17and20and21and23:
 
     def _check_past(self, delivery: Delivery, past: _History) -> None:
         message, subscription = delivery.message, delivery.subscription
+        if message.last_sent <= self.journal.forced_until:
+            return
         for voiding in self.journal.voidings.get(subscription.queue, ()):
             if not voiding.done or voiding.end is None:
                 continue

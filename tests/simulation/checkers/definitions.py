@@ -49,6 +49,7 @@ class Definitions6:
                 self.checked += 1
                 wrong = next((c for c in copies if is_there(c, thing) is not exists), None)
                 # What was asked for since may have undone it.
+                wrong = wrong if self.journal.binding else None
                 if wrong is not None and not any(thing in later for later, _ in asked):
                     raise Violation(
                         6, f"{machine.name} answers that {' '.join(thing)} is "
@@ -56,6 +57,8 @@ class Definitions6:
                     )  # fmt: skip
 
     def promoted(self, promotion: Promotion, *, cold: bool) -> None:
+        if not self.journal.binding:
+            return
         for thing, known in self.journal.definitions.items():
             if known is None or (cold and not known.durable):
                 continue
@@ -108,7 +111,9 @@ class Temporaries18:
             for q in vhost.queues.values()
             if q.auto_delete or q.exclusive or "x-expires" in q.arguments
         }
-        if seen is not None and seen[0] == machine.life:
+        if not self.journal.binding:
+            self._over.clear()
+        elif seen is not None and seen[0] == machine.life:
             gone = seen[2].keys() - now.keys()
             if gone and seen[3] and not serving:
                 self._stepped_down(machine, [seen[2][uuid] for uuid in gone])

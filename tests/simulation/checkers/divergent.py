@@ -84,10 +84,15 @@ class Divergent15:
         self._halfway: dict[str, set[Id]] = {}
         """What a node held before it caught up with a primary whose copy it has not become."""
         self._states: dict[str, tuple[int, str]] = {}
+        self._whole: dict[str, int] = {}
+        """The last life of a node in which it was ready, or served."""
 
-    def promoted(self, promotion: Promotion) -> None:
-        node, epoch = promotion.machine.node, promotion.record.epoch
+    def promoted(self, promotion: Promotion, *, forced: bool) -> None:
+        node, epoch, own = promotion.machine.node, promotion.record.epoch, promotion.own
         parent = self._by_epoch.get(node.replica.position.epoch) if node is not None else None
+        whole = self._whole.get(promotion.machine.name) == promotion.machine.life
+        if forced and (not whole or (own is not None and own.incomplete)):
+            parent = None  # it has of that history what it had come to, or what a disk keeps
         found = self._promoted[promotion.machine.name] = Promoted(
             promotion.machine, epoch, parent, promotion.at
         )
@@ -129,6 +134,8 @@ class Divergent15:
         if was == state and life == machine.life:
             return
         self._states[machine.name] = (machine.life, state)
+        if state in ("ready", "serving"):
+            self._whole[machine.name] = machine.life
         if state == "away":
             held = held_ids(machine)
             if was == "catching":

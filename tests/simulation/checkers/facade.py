@@ -7,7 +7,7 @@ tick(machine)                after each `end_tick`, when its output was handed o
 paused, resumed(machine)     the process is frozen: no tick, no timer, no read until it is resumed
 isolated, rejoined(machine)  no byte passes between it and any other node or the register, until it does
 declared()                   the topology is there, whoever is to hear of events is bound
-forced(machine)              an operator is about to promote it with `force_lossy`
+forced(machine, over)        an operator is about to promote it with `force_lossy`; `over`: it was refused
 quiet_point(primary, backups)  nothing is on its way, `backups` are all ready and in the record
 end(memory_lost)             the queues are drained; `memory_lost`: instants at which no node was running,
                              or at which the last that was in sync went
@@ -73,7 +73,7 @@ class Checkers:
         self.journal = journal
         self.counts: Counter[str] = Counter()
         self.records = Records(clock, machines, register)
-        self.serving = Serving8and9(machines, alone=plan.authority == "manual")
+        self.serving = Serving8and9(machines, journal, alone=plan.authority == "manual")
         self.backwards = Backwards10()
         self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
         self.books = (
@@ -81,7 +81,7 @@ class Checkers:
         )
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
-        self.promotions = Promotions11and19(machines, self.records)
+        self.promotions = Promotions11and19(machines, self.records, journal)
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan)
@@ -123,7 +123,8 @@ class Checkers:
         self.acked.ended(machine, self.clock.now)
         self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
-        self.cold_starts.killed(machine)
+        if self.journal.binding:
+            self.cold_starts.killed(machine)
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
@@ -147,7 +148,7 @@ class Checkers:
             self.backwards.tick(machine)
         if machine.spoilt and machine.role() == "ready":
             machine.spoilt = False
-        self.troubles.look(self.clock.now)
+        self.troubles.look(self.clock.now, calm=self.journal.binding)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
         self.acked.ticked(machine, self.clock.now)
@@ -166,8 +167,11 @@ class Checkers:
     def declared(self) -> None:
         self.events.declared()
 
-    def forced(self, machine: Machine) -> None:
-        self.promotions.forced.add(machine.name)
+    def forced(self, machine: Machine, *, over: bool = False) -> None:
+        if over:
+            self.promotions.forced.discard(machine.name)
+        else:
+            self.promotions.forced.add(machine.name)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         check_whole_27(primary, backups, self.machines)
@@ -234,7 +238,7 @@ class Checkers:
         self.temporaries.last_promotion = self.clock.now
         self.definitions.promoted(promotion, cold=how == "cold")
         self.directory.look(promotion.machine, "just promoted")
-        self.divergent.promoted(promotion)
+        self.divergent.promoted(promotion, forced=how == "forced")
         self.events.promoted(promotion)
         if how == "cold":
             self.journal.cold_start()

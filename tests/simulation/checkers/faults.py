@@ -146,10 +146,13 @@ class Troubles:
         self.last = now
         self.times.append(now)
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, *, calm: bool) -> None:
+        """`calm`: nobody has forced anything."""
         register = self.register
-        if self.network.troubled or (
-            register is not None and now < max(register.slow_until, register.lossy_until)
+        if (
+            self.network.troubled
+            or not calm
+            or (register is not None and now < max(register.slow_until, register.lossy_until))
         ):
             self.cut = self.last = now
 

@@ -97,6 +97,8 @@ class Rules18:
     def _gone_rightly(self, user: RuleUser, message: Ruled, now: float, newest: int) -> None:
         if message.confirmed_at is None or message.fate is Fate.ACKED:
             return
+        if message.sent[-1] <= self.journal.forced_until:
+            return
         lasting = message.persistent and user.plan.durable
         if not lasting and self.journal.memory_lost >= message.sent[0]:
             return
