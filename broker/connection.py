@@ -45,7 +45,7 @@ class Connection(ABC):
         self.out: list[bytes] = []
         self._pending = 0
         self.buffered = 0
-        """Octets that the kernel has not taken yet."""
+        """Octets that the kernel had not taken when something was last written."""
         self._writable = True
         self._choked = self._stalled = self._dirty = False
         self.wants_close = self.paused_reading = self.clean = self.gone = False
@@ -164,6 +164,11 @@ class Connection(ABC):
     def choke(self) -> None:
         """A delivery did not fit: `resume` is called once output has been taken."""
         self._choked = True
+
+    @property
+    def clogged(self) -> bool:
+        """The transport holds more than its limit: signs of life would only pile up."""
+        return not self._writable
 
     @property
     def unsent(self) -> int:

@@ -41,7 +41,7 @@ def _heartbeat(connection: ServerConnection, now: float) -> None:
     if verdict is Verdict.DEAD:
         connection.abandon(f"no sign of life for {2 * life.interval} s")
         return
-    if verdict is Verdict.SEND and connection.buffered == 0:
+    if verdict is Verdict.SEND and not connection.clogged:
         connection.send(HEARTBEAT_FRAME)
     arm_heartbeat(connection)
 

@@ -344,7 +344,7 @@ class Amqp10Connection(Connection):
             return
         if self._says_after and now >= life.sent + self._says_after:
             life.sent = now
-            if self.buffered == 0:
+            if not self.clogged:
                 self.pull()
                 self.send(EMPTY_FRAME)
         self._arm_signs()

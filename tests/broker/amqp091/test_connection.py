@@ -113,6 +113,24 @@ def test_heartbeats_both_ways() -> None:
     assert any("no sign of life" in line for line in world.logged)
 
 
+def test_heartbeats_go_on_after_a_write_that_the_kernel_did_not_take_at_once() -> None:
+    """What the transport keeps below its limit leaves without a word from it."""
+    world = World()
+    client = world.open(heartbeat=10)
+    client.connection.written(500_000)
+    for _ in range(3):
+        world.pass_time(5)
+        assert client.names() == ["heartbeat"]
+        client.raw(b"\x08\0\0\0\0\0\0\xce")
+    client.connection.written(2_000_000)
+    client.connection.writable(False)
+    world.pass_time(10)
+    assert client.names() == []  # to one who does not read they would only pile up
+    client.connection.writable(True)
+    world.pass_time(5)
+    assert client.names() == ["heartbeat"]
+
+
 def test_no_heartbeats_where_the_client_wants_none() -> None:
     world = World()
     client = world.open(heartbeat=0)

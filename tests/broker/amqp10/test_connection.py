@@ -156,6 +156,9 @@ def test_a_client_gets_the_signs_of_life_that_it_wants() -> None:
     assert talker.take() == b"\0\0\0\x08\x02\0\0\0"
     world.pass_time(2.1)
     assert talker.take() == b"\0\0\0\x08\x02\0\0\0"
+    talker.connection.written(500_000)  # not all of a write was taken at once
+    world.pass_time(2.1)
+    assert talker.take() == b"\0\0\0\x08\x02\0\0\0"
     hasty = Talker(world, idle=0.01)
     assert hasty.refused is not None and hasty.refused[0] == "amqp:not-allowed"
 
