@@ -282,6 +282,7 @@ class ServerConnection(Connection):
                 failed_method=method_id,
             )
         )  # fmt: skip
+        self.deadline = None
         self.arm(self.now + self.settings.close_timeout)
 
     def finish(self) -> None:

@@ -139,6 +139,17 @@ def test_no_heartbeats_where_the_client_wants_none() -> None:
     assert not client.closed
 
 
+def test_a_close_waits_for_its_answer_whatever_the_heartbeat() -> None:
+    world = World(close_timeout=3.0)
+    client = world.open(heartbeat=2)
+    world.broker.close_connections(320, "CONNECTION_FORCED - maintenance", world.now)
+    world.pass_time(2.9)
+    assert client.names() == ["connection.close"]
+    assert not client.closed
+    world.pass_time(0.2)
+    assert client.closed
+
+
 def test_close_by_the_client_and_by_the_broker() -> None:
     world = World()
     client = world.open()
