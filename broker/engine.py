@@ -33,6 +33,8 @@ from broker.security.identity import User, default_users
 from broker.wall_clock import WallClock
 
 MIB = 1 << 20
+_TIMERS_KEPT = 64
+"""With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
 
 _LOGGER = logging.getLogger("understudy.broker")
 
@@ -301,6 +303,10 @@ class Broker:
         """The connection's socket is gone."""
         self.connections.pop(connection, None)
         self.resuming.pop(connection, None)
+        if len(self._timers) > _TIMERS_KEPT + 4 * len(self.connections):
+            # A deadline may be hours off, and holds what is gone until then.
+            self._timers[:] = [t for t in self._timers if t[2].deadline == t[0] and not t[2].gone]
+            heapq.heapify(self._timers)
 
     # -- for the owner
 

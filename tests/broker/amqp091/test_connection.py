@@ -131,6 +131,18 @@ def test_heartbeats_go_on_after_a_write_that_the_kernel_did_not_take_at_once() -
     assert client.names() == ["heartbeat"]
 
 
+def test_connections_that_are_gone_are_not_kept_until_their_next_heartbeat() -> None:
+    world = World()
+    stays = world.open(heartbeat=10)
+    for _ in range(500):
+        client = world.open(heartbeat=65535)
+        client.connection.lost(world.now)
+        world.clients.remove(client)
+    assert len(world.broker._timers) < 100
+    world.pass_time(5)
+    assert stays.names() == ["heartbeat"]
+
+
 def test_no_heartbeats_where_the_client_wants_none() -> None:
     world = World()
     client = world.open(heartbeat=0)
