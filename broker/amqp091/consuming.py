@@ -6,6 +6,7 @@ dispatch, at the end of a tick.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.acknowledging import Acknowledging
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 BURST = 4096
 """Most messages that one consumer without a prefetch limit takes in one tick."""
+_LOOK_AT = 16
+"""Messages whose sizes stand for those behind them."""
 
 
 class Consuming(Acknowledging):
@@ -121,11 +124,25 @@ class Consuming(Acknowledging):
             self.connection.choke()
             return 0
         room = BURST
-        if not consumer.no_ack:
+        if consumer.no_ack:
+            room = min(room, self._fitting(consumer.queue))
+        else:
             if consumer.limit:
                 room = min(room, consumer.limit - consumer.in_flight)
             if self._limit:
                 room = min(room, self._limit - self._in_flight)
+        return room
+
+    def _fitting(self, queue: Queue) -> int:
+        """About how many of its next messages there is room for: what is never acked is gone from the queue
+        once it is taken. One with limits, or times, gives what it has, and drops none that can be taken."""
+        if queue.watched:
+            return BURST
+        head = list(islice(queue.ready, _LOOK_AT))
+        budget, octets = self.connection.delivery_budget, sum([len(entry[2]) for entry in head])
+        room = fit(head, budget) if octets > budget else len(head) * budget // max(octets, 1)
+        if room < len(queue.ready):
+            self.connection.choke()
         return room
 
     def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:

@@ -198,6 +198,26 @@ def test_one_tick_delivers_no_more_than_the_budget() -> None:
     assert client.read() == []
 
 
+def test_a_slow_reader_that_never_acks_takes_no_more_from_its_queue_than_its_budget() -> None:
+    """What it takes is gone from the queue: lost when it leaves, and no memory alarm counts it."""
+    world = World(unsent_max=10_000)
+    client = _queue(world, *[b"z" * 1000] * 40)
+    slow = world.open()
+    slow.reading = False
+    slow.send(1, "basic.consume", queue="q", no_ack=True)
+    assert 28 < _ready(world) < 40
+    slow.reading = True
+    slow.inbox += b"".join(slow.connection.take_output())
+    world.tick()
+    assert len(_bodies(slow)) == 40
+    slow.reading = False
+    for _ in range(40):
+        client.publish(1, b"z" * 1000, routing_key="q")
+    slow.connection.lost(world.now)
+    world.tick()
+    assert _ready(world) > 28
+
+
 def test_what_was_staged_of_a_deleted_queue_is_not_in_flight() -> None:
     world = World(unsent_max=10_000)
     client = _queue(world, *[b"z" * 9000] * 3)
