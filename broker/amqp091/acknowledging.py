@@ -89,7 +89,9 @@ class Acknowledging(ChannelOutput):
 
     def _nack(self, arguments: dict[str, Any]) -> None:
         runs = self._take(arguments["delivery_tag"], multiple=arguments.get("multiple", False))
-        how = Settlement.REQUEUE if arguments["requeue"] else Settlement.REJECT
+        self._refused(Settlement.REQUEUE if arguments["requeue"] else Settlement.REJECT, runs)
+
+    def _refused(self, how: Settlement, runs: list[Run]) -> None:
         if self.transaction is not None:
             self.transaction.settlements.append((how, runs))
         else:

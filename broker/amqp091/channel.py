@@ -15,14 +15,18 @@ from broker.amqp091 import transaction
 from broker.amqp091.consuming import Consuming
 from broker.amqp091.definitions import DEFINITION_METHODS
 from broker.amqp091.delivery import Staged
+from broker.amqp091.frames import REJECT
 from broker.amqp091.grammar import Method, encode_frame
 from broker.amqp091.held import Held
-from broker.amqp091.unacked import ACK_SIZE, Run, UnknownTag, parse_acks
+from broker.amqp091.transaction import Settlement
+from broker.amqp091.unacked import ACK_SIZE, Run, UnknownTag, parse_acks, parse_alike
 from broker.errors import AmqpError, CommandInvalid, NotImplemented_, PreconditionFailed, SyntaxError_
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
     from broker.amqp091.publish import Assembly
+
+_REJECT_ID = REJECT[3]
 
 
 class Channel(Consuming):
@@ -69,6 +73,30 @@ class Channel(Consuming):
         except UnknownTag as unknown:
             self._acked(unknown.settled)
             self.connection.fail(self, PreconditionFailed(f"unknown delivery tag {unknown.tag}", 60, 80))
+        return end
+
+    def nacks(self, buf: bytes, pos: int, end: int) -> int:
+        """At `pos` is a whole basic.nack or basic.reject frame that ends at `end`. Serve it and those like it
+        that follow at once in one go, for each requeueing walks over what is ready; where the rest begins, or
+        0 for one that has to be served by itself."""
+        if end - pos != ACK_SIZE:
+            return 0
+        method_id, bits = buf[pos + 10], buf[pos + 19]
+        if bits not in (0, 1 if method_id == _REJECT_ID else 2):
+            return 0
+        ranges, end = parse_alike(buf, pos)
+        runs: list[Run] = []
+        unknown: int | None = None
+        try:
+            for low, high in ranges:
+                runs += self._unacked.take(low, high)
+        except UnknownTag as fault:
+            runs += fault.settled
+            unknown = fault.tag
+        self._refused(Settlement.REQUEUE if bits else Settlement.REJECT, runs)
+        if unknown is not None:
+            error = PreconditionFailed(f"unknown delivery tag {unknown}", 60, method_id)
+            self.connection.fail(self, error)
         return end
 
     def _close(self, arguments: dict[str, Any]) -> None:

@@ -20,8 +20,10 @@ from broker.amqp091.frames import (
     HEADER,
     HEARTBEAT,
     METHOD,
+    NACK,
     OVERHEAD,
     PUBLISH,
+    REJECT,
     extension_head,
     head,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from broker.engine import Broker, Peer
 
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
+_SETTLING = frozenset((ACK, NACK, REJECT))
 _STALL = 4
 """Input is not parsed further while unsent output exceeds this many times `unsent_max`: a client that asks
 (by basic.get, say) and does not read must not fill memory."""
@@ -156,10 +159,12 @@ class ServerConnection(Connection):
                 raise UnexpectedFrame("method frame where content was expected", 60, 40)
             if ids == PUBLISH:
                 return self.publisher.publishes(channel, buf, pos, end)
-            if ids == ACK:
+            if ids in _SETTLING:
                 self.publisher.flush()
                 if channel.is_open:
-                    return channel.acks(buf, pos, end)
+                    serve = channel.acks if ids == ACK else channel.nacks
+                    if rest := serve(buf, pos, end):
+                        return rest
         self.publisher.flush()
         serve_method(self, number, buf[pos + 7 : end - 1])
         return end

@@ -23,6 +23,8 @@ head: Callable[[bytes, int], tuple[int, int, int]] = struct.Struct(">BHI").unpac
 PUBLISH = b"\x00\x3c\x00\x28"
 """Class and method ids of basic.publish, as they open its payload."""
 ACK = b"\x00\x3c\x00\x50"
+REJECT = b"\x00\x3c\x00\x5a"
+NACK = b"\x00\x3c\x00\x78"
 
 tag_bytes = struct.Struct(">Q").pack
 """A delivery tag as eight octets."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.model.queue import Queue
 
 ACK_SIZE = 21
-"""Octets of a basic.ack frame."""
+"""Octets of a basic.ack frame; basic.nack and basic.reject are as long, and have their tag there too."""
 
 _first = attrgetter("first")
 
@@ -164,4 +164,25 @@ def parse_acks(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
             break
     if low >= 0:
         ranges.append(AckRange(low, high))
+    return ranges, pos
+
+
+def parse_alike(buf: bytes, pos: int) -> tuple[list[AckRange], int]:
+    """At `pos` is a whole frame of ACK_SIZE octets that settles one tag. That tag, and those of frames that
+    follow at once and differ in nothing else; where the rest begins."""
+    start, bits, size = buf[pos : pos + 11], buf[pos + 19], len(buf)
+    ranges: list[AckRange] = []
+    low = high = -1
+    while True:
+        tag = int.from_bytes(buf[pos + 11 : pos + 19], "big")
+        if low >= 0 and tag != high + 1:
+            ranges.append(AckRange(low, high))
+            low = -1
+        low, high = (tag if low < 0 else low), tag
+        pos += ACK_SIZE
+        if pos + ACK_SIZE > size or not buf.startswith(start, pos) or buf[pos + 20] != FRAME_END:
+            break
+        if buf[pos + 19] != bits:
+            break
+    ranges.append(AckRange(low, high))
     return ranges, pos

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from broker.amqp091.frames import body_of
+import pytest
+
+from broker.amqp091.frames import METHOD, NACK, body_of, frame
+from broker.amqp091.grammar import encode_frame
 from broker.amqp091.properties import headers_of
+from broker.model.queue import Queue
+from broker.model.records import Entry
 from tests.broker.amqp091.wire import Raw, World, content, message
 
 
@@ -256,3 +261,68 @@ def test_a_client_that_gets_and_does_not_read_is_not_served_further() -> None:
 
 def test_body_of_a_message_in_many_frames() -> None:
     assert body_of(content(1, b"q" * 1000, frame_max=64)) == b"q" * 1000
+
+
+def test_refusals_that_come_together_are_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each requeueing walks over what is ready: thousands of single ones would hold the broker."""
+    asked: list[int] = []
+    requeue = Queue.requeue
+
+    def counted(queue: Queue, entries: list[Entry]) -> None:
+        asked.append(len(entries))
+        requeue(queue, entries)
+
+    monkeypatch.setattr(Queue, "requeue", counted)
+    world = World()
+    client = _queue(world, *[b"%d" % n for n in range(1000)])
+    client.send(1, "basic.consume", queue="q", consumer_tag="c")
+    client.send(1, "basic.cancel", consumer_tag="c")
+    client.read()
+    client.raw(b"".join(encode_frame(1, "basic.nack", delivery_tag=n, requeue=True) for n in range(1, 501)))
+    client.raw(
+        b"".join(encode_frame(1, "basic.reject", delivery_tag=n, requeue=True) for n in range(502, 1001))
+    )
+    assert asked == [500, 499]
+    assert client.read() == []
+    assert client.call(1, "basic.get", queue="q").body == b"0"
+
+
+def test_refusals_that_come_together_end_at_a_tag_that_is_not_known() -> None:
+    world = World()
+    client = _queue(world, b"1", b"2", b"3", b"4")
+    for _ in range(4):
+        client.call(1, "basic.get", queue="q")
+    drop = encode_frame(1, "basic.reject", delivery_tag=2)
+    client.raw(drop + encode_frame(1, "basic.reject", delivery_tag=9, requeue=True) + drop)
+    (closed,) = client.read()
+    assert (closed["reply_text"], closed["failed_method"]) == (
+        "PRECONDITION_FAILED - unknown delivery tag 9",
+        90,
+    )
+    assert _ready(world) == 3
+
+
+def test_refusals_of_several_kinds_in_one_read_are_told_apart() -> None:
+    world = World()
+    client = _queue(world, *[b"%d" % n for n in range(1, 8)])
+    for _ in range(7):
+        client.call(1, "basic.get", queue="q")
+    client.raw(
+        encode_frame(1, "basic.nack", delivery_tag=1)
+        + encode_frame(1, "basic.nack", delivery_tag=2, requeue=True)
+        + encode_frame(1, "basic.reject", delivery_tag=4, requeue=True)
+        + encode_frame(1, "basic.reject", delivery_tag=3)
+        + encode_frame(1, "basic.nack", delivery_tag=6, multiple=True, requeue=True)
+        + encode_frame(1, "basic.ack", delivery_tag=7)
+    )
+    found = [client.call(1, "basic.get", queue="q", no_ack=True) for _ in range(5)]
+    assert [(s.name, s.body) for s in found] == [
+        *(("basic.get-ok", body) for body in (b"2", b"4", b"5", b"6")),
+        ("basic.get-empty", b""),
+    ]
+
+
+def test_a_refusal_that_is_cut_short_costs_the_connection() -> None:
+    client = _queue(World())
+    client.raw(frame(METHOD, 1, NACK))
+    assert [seen["reply_code"] for seen in client.read()] == [502]
