@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from broker.errors import shown
 from broker.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class Connection(ABC):
         """The socket is gone, and the broker knows of it no more."""
 
     def log(self, sentence: str) -> None:
-        self.broker.log(f"connection {self.peer.address}: {sentence}")
+        """One line, whatever names the client has made up."""
+        self.broker.log(f"connection {self.peer.address}: {shown(sentence)}")
 
     # -- output
 

@@ -12,6 +12,13 @@ def short(text: str) -> str:
     return text.encode(errors="replace")[:255].decode(errors="ignore")
 
 
+def shown(text: str) -> str:
+    """On one line, and without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class AmqpError(Exception):
     """A fault that is reported to the peer. `code` is the AMQP 0-9-1 reply code (section 1.2 of its XML)."""
 

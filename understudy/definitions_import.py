@@ -20,11 +20,11 @@ from amqp import spec
 from amqp.exceptions import AMQPError, ChannelError
 
 from broker.amqp091.fields import write_table
+from broker.errors import shown
 from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
 from understudy.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from understudy.definitions_entries import Entry
-from understudy.definitions_json import shown
 from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
 from understudy.management import Unreachable, ask
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+from broker.errors import shown
+
 
 class DefinitionsError(ValueError):
     """What is wrong with a definitions file, and where; one line. Nothing has been changed."""
@@ -18,11 +20,6 @@ class DefinitionsError(ValueError):
 def pointer(steps: Iterable[str | int]) -> str:
     """A JSON pointer."""
     return "".join("/" + shown(str(step)).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-def shown(text: str) -> str:
-    """On one line, and without what a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class _Twice(dict[str, Any]):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from understudy.definitions_json import shown
+from broker.errors import shown
 
 _NAMES_SHOWN = 5
 

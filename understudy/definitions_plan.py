@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from broker.errors import shown
 from broker.model.exchange import BUILT_IN
 from broker.model.value_codec import canonical
 from broker.model.values import ExchangeType
@@ -23,7 +24,7 @@ from understudy.definitions import (
 )
 from understudy.definitions_entries import NOUNS, PLURALS, Entry, entries_of, there_of, vhosts_of
 from understudy.definitions_export import PRODUCT
-from understudy.definitions_json import DefinitionsError, pointer, shown
+from understudy.definitions_json import DefinitionsError, pointer
 from understudy.definitions_left_out import LeftOut, counted, left
 
 Item = Entry | ExchangeDefinition | QueueDefinition | BindingDefinition
