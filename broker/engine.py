@@ -394,6 +394,9 @@ class Broker:
                 self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
         if self.memory.due(now):
             unsent = sum(c.unsent + c.transacting for c in self.connections)
+            for connection in self.connections:
+                if connection.buffered:
+                    connection.sent(0)  # nothing more, but its transport is asked what is left
             if self.memory.sample(now, self.vhosts.queues_by_uuid.values(), unsent):
                 state = "above" if self.memory.raised else "below"
                 used, limit = self.memory.used, self.memory.limit

@@ -300,6 +300,17 @@ def test_publishers_are_paused_above_the_memory_limit_and_told() -> None:
     assert not told.connection.paused_reading
 
 
+def test_what_a_slow_reader_has_taken_in_the_end_keeps_no_alarm_of_memory_on() -> None:
+    world = World(memory_limit=100_000)
+    publisher, slow = world.open(), world.open(heartbeat=0)
+    publisher.call(1, "queue.declare", queue="q")
+    slow.connection.written(200_000)
+    publisher.raw(message(1, b"m" * 1000, "", "q") * 10)
+    assert world.broker.alarms == ["memory"]
+    world.pass_time(2.1)
+    assert world.broker.alarms == []
+
+
 def test_publishers_are_paused_before_the_disk_is_full_and_told() -> None:
     world = World(disk_free_limit=1000)
     free = [5000]

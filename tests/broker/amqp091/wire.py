@@ -68,6 +68,7 @@ class World:
                 client = next((c for c in self.clients if c.connection is connection), None)
                 if client is not None and client.reading:
                     client.inbox += b"".join(connection.take_output())
+                    connection.written(0)
             deadline = self.broker.next_deadline()
             if not dirty and (deadline is None or deadline > self.now):
                 return
