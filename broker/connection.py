@@ -178,6 +178,11 @@ class Connection(ABC):
 
     # -- back-pressure on publishers
 
+    @property
+    def filled(self) -> bool:
+        """So much input waits unserved, while output is stalled, that no more is to be read."""
+        return True
+
     def note_publish(self) -> None:
         """The peer publishes: an alarm of memory or disk stops reading from it."""
         if not self.publishes:
@@ -187,7 +192,7 @@ class Connection(ABC):
     def update_paused(self) -> None:
         """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
         held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
-        paused = self._stalled or (held_back and self.running)
+        paused = (self._stalled and self.filled) or (held_back and self.running)
         if paused is not self.paused_reading:
             self.paused_reading = paused
             self.life.received = self.now

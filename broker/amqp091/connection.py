@@ -42,6 +42,8 @@ _SETTLING = frozenset((ACK, NACK, REJECT))
 _STALL = 4
 """Input is not parsed further while unsent output exceeds this many times `unsent_max`: a client that asks
 (by basic.get, say) and does not read must not fill memory."""
+_UNSERVED = 131072
+"""Octets of such input that are read all the same: heartbeats are among them, or are not."""
 
 
 class ServerConnection(Connection):
@@ -79,6 +81,10 @@ class ServerConnection(Connection):
     @property
     def transacting(self) -> int:
         return self.publisher.transacting
+
+    @property
+    def filled(self) -> bool:
+        return len(self._tail) > _UNSERVED
 
     def capability(self, name: str) -> bool:
         """Does the client say that it has this capability?"""
@@ -121,6 +127,8 @@ class ServerConnection(Connection):
             self.publisher.flush()
         if not self._deaf and self.state is not State.CLOSED:
             self._tail = buf[at:]
+            if self._stalled:
+                self.update_paused()
 
     def _frames(self, buf: bytes, pos: int) -> int:
         """Handle all whole frames from `pos` on; returns where the rest begins."""
@@ -140,7 +148,6 @@ class ServerConnection(Connection):
                 raise FrameError(f"frame ends with octet 0x{buf[end - 1]:02x}, not 0xce")
             if self._pending + self.buffered > _STALL * self.settings.unsent_max and not self.is_management:
                 self._stalled = True
-                self.update_paused()
                 break
             if kind == METHOD and number and self.state is State.RUNNING:
                 pos = self._channel_method(number, buf, pos, end)

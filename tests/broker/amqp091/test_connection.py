@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.grammar import encode_frame
 from broker.engine import Peer
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.security.authenticator import Authenticator, hash_password
@@ -129,6 +130,32 @@ def test_heartbeats_go_on_after_a_write_that_the_kernel_did_not_take_at_once() -
     client.connection.writable(True)
     world.pass_time(5)
     assert client.names() == ["heartbeat"]
+
+
+def test_a_client_that_stands_still_on_much_unread_output_is_given_up() -> None:
+    """It is not served while it does not read, but heard: its silence counts."""
+    world = World(unsent_max=10_000)
+    client, living = world.open(heartbeat=10), world.open(heartbeat=10)
+    client.call(1, "queue.declare", queue="q")
+    client.raw(message(1, b"m" * 60_000, "", "q") * 4)
+    for one in (client, living):
+        one.reading = False
+        one.connection.writable(False)
+        one.raw(encode_frame(1, "basic.get", queue="q") * 2)
+    for _ in range(4):
+        world.pass_time(9)
+        living.raw(b"\x08\0\0\0\0\0\0\xce")
+    assert client.closed and not living.closed
+    assert world.vhost.queues["q"].unacked_count == 1
+    living.raw(encode_frame(1, "basic.ack", delivery_tag=1) + message(1, b"x" * 70_000, "", "q") * 4)
+    assert living.connection.paused_reading
+    living.reading = True
+    living.connection.writable(True)
+    living.inbox += b"".join(living.connection.take_output())
+    world.tick()
+    assert not living.connection.paused_reading
+    assert [seen.name for seen in living.read()] == ["basic.get-ok"] * 2
+    assert world.vhost.queues["q"].message_count == 2 + 4
 
 
 def test_connections_that_are_gone_are_not_kept_until_their_next_heartbeat() -> None:

@@ -250,6 +250,8 @@ def test_a_client_that_gets_and_does_not_read_is_not_served_further() -> None:
     get = b"\1\0\1\0\0\0\x09\0\x3c\0\x46\0\0\1q\0\xce"
     greedy.connection.receive(get * 100, world.now)
     world.tick()
+    assert greedy.connection.unsent < 50_000
+    greedy.connection.receive(b"\x08\0\0\0\0\0\0\xce" * 20_000, world.now)
     assert greedy.connection.paused_reading
     assert greedy.connection.unsent < 50_000
     greedy.reading = True
