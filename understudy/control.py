@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from broker.server.listener import listen_at
 from understudy.disk_probe import DiskProbe
 from understudy.http import HttpServer
 
@@ -30,7 +31,7 @@ class ControlServer(HttpServer):
         listener = _listener(path)
         self._bound = path, path.stat().st_ino
         await self._prepare()
-        await web.SockSite(self._runner_of(), listener).start()
+        self._server = await listen_at(self._visit, listener)
 
     async def close(self) -> None:
         await super().close()

@@ -14,7 +14,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from broker.engine import Broker, BrokerSettings
@@ -39,6 +39,7 @@ from understudy.config_types import HostPort
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
 from understudy.notify import Notifier
+from understudy.open_files import CLIENTS, Room, room, tell
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -204,9 +205,14 @@ def _tell(notifier: Notifier, ledger: LedgerPort, text: str) -> None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is not swapped out, as the kernel counts it."""
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read(200).split()[1]) * _PAGE
+    """Memory of this process that is not swapped out, as the kernel counts it. The file stays open: it is
+    asked while no other could be opened, too."""
+    return int(os.pread(_statm(), 200, 0).split()[1]) * _PAGE
+
+
+@cache
+def _statm() -> int:
+    return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _broker_settings(settings: Settings) -> BrokerSettings:
@@ -262,10 +268,12 @@ def _ha_settings(settings: Settings) -> HaSettings:
 
 async def _serve(settings: Settings, parts: _Parts) -> str | None:
     node, store = parts.node, parts.store
-    shell = Shell(node)
+    space = room()
+    shell = Shell(node, connections_max=space.clients)
     if isinstance(store, _WakingStore):
         store.wake = shell.wake
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tell)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shell.request_stop)
     watch = _watch(parts.tls)
@@ -285,7 +293,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     try:
         authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
-        await _start_http(settings, parts, shell, doors)
+        if space.clients < CLIENTS:
+            LOG.info("takes %d connections at a time: the limit of open files is low", space.clients)
+        await _start_http(settings, parts, shell, doors, space)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
         parts.notifier.ready(f"{settings.broker.name} takes connections")
         stopped = node.stopped or await shell.run()
@@ -364,7 +374,9 @@ async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], S
     LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
 
 
-async def _start_http(settings: Settings, parts: _Parts, shell: Shell, doors: list[HttpServer]) -> None:
+async def _start_http(
+    settings: Settings, parts: _Parts, shell: Shell, doors: list[HttpServer], space: Room
+) -> None:
     """The doors of HTTP, if any is wanted; only then is aiohttp worth its third of a second of imports. They
     are in `doors` from before they are open."""
     broker = settings.broker
@@ -377,11 +389,11 @@ async def _start_http(settings: Settings, parts: _Parts, shell: Shell, doors: li
     where: object = broker.http
     try:
         if broker.http is not None:
-            doors.append(_door(HttpServer, settings, parts, shell))
+            doors.append(_door(HttpServer, settings, parts, shell, space))
             LOG.info("HTTP on http://%s", await doors[-1].start(broker.http))
         if broker.control is not None:
             where = broker.control
-            control = _door(ControlServer, settings, parts, shell)
+            control = _door(ControlServer, settings, parts, shell, space)
             doors.append(control)
             store = parts.store
             control.disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
@@ -390,7 +402,7 @@ async def _start_http(settings: Settings, parts: _Parts, shell: Shell, doors: li
         raise CannotStart(f"cannot listen on {where}: {_reason(error)}") from None
 
 
-def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell) -> _D:
+def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
     from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http import reachable
 
@@ -400,7 +412,7 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell) -> _D
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     return kind(
         parts.node, parts.node.broker.authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
-        certificate_expires=lambda: None if tls is None else tls.expires_at,
+        certificate_expires=lambda: None if tls is None else tls.expires_at, visitors=space.visitors,
     )  # fmt: skip
 
 

@@ -96,12 +96,15 @@ class DefinitionsApi:
 
 
 async def _body(request: web.Request) -> bytes:
-    """Raises DefinitionsError if it is too large."""
+    """Raises DefinitionsError if it is too large, or is not what its headers say."""
     body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > LARGEST:
-            raise DefinitionsError(f"larger than {LARGEST} octets")
+    try:
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > LARGEST:
+                raise DefinitionsError(f"larger than {LARGEST} octets")
+    except web.RequestPayloadError:
+        raise DefinitionsError("the body is not what its headers say") from None
     return bytes(body)
 
 

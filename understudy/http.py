@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
 from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,10 +21,26 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 
 from broker.errors import LoginRefused
 from broker.security.authenticator import Authenticator
+from broker.server.listener import listen
 from understudy.config_types import HostPort
 from understudy.definitions_http import DefinitionsApi
 from understudy.management import SERVING, could_serve
 from understudy.metrics import NodeCollector
+from understudy.open_files import VISITORS
+
+_IDLE = 75.0
+"""Seconds for which a connection may say nothing."""
+_GOODBYE = 2.0
+"""Seconds that requests get to end when the node stops."""
+_LOG = logging.getLogger("understudy.http")
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
 
 
 class Manageable(Protocol):
@@ -48,9 +65,11 @@ class HttpServer:
         tick_soon: Callable[[], None],
         amqp: HostPort | None = None,
         certificate_expires: Callable[[], float | None] = lambda: None,
+        visitors: int = VISITORS,
     ) -> None:
         """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
-        `amqp`: where a client on this machine reaches the node."""
+        `amqp`: where a client on this machine reaches the node. `visitors`: the most connections at a
+        time; others are closed at once."""
         self._node = node
         self._authenticator = authenticator
         self._clock = clock
@@ -58,16 +77,16 @@ class HttpServer:
         self._registry = CollectorRegistry()
         self._registry.register(NodeCollector(node.status, certificate_expires))
         ProcessCollector(registry=self._registry)
+        self._visitors = visitors
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._definitions = DefinitionsApi(self._ask, amqp)
 
     async def start(self, address: HostPort) -> HostPort:
         """Listen; the address as bound. Raises OSError."""
         await self._prepare()
-        runner = self._runner_of()
-        site = web.TCPSite(runner, address.host, address.port)
-        await site.start()
-        bound = runner.addresses[0]
+        self._server = await listen(self._visit, address.host, address.port)
+        bound = self._server.sockets[0].getsockname()
         return HostPort(str(bound[0]), int(bound[1]))
 
     async def _prepare(self) -> None:
@@ -82,15 +101,23 @@ class HttpServer:
         app.router.add_post("/api/switchover", self._switchover)
         app.router.add_get("/api/definitions", self._get_definitions)
         app.router.add_post("/api/definitions", self._post_definitions)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, logger=_LOG, keepalive_timeout=_IDLE,
+            shutdown_timeout=_GOODBYE,
+        )  # fmt: skip
         await self._runner.setup()
 
-    def _runner_of(self) -> web.AppRunner:
-        """It was prepared."""
-        assert self._runner is not None
-        return self._runner
+    def _visit(self) -> asyncio.BaseProtocol:
+        """For one connection more."""
+        assert self._runner is not None and self._runner.server is not None
+        if len(self._runner.server.connections) < self._visitors:
+            return self._runner.server()
+        _LOG.warning("HTTP connection refused: %d are open already", self._visitors)
+        return _Refused()
 
     async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

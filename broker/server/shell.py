@@ -15,6 +15,7 @@ from broker.security.access import Door
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
+from broker.server.listener import listen
 from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from broker.server.driven import DialWanted
-
-BACKLOG = 1024
 
 _LOGGER = logging.getLogger("understudy.shell")
 
@@ -67,7 +66,7 @@ class Shell:
     ) -> tuple[str, int]:
         """Bind one listener; the bound host and port. `door`: whom it is for. `tls`: asked at each connection
         for what TLS it is to be; None: none. Raises OSError."""
-        server = await self.loop.create_server(lambda: Inbound(self, door, tls), host, port, backlog=BACKLOG)
+        server = await listen(lambda: Inbound(self, door, tls), host, port)
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         self.addresses.append((str(bound[0]), int(bound[1])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -55,14 +56,13 @@ STORED = {
 }  # fmt: skip
 
 
-def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]]) -> Asked:
+def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]], amqp: HostPort | None = None) -> Asked:
     """Status and text of each (method, path, aiohttp's arguments)."""
 
     async def run() -> Asked:
         users = (*default_users(), User("joe", password="joe"))
-        server = HttpServer(
-            node, Authenticator(users, stored=STORED.get), clock=lambda: 1.0, tick_soon=node.tick
-        )
+        login = Authenticator(users, stored=STORED.get)
+        server = HttpServer(node, login, clock=lambda: 1.0, tick_soon=node.tick, amqp=amqp)
         at = await server.start(HostPort("127.0.0.1", 0))
         found: Asked = []
         try:
@@ -257,3 +257,22 @@ def test_metrics_tell_when_the_certificate_runs_out() -> None:
         return [str(sample.value) for sample in family.samples]
 
     assert told(None) == [] and told(1795939200.0) == ["1795939200.0"]
+
+
+def test_an_open_connection_does_not_hold_up_the_end() -> None:
+    async def scene() -> float:
+        server = HttpServer(
+            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+        )
+        at = await server.start(HostPort("127.0.0.1", 0))
+        reader, writer = await asyncio.open_connection(*at)
+        headers = "\r\n".join(f"{name}: {value}" for name, value in GUEST["headers"].items())
+        head = "POST /api/promote HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue"
+        writer.write(f"{head}\r\n{headers}\r\n\r\n".encode())
+        assert b"100" in await reader.readline()  # it waits for the body
+        began = time.monotonic()
+        await server.close()
+        writer.close()
+        return time.monotonic() - began
+
+    assert asyncio.run(scene()) < 20
