@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
 from broker.errors import LoginRefused
@@ -33,6 +34,21 @@ _IDLE = 75.0
 _GOODBYE = 2.0
 """Seconds that requests get to end when the node stops."""
 _LOG = logging.getLogger("understudy.http")
+
+
+class _OneLine(logging.Filter):
+    """A request that is none is the visitor's affair, and worth one line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+            record.msg, record.args = "HTTP: %s: %.200s", (record.getMessage(), " ".join(str(error).split()))
+        return _LOG.isEnabledFor(record.levelno)
+
+
+_LOG.addFilter(_OneLine())
 
 
 class _Refused(asyncio.Protocol):
@@ -187,7 +203,10 @@ class HttpServer:
 
     async def _arguments(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of the body; an empty body is an empty one."""
-        body = await request.read()
+        try:
+            body = await request.read()
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text="the body is not what its headers say\n") from error
         if not body.strip():
             return {}
         try:

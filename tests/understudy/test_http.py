@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from base64 import b64encode
@@ -257,6 +258,46 @@ def test_metrics_tell_when_the_certificate_runs_out() -> None:
         return [str(sample.value) for sample in family.samples]
 
     assert told(None) == [] and told(1795939200.0) == ["1795939200.0"]
+
+
+@pytest.mark.parametrize("path", ["/api/promote", "/api/definitions"])
+def test_a_body_that_is_not_what_its_headers_say_is_a_400(path: str) -> None:
+    headers = GUEST["headers"] | {"Content-Encoding": "gzip"}
+    request = "POST", path, {"data": b"{}", "headers": headers}
+    [(status, text)] = visit(StandIn(), request, amqp=HostPort("127.0.0.1", 1))
+    assert status == 400
+    assert "the body is not what its headers say" in text
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /api/promote HTTP/1.1\r\nHost: x\r\nContent-Length: -3\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET /health/live HTTP/7.7\r\n\r\n",
+        b"\x16\x03\x01\x00\xa5 hello\r\n\r\n",
+    ],
+)
+def test_a_request_that_is_none_is_a_400_and_at_most_one_line_in_the_log(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> bytes:
+        server = HttpServer(
+            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+        )
+        reader, writer = await asyncio.open_connection(*await server.start(HostPort("127.0.0.1", 0)))
+        try:
+            writer.write(request_)
+            return await reader.readline()
+        finally:
+            writer.close()
+            await server.close()
+
+    with caplog.at_level("INFO"):
+        assert asyncio.run(scene()).split()[1] == b"400"
+    shown = [logging.Formatter().format(record) for record in caplog.records]
+    assert len(shown) <= 1
+    assert not any("\n" in text for text in shown)
 
 
 def test_an_open_connection_does_not_hold_up_the_end() -> None:
