@@ -277,8 +277,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shell.request_stop)
     watch = _watch(parts.tls)
-    if watch is not None:
-        loop.add_signal_handler(signal.SIGHUP, watch.read)
+    again = _nothing_to_read if watch is None else watch.read
+    loop.add_signal_handler(signal.SIGHUP, again)
     parts.notifier.starting("holds its data directory, and reads the store")
     gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
     try:
@@ -322,6 +322,11 @@ async def _beats(ledger: LedgerPort, seconds: float) -> None:
     while isinstance(ledger, LedgerSink):
         ledger.beat()
         await asyncio.sleep(seconds)
+
+
+def _nothing_to_read() -> None:
+    """At SIGHUP, which would end the process if nobody took it."""
+    LOG.info("SIGHUP: there are no files of TLS to read again, and nothing else is read again")
 
 
 def _watch(tls: Tls | None) -> CertificateWatch | None:
