@@ -1,8 +1,17 @@
-"""`python -m understudy`: the same as the `understudy` command."""
+"""`understudy`, and `python -m understudy`: the command line, whose modules take a moment to load."""
 
 from __future__ import annotations
 
-from understudy.cli import main
+from understudy.process import quiet
+
+
+def main() -> None:
+    """Run one command and exit with its code. An interrupt before that ends it without a traceback."""
+    quiet()
+    from understudy.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from understudy import __version__
+from understudy.process import INTERRUPTED, heard, quiet, streams
 
 _COMMANDS = {
     "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),
@@ -76,6 +77,7 @@ class _Lazy(click.Group):
         module, name, _help = _COMMANDS[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
+        heard()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,7 +93,14 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
-    code = run(cli.main, arguments)
+    streams()
+    try:
+        code = run(cli.main, arguments)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    quiet()
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -124,7 +133,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("understudy: interrupted", err=True)
-        return 130
+        return INTERRUPTED
     except OSError as error:
         return _unwritten(error)
     return result if isinstance(result, int) else 0

@@ -9,6 +9,7 @@ import click
 
 from understudy.cli_options import Failed, Wrong, given_password, leave
 from understudy.config import ConfigError, load
+from understudy.process import heard, quiet
 
 
 @click.command()
@@ -49,8 +50,10 @@ def serve(
         settings = load(path, overrides, flags)
     except ConfigError as error:
         raise Wrong(str(error)) from None
+    quiet()  # an interrupt of a module in C that loads another one comes out as an ImportError
     from understudy.daemon import CannotStart, serve_until_stopped
 
+    heard()
     try:
         stopped = serve_until_stopped(settings)
     except ConfigError as error:
