@@ -17,14 +17,13 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import DownloadColumn
 from rich.table import Table
 
 from understudy.backup import BackupFailed, BackupMisuse, Manifest
 from understudy.backup_restore import restore as make_node
 from understudy.backup_take import take
-from understudy.cli_options import Failed, Wrong, format_option, progress_bar
+from understudy.cli_options import Failed, Wrong, cell, format_option, progress_bar
 
 _PLAIN_WIDTH = 140
 _SHOWN = 50
@@ -118,5 +117,5 @@ def _table(manifest: Manifest) -> Table:
     table.add_column("uuid", overflow="fold")
     table.add_column("messages", f"{manifest.messages:,}", justify="right")
     for queue in shown:
-        table.add_row(escape(queue.name), queue.uuid[:8], f"{queue.messages:,}")
+        table.add_row(cell(queue.name), queue.uuid[:8], f"{queue.messages:,}")
     return table

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, format_option, leave, progress_bar, stop
+from understudy.cli_options import USAGE, UsageCommand, cell, format_option, leave, progress_bar, stop
 from understudy.config_types import parse_positive_duration
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
@@ -83,7 +83,7 @@ def _show(title: str, columns: dict[str, bool], rows: list[list[str]]) -> None:
     for name, number in columns.items():
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(cell, row))
     console = Console()
     (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
 

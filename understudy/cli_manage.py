@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from understudy.cli_options import Failed, broker_options, duration_value, given_tls, leave
+from understudy.cli_options import Failed, broker_options, cell, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
 from understudy.config_types import HostPort
 from understudy.management import SERVING, STATUSES, Unreachable, ask, could_serve
@@ -21,6 +21,8 @@ _MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync",
 _HIDDEN_COLUMNS = ("uuid", "node_id")
 _NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
 """Numbers that are names of something, and not amounts: written without separators."""
+_TIMES = ("last_write",)
+"""Seconds since 1970."""
 _PLAIN_WIDTH = 110
 _STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
 
@@ -142,13 +144,18 @@ def query(address: HostPort, user: str, password: str, timeout: float, form: str
     show_status(found, address)
     console = wide_console()
     plain = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+    plain.add_column(overflow="fold")
+    plain.add_column(overflow="fold")
     for key, value in found.items():
         if key in _STATUS_KEYS:
             continue
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             console.print(rows(key.replace("_", " "), value))
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                plain.add_row(cell(f"{key} {name}".replace("_", " ")), cell(_text(inner, name)))
         elif value != []:
-            plain.add_row(escape(key.replace("_", " ")), escape(_text(value, key)))
+            plain.add_row(cell(key.replace("_", " ")), cell(_text(value, key)))
     console.print(plain)
 
 
@@ -197,15 +204,15 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
     console = wide_console()
     colour = _COLOURS.get(str(found["status"]), "yellow")
     console.print(
-        f"[bold]{escape(str(found['name']))}[/bold] at {address}: [bold {colour}]{found['status']}[/]"
+        f"[bold]{cell(str(found['name']))}[/bold] at {address}: [bold {colour}]{found['status']}[/]"
         f"   epoch {found['epoch']}   link {found['link']}   promotable {_text(found['promotable'])}"
     )
-    console.print(f"  {escape(str(found['reason']))}")
+    console.print(f"  {cell(str(found['reason']))}")
     if (ledger := found.get("ledger")) and (ledger["lost"] or ledger["failing"]):
         state = "cannot be written" if ledger["failing"] else "is written again"
         console.print(
             f"  [yellow]the ledger {state}: {ledger['lost']:,} records are missing from "
-            f"{escape(ledger['path'])}[/]",
+            f"{cell(ledger['path'])}[/]",
             soft_wrap=True,
         )
     members = found.get("members") or []
@@ -229,9 +236,10 @@ def rows(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title or None, title_justify="left")
     for column in columns:
         numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(escape(column.replace("_", " ")), justify="right" if numbers else "left")
+        side: JustifyMethod = "right" if numbers else "left"
+        table.add_column(cell(column.replace("_", " ")), justify=side, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(_text(row.get(column), column)) for column in columns))
+        table.add_row(*(cell(_text(row.get(column), column)) for column in columns))
     return table
 
 
@@ -241,10 +249,14 @@ def _text(value: Any, key: str = "") -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case int() | float() if key in _TIMES:
+            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if value else "-"
         case int() if key in _NAMES:
             return str(value)
         case int():
             return f"{value:,}"
+        case dict():
+            return ", ".join(f"{name} {_text(item, str(name))}" for name, item in value.items()) or "-"
         case list() | tuple():
             return ", ".join(_text(item, key) for item in value)
         case _:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
 from understudy.client_tls import ClientTls, parse_broker, tls_of
@@ -141,6 +142,17 @@ def format_option(function: Function) -> Function:
         "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
         help="For people or for programs.",
     )(function)  # fmt: skip
+
+
+def shown(text: str) -> str:
+    """As it may go to a terminal, and stay on one line: names are others' choice, and what in them moves the
+    cursor, or is no character, is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cell(text: str) -> str:
+    """The same, in a table: brackets are no markup."""
+    return escape(shown(text))
 
 
 @contextmanager

@@ -16,18 +16,19 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
 from understudy.cli_options import (
     Failed,
     Wrong,
+    cell,
     duration_value,
     format_option,
     given_tls,
     leave,
     progress_bar,
+    shown,
     tls_options,
 )
 from understudy.client_tls import ClientTls
@@ -230,13 +231,13 @@ def _summary_json(entry: QueueSummary) -> dict[str, Any]:
 
 
 def _summary_table(found: list[QueueSummary], folder: QuarantineFolder) -> Table:
-    table = Table(title=f"quarantine in {escape(str(folder.path))}", title_justify="left")
+    table = Table(title=f"quarantine in {cell(str(folder.path))}", title_justify="left")
     for column, side in (("queue", "left"), ("uuid", "left"), ("ids", "left"), ("messages", "right"),
                          ("bytes", "right"), ("republished", "right"), ("enqueued", "left")):  # fmt: skip
         table.add_column(column, justify=side, overflow="fold")  # type: ignore[arg-type]
     for entry in found:
         table.add_row(
-            escape(entry.name), entry.queue[:8], _ranges(entry), f"{entry.messages:,}", f"{entry.size:,}",
+            cell(entry.name), entry.queue[:8], _ranges(entry), f"{entry.messages:,}", f"{entry.size:,}",
             f"{entry.republished:,}", _stretch(entry),
         )  # fmt: skip
     return table
@@ -279,16 +280,16 @@ def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
 def _show(message: Message, folder: QuarantineFolder) -> None:
     body, text = message.body, _text(message.body)
     again = "  (republished)" if folder.is_republished(message) else ""
-    click.echo(f"{message.title} {message.id}{again}")
-    route = f"exchange {message.exchange or '(default)'}  key {message.routing_key}"
+    click.echo(f"{shown(message.title)} {message.id}{again}")
+    route = f"exchange {shown(message.exchange) or '(default)'}  key {shown(message.routing_key)}"
     when = f"  enqueued {message.enqueued}" if message.enqueued else ""
     click.echo(f"  {route}  {'persistent' if message.persistent else 'transient'}{when}")
     for key, value in _plain(message.properties()).items():
-        click.echo(f"  {key}: {json.dumps(value)}")
+        click.echo(f"  {shown(key)}: {json.dumps(value)}")
     head = json.dumps(text[:_BODY_SHOWN]) if text is not None else body[: _BODY_SHOWN // 2].hex(" ")
-    shown = _BODY_SHOWN if text is not None else _BODY_SHOWN // 2
+    most = _BODY_SHOWN if text is not None else _BODY_SHOWN // 2
     size = len(text) if text is not None else len(body)
-    click.echo(f"  body, {len(body):,} octets: {head}{' ...' if size > shown else ''}")
+    click.echo(f"  body, {len(body):,} octets: {head}{' ...' if size > most else ''}")
 
 
 def _text(body: bytes) -> str | None:

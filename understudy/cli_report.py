@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, stop
+from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop
 from understudy.reconcile import NOTHING, driven
 from understudy.report import short_length, write
 
@@ -104,18 +104,18 @@ def _run(folders: tuple[Path, ...], since: int, until: int, master: str | None) 
 
 def print_survey(answer: Mapping[str, Any], console: Console) -> None:
     """The sentence, latencies, consumers, failovers and what the ledgers lack, as text."""
-    console.print(answer["sentence"], markup=False, highlight=False)
+    console.print(shown(answer["sentence"]), markup=False, highlight=False)
     table = _table("latency", "what", "messages", "p50", "p99", "longest")
     for name, measure in answer["latency"].items():
         for label, row in _labelled(name.replace("_", " "), measure):
             spans = (short_length(row[key]) for key in ("p50_us", "p99_us", "max_us"))
-            table.add_row(label, f"{row['n']:,}", *spans)
+            table.add_row(cell(label), f"{row['n']:,}", *spans)
     console.print(table)
     table = _table("consumers", "consumer", "received", "a second", "redelivered")
     for consumer in answer["consumers"][:SHOWN]:
         rate = f"{100 * consumer['redelivery_rate']:.2g} %"
         table.add_row(
-            consumer["consumer"], f"{consumer['received']:,}", f"{consumer['per_second']:,.4g}", rate
+            cell(consumer["consumer"]), f"{consumer['received']:,}", f"{consumer['per_second']:,.4g}", rate
         )
     console.print(table)
     if answer["failovers"]:
@@ -124,10 +124,10 @@ def print_survey(answer: Mapping[str, Any], console: Console) -> None:
             when = datetime.fromtimestamp(failover["ts_us"] / 1e6, UTC)
             outage = "-" if failover["outage_ms"] is None else short_length(failover["outage_ms"] * 1000)
             names = failover["previous"] or "-", failover["node"], failover["reason"]
-            table.add_row(f"{when:%Y-%m-%d %H:%M:%S}", *names, outage)
+            table.add_row(f"{when:%Y-%m-%d %H:%M:%S}", *map(cell, names), outage)
         console.print(table)
     for sentence in answer["notes"]:
-        console.print(f"note: {sentence}", markup=False, highlight=False)
+        console.print(f"note: {shown(sentence)}", markup=False, highlight=False)
 
 
 def _labelled(name: str, measure: Mapping[str, Any] | None) -> list[tuple[str, Mapping[str, Any]]]:

@@ -17,7 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, stop
+from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop
 
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""
@@ -125,7 +125,7 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     """The verdict, the totals, the queues, and whatever is wrong or missing, as text."""
     color = COLORS[answer["verdict"]]
     console.print(f"[bold {color}]{answer['verdict'].upper()}[/]", highlight=False)
-    console.print(answer["sentence"], markup=False, highlight=False)
+    console.print(shown(answer["sentence"]), markup=False, highlight=False)
     totals = answer["totals"]
     summary = Table(title="messages", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
     outage = "-" if answer["outage_ms"] is None else f"{answer['outage_ms']:,.0f} ms"
@@ -140,13 +140,13 @@ def print_result(answer: Mapping[str, Any], console: Console) -> None:
     said = set()
     for finding in answer["findings"][:SHOWN_FINDINGS]:
         said.add(finding["sentence"])
-        console.print(f"{finding['severity']}: {finding['sentence']}", markup=False, highlight=False)
+        console.print(f"{finding['severity']}: {shown(finding['sentence'])}", markup=False, highlight=False)
     for sentence in answer["missing"]:
         if sentence not in said:
-            console.print(f"missing: {sentence}", markup=False, highlight=False)
+            console.print(f"missing: {shown(sentence)}", markup=False, highlight=False)
     for clock in answer["clocks"]:
         if clock["sentence"]:
-            console.print(f"clocks: {clock['sentence']}", markup=False, highlight=False)
+            console.print(f"clocks: {shown(clock['sentence'])}", markup=False, highlight=False)
 
 
 def _queue_table(answer: Mapping[str, Any]) -> Table:
@@ -159,7 +159,7 @@ def _queue_table(answer: Mapping[str, Any]) -> Table:
     for queue in answer["queues"][:SHOWN_QUEUES]:
         for place, row in enumerate(queue["epochs"]):
             cells = [str(row["epoch"]), *(f"{row[name]:,}" for name in names[1:])]
-            table.add_row("" if place else queue["name"], *cells, "" if place else queue["verdict"])
+            table.add_row("" if place else cell(queue["name"]), *cells, "" if place else queue["verdict"])
     if len(answer["queues"]) > SHOWN_QUEUES:
         table.caption = f"and {len(answer['queues']) - SHOWN_QUEUES} more; all of them are in the JSON"
     return table

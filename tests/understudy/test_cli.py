@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from understudy.cli import cli, run
-from understudy.cli_manage import _text
 
 
 def understudy(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -201,8 +200,3 @@ def test_a_data_directory_that_is_none_is_one_line_and_exit_2(
     assert code == 2
     assert err.count("\n") == 1
     assert str(tmp_path / "file") in err
-
-
-def test_numbers_that_are_names_have_no_separators_and_flags_are_words() -> None:
-    assert (_text(123456, "epoch"), _text(123456, "lag")) == ("123456", "123,456")
-    assert (_text(True, "durable"), _text([9000, 1], "applied")) == ("yes", "9000, 1")
