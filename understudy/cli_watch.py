@@ -129,7 +129,7 @@ def watch(
     if hook is not None and left:
         click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
     kept.close()
-    sys.exit(_status(run) if once else 0)
+    sys.exit(_status(run, folders) if once else 0)
 
 
 def _serve(metrics: Metrics, host: str, port: int) -> Metrics:
@@ -181,10 +181,16 @@ def _reason(error: Exception) -> str:
     return found[0] if found else type(error).__name__
 
 
-def _status(run: Watch) -> int:
+def _status(run: Watch, folders: tuple[Path, ...]) -> int:
+    """Under --once. What could not be judged is said: by an alarm, or here."""
+    books = run.judge.books
     if run.losses:
         return LOSS
-    return 0 if run.judge.books.writers and not run.judge.blind else NOTHING
+    if not books.producers:
+        what = "no ledger of a producer" if books.records else "no ledger"
+        where = ", ".join(map(str, folders))
+        click.echo(f"understudy watch: nothing to judge by: {what} below {where} (exit status 2)", err=True)
+    return NOTHING if run.judge.blind or not books.producers else 0
 
 
 class _Telling:

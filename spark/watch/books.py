@@ -54,6 +54,8 @@ class Books:
         self.forgotten = 0
         """Confirmed messages without a fate that are judged no more: too old, or records are missing."""
         self.records = 0
+        self.producers = False
+        """Some ledger is, or was, a producer's: there is something to judge by."""
         self.dormant_sessions: dict[str, Dormant] = {}
         self.dormant_ids: dict[Key, Dormant] = {}
         self.dormant_writers: dict[Process, Dormant] = {}
@@ -88,6 +90,7 @@ class Books:
             match kind:
                 case "confirmed":
                     writer.role = writer.role or "producer"
+                    self.producers = True
                     session = self.session(row["prod"])
                     self._confirm(session.confirm(row["first"], row["last"]))
                 case "enqueue" | "backup_enqueue":
@@ -185,6 +188,7 @@ class Books:
         match kind:
             case "open":
                 writer.role, writer.cluster = row["name"] or "", row["reason"] or ""
+                self.producers |= writer.role == "producer"
                 if writer.role == "broker" and writer.cluster:
                     self.clusters.add(writer.cluster)
             case "definition":

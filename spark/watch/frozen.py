@@ -21,6 +21,7 @@ def freeze(judge: Judge) -> dict[str, Any]:
         "behind_told": judge._behind_told, "resumed": judge._resumed, "aged": judge._aged,
         "unsure_until": judge._unsure_until, "told": sorted(judge._told), "strange": sorted(judge._strange),
         "now": books.now, "forgotten": books.forgotten, "records": books.records,
+        "producers": books.producers,
         "writers": [writer.state() for writer in books.writers.values()],
         "sessions": {prod: session.state() for prod, session in books.sessions.items()},
         "ids": [[queue, epoch, ids.state()] for (queue, epoch), ids in books.ids.items()],
@@ -49,6 +50,7 @@ def thaw(state: dict[str, Any], limits: Limits) -> Judge:
     judge._told, judge._strange = set(state["told"]), set(state["strange"])
     books = judge.books
     books.now, books.forgotten, books.records = state["now"], state["forgotten"], state["records"]
+    books.producers = state.get("producers", True)  # of an earlier build, which did not keep it
     for each in state["writers"]:
         writer = Writer.of_state(each)
         books.writers[writer.process] = writer

@@ -21,7 +21,7 @@ from spark.watch.checkpoint import Checkpoint
 from spark.watch.judge import Limits
 from spark.watch.query import Watch
 from tests.spark.watch.history import QUEUE
-from understudy.cli_watch import watch
+from understudy.cli_watch import _status, watch
 from understudy.ledger.writer import LedgerWriter
 
 if TYPE_CHECKING:
@@ -203,6 +203,28 @@ def test_once_judges_what_is_there_and_goes_on_next_time(
     more.record("confirmed", prod="p.1.1/1", first=site.next, last=site.next)
     more.close()
     assert judged_once(folder, session).losses == 1
+
+
+@pytest.mark.parametrize(
+    ("roles", "code", "sentence"),
+    [
+        ((), 2, "nothing to judge by: no ledger below {} (exit status 2)"),
+        (("broker", "consumer"), 2, "nothing to judge by: no ledger of a producer below {} (exit status 2)"),
+        (("broker", "producer"), 0, ""),
+    ],
+)
+def test_once_says_what_it_cannot_judge_by(
+    roles: tuple[str, ...], code: int, sentence: str, tmp_path: Path, session: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = tmp_path / "ledgers"
+    folder.mkdir()
+    for role in roles:
+        LedgerWriter(str(folder), role, role, incarnation=1).close()
+    for _ in range(2):  # the second one has it from the checkpoint
+        assert _status(judged_once(folder, session), (folder,)) == code
+        said = capsys.readouterr().err
+        assert said == (f"understudy watch: {sentence.format(folder)}\n" if sentence else "")
 
 
 @pytest.mark.parametrize(
