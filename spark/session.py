@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,15 +160,35 @@ def _options(*, local: bool, small: bool) -> dict[str, str]:
 
 
 class _QuietStart:
-    """Hides what the JVM's launcher prints on stderr while it starts; errors still come as exceptions."""
+    """Hides what the JVM's launcher prints on stderr while it starts; errors still come as exceptions.
+
+    A start that is interrupted ends its JVM: PySpark takes away the file by which the two would meet, and
+    then the JVM, which ignores interrupts, would live for ever, and hold the output open.
+    """
 
     def __enter__(self) -> None:
+        from pyspark import java_gateway
+
         sys.stderr.flush()
         self._saved = os.dup(2)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
         os.close(null)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._popen = vars(java_gateway)["Popen"]
+        vars(java_gateway)["Popen"] = self._start
 
-    def __exit__(self, *_: object) -> None:
+    def _start(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        made: subprocess.Popen[bytes] = self._popen(*arguments, **options)
+        self._started.append(made)
+        return made
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from pyspark import java_gateway
+
+        vars(java_gateway)["Popen"] = self._popen
         os.dup2(self._saved, 2)
         os.close(self._saved)
+        if kind is not None:
+            for each in self._started:
+                each.kill()
