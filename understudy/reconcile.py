@@ -6,6 +6,7 @@ Called by the command line (`understudy.cli`). Talks to no broker; PySpark is im
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -95,6 +96,8 @@ def driven(
     """
     from spark.session import SparkUnavailable
 
+    # An interrupt in the midst of a question to the JVM goes to the root logger, with all that was called.
+    logging.getLogger().addHandler(logging.NullHandler())
     console = Console(stderr=True)
     try:
         with console.status("looking for ledgers") as status:

@@ -46,6 +46,28 @@ def test_an_interrupt_while_spark_starts_leaves_no_jvm_behind(
         assert process.wait(PATIENCE) == 130
 
 
+_INTERRUPTED_WHILE_THE_JVM_WORKS = """
+import logging, sys
+from understudy.cli import run
+from understudy.reconcile import driven
+def work(progress):
+    try:
+        raise KeyboardInterrupt
+    finally:
+        logging.exception("KeyboardInterrupt while sending command.")  # as py4j does
+sys.exit(run(lambda **_: driven(work, print, ValueError)))
+"""
+
+
+def test_an_interrupt_while_spark_works_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_WHILE_THE_JVM_WORKS],
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "understudy: interrupted\n"
+
+
 def _ends(process: int) -> bool:
     """Within PATIENCE."""
     try:
