@@ -186,11 +186,15 @@ def _status(run: Watch, folders: tuple[Path, ...]) -> int:
     books = run.judge.books
     if run.losses:
         return LOSS
-    if not books.producers:
+    why = ""
+    if not run.done:
+        why = "stopped before all was judged"
+    elif not books.producers:
         what = "no ledger of a producer" if books.records else "no ledger"
-        where = ", ".join(map(str, folders))
-        click.echo(f"understudy watch: nothing to judge by: {what} below {where} (exit status 2)", err=True)
-    return NOTHING if run.judge.blind or not books.producers else 0
+        why = f"nothing to judge by: {what} below {', '.join(map(str, folders))}"
+    if why:
+        click.echo(f"understudy watch: {why} (exit status 2)", err=True)
+    return NOTHING if why or run.judge.blind else 0
 
 
 class _Telling:

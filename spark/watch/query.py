@@ -91,6 +91,8 @@ class Watch:
         self._caught_up_at = 0
         self.losses = 0
         """Alarms of a loss that this run raised."""
+        self.done = False
+        """With `once`: all was read and judged."""
         self.error: BaseException | None = None
         self._taken, self.judge = self._restore()
 
@@ -204,6 +206,7 @@ class Watch:
         now = self.judge.books.now
         self._caught_up_at = self._caught_up_at or now
         if now - self._caught_up_at > (self._limits.grace + 0.5) * 1e6:
+            self.done = True
             self._stop.set()
 
 

@@ -227,6 +227,17 @@ def test_once_says_what_it_cannot_judge_by(
         assert said == (f"understudy watch: {sentence.format(folder)}\n" if sentence else "")
 
 
+def test_once_that_is_stopped_says_that_not_all_was_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "watch")
+    run = Watch([tmp_path], checkpoint, Limits(), [], once=True)
+    run.stop()
+    assert _status(run, (tmp_path,)) == 2
+    assert capsys.readouterr().err == "understudy watch: stopped before all was judged (exit status 2)\n"
+    checkpoint.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
