@@ -147,6 +147,8 @@ def format_option(function: Function) -> Function:
 def shown(text: str) -> str:
     """As it may go to a terminal, and stay on one line: names are others' choice, and what in them moves the
     cursor, or is no character, is escaped."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -33,7 +33,7 @@ from broker.store.sync import ThreadSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
-from understudy import __version__
+from understudy import __version__, log_lines
 from understudy.config import Settings
 from understudy.config_types import HostPort
 from understudy.ledger.batches import LedgerSink
@@ -112,9 +112,7 @@ def serve_until_stopped(settings: Settings) -> str | None:
         parts = _build(settings, notifier)
     except (StoreError, LedgerError) as error:
         raise CannotStart(" ".join(str(error).split())) from None
-    logging.basicConfig(
-        level=settings.log.level.upper(), format="%(asctime)s %(levelname).1s %(message)s", force=True
-    )
+    log_lines.set_up(settings.log.level)
     if settings.broker.amqp10:
         speak_amqp10(parts.node.broker)
     try:
