@@ -21,7 +21,16 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, cell, format_option, leave, progress_bar, stop
+from understudy.cli_options import (
+    USAGE,
+    UsageCommand,
+    cell,
+    format_option,
+    leave,
+    progress_bar,
+    stop,
+    unreadable,
+)
 from understudy.config_types import parse_positive_duration
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
@@ -57,6 +66,8 @@ def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
     for folder in folders:
         if not folder.exists():
             fail(f"no ledger there: no such folder: {folder}", NOTHING)
+    if (fault := unreadable(folders)) is not None:
+        fail(fault, DAMAGED)
     series, foreign = find(folders)
     if not series:
         others = f" ({foreign} other files)" if foreign else ""

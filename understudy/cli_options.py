@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from getpass import GetPassWarning
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -42,6 +45,19 @@ class UsageCommand(click.Command):
         except click.UsageError as error:
             group = parent.info_name if parent is not None and parent.parent is not None else None
             stop(group or str(self.name), error.format_message(), USAGE)
+
+
+def unreadable(folders: Iterable[Path]) -> str | None:
+    """What of the ledgers below the folders may not be read, and why: what is passed over in silence would
+    not be missed. None: all may be."""
+    faults: list[OSError] = []
+    for folder in filter(Path.is_dir, folders):
+        for root, _, names in os.walk(folder, onerror=faults.append):
+            for name in names:
+                path = os.path.join(root, name)
+                if ".ledger." in name and not os.access(path, os.R_OK):
+                    faults.append(PermissionError(errno.EACCES, os.strerror(errno.EACCES), path))
+    return f"cannot read {faults[0].filename}: {faults[0].strerror}" if faults else None
 
 
 def stop(command: str, text: str, status: int) -> NoReturn:

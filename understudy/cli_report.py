@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop
+from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop, unreadable
 from understudy.reconcile import NOTHING, driven
 from understudy.report import short_length, write
 
@@ -79,6 +79,8 @@ def report(
     for folder in folders:
         if not folder.exists():
             _fail(f"no ledger there: no such folder: {folder}", NOTHING)
+    if (fault := unreadable(folders)) is not None:
+        _fail(fault, NOTHING)
     if output is not None and not output.parent.is_dir():
         _fail(f"no such folder for the report: {output.parent}", USAGE)
     answer = _run(folders, since, end, master)

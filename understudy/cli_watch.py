@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from understudy.cli_options import USAGE, UsageCommand, stop
+from understudy.cli_options import USAGE, UsageCommand, stop, unreadable
 from understudy.config_types import parse_positive_duration
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def watch(
     for folder in folders:
         if not folder.is_dir():
             _fail(f"no such folder: {folder}", USAGE)
+    if (fault := unreadable(folders)) is not None:
+        _fail(fault, USAGE)
     where = checkpoint or folders[0].resolve().with_name(folders[0].resolve().name + ".watch")
     limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
     try:

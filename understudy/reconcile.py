@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop
+from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop, unreadable
 
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""
@@ -59,6 +59,8 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
     for folder in folders:
         if not folder.exists():
             _fail(f"no ledger there: no such folder: {folder}", NOTHING)
+    if (fault := unreadable(folders)) is not None:
+        _fail(fault, NOTHING)
     if report is not None and not report.parent.is_dir():
         _fail(f"no such folder for the report: {report.parent}", USAGE)
     answer = _run(folders, master, report is not None)
