@@ -114,7 +114,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _unwritten(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return 141
-    click.echo(f"understudy: {error.strerror or error}", err=True)
+    from understudy.cli_options import shown  # which takes its time
+
+    where = f"{shown(str(error.filename))}: " if error.filename else ""
+    click.echo(f"understudy: {where}{error.strerror or error}", err=True)
     return 1
 
 

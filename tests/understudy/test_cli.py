@@ -200,3 +200,11 @@ def test_a_data_directory_that_is_none_is_one_line_and_exit_2(
     assert code == 2
     assert err.count("\n") == 1
     assert str(tmp_path / "file") in err
+
+
+def test_a_file_that_fails_in_any_command_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing"
+    assert run(lambda **_: missing.read_text()) == 1
+    assert capsys.readouterr().err == f"understudy: {missing}: No such file or directory\n"
