@@ -37,11 +37,11 @@ _LOG = logging.getLogger("understudy.http")
 
 
 class _OneLine(logging.Filter):
-    """A request that is none is the visitor's affair, and worth one line."""
+    """A request that is none, or is broken off, is the visitor's affair, and worth one line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.INFO, "INFO"
             record.msg, record.args = "HTTP: %s: %.200s", (record.getMessage(), " ".join(str(error).split()))

@@ -300,6 +300,25 @@ def test_a_request_that_is_none_is_a_400_and_at_most_one_line_in_the_log(
     assert not any("\n" in text for text in shown)
 
 
+def test_a_request_that_is_broken_off_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        server = HttpServer(
+            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+        )
+        reader, writer = await asyncio.open_connection(*await server.start(HostPort("127.0.0.1", 0)))
+        headers = f"Host: x\r\nExpect: 100-continue\r\nAuthorization: {GUEST['headers']['Authorization']}"
+        writer.write(f"POST /api/promote HTTP/1.1\r\nContent-Length: 9\r\n{headers}\r\n\r\n".encode())
+        assert b"100" in await reader.readline()  # it waits for the body
+        writer.close()
+        await server.close()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(scene())
+    shown = [logging.Formatter().format(record) for record in caplog.records]
+    assert len(shown) == 1
+    assert "\n" not in shown[0]
+
+
 def test_an_open_connection_does_not_hold_up_the_end() -> None:
     async def scene() -> float:
         server = HttpServer(
