@@ -99,6 +99,8 @@ def show(
         raise Failed(f"no such message in {folder.path}")
     if form == "json":
         click.echo(json.dumps({"messages": [_message_json(m, folder) for m in shown], "more": more}))
+    elif not shown and not folder.damage:
+        click.echo(f"nothing in quarantine in {folder.path}")
     else:
         for message in shown:
             _show(message, folder)

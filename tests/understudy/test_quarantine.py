@@ -106,6 +106,7 @@ def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], t
     (tmp_path / "node.json").write_text("{}")
     code, out, _ = run(capsys, "list", "-d", str(tmp_path))
     assert (code, out) == (0, f"nothing in quarantine in {tmp_path}/quarantine\n")
+    assert run(capsys, "show", "-d", str(tmp_path)) == (code, out, "")
     assert run(capsys, "republish", "-d", str(tmp_path))[0] == 0
 
 
