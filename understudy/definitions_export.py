@@ -105,8 +105,10 @@ def text_of(document: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _row(line: dict[str, Any]) -> str:
-    """Its own keys in RabbitMQ's order; those of its arguments sorted."""
-    return json.dumps(line | {"arguments": _sorted(line["arguments"])} if "arguments" in line else line)
+    """Its own keys in RabbitMQ's order; those of its arguments, or of a policy's definition, sorted: a node
+    that got them from another has them in another order."""
+    tables = {key: _sorted(line[key]) for key in ("arguments", "definition") if key in line}
+    return json.dumps(line | tables)
 
 
 def _sorted(value: Any) -> Any:

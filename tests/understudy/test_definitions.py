@@ -370,6 +370,7 @@ def test_the_text_is_the_same_in_whatever_order_things_came_to_be(order: list[in
         table = {key: dict.fromkeys(keys, key) for key in keys}
         lists = {
             "users": [{"name": f"u{number}", "tags": []} for number in numbers],
+            "policies": [{"name": f"p{number}", "definition": table} for number in numbers],
             "queues": [queue(f"q{number}", arguments=table) for number in numbers],
             "exchanges": [exchange(f"x{number}") for number in numbers],
             "bindings": [binding(destination="q0", arguments={"n": number}) for number in numbers],
