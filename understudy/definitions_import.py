@@ -26,7 +26,7 @@ from understudy.config_types import HostPort
 from understudy.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from understudy.definitions_entries import Entry
 from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
-from understudy.management import Unreachable, ask
+from understudy.management import TooLarge, Unreachable, ask
 
 ENTRIES = ("vhosts", "users", "permissions", "policies")
 DECLARED = ("exchanges", "queues", "bindings")
@@ -134,19 +134,25 @@ class _Putting:
     def all(self, entries: list[Entry], progress: Callable[[int], None]) -> None:
         """Raises Unreachable, _Stopped."""
         for batch in _batches(entries):
+            self._some(batch)
+            progress(len(batch))
+
+    def _some(self, batch: list[Entry]) -> None:
+        """At once; those that fit no frame by halves, those of which one is refused one by one."""
+        try:
             if self._put(batch):
                 for entry in batch:
                     _note(self._outcome, self._plan, entry)
-            else:
-                for entry in batch:
-                    self._single(entry)
-            progress(len(batch))
-
-    def _single(self, entry: Entry) -> None:
-        if self._put([entry]):
-            _note(self._outcome, self._plan, entry)
-        else:
-            self._outcome.refused.append(shown(self._why))
+                return
+            why, parts = self._why, [[entry] for entry in batch]
+        except TooLarge as error:
+            middle = len(batch) // 2
+            why, parts = f"{name_of(batch[0])}: {error}", [batch[:middle], batch[middle:]]
+        if len(batch) == 1:
+            self._outcome.refused.append(shown(why))
+            return
+        for part in parts:
+            self._some(part)
 
     def _put(self, batch: list[Entry]) -> bool:
         """False, with nothing of it done, for what the broker refuses: `_why`."""
@@ -169,7 +175,7 @@ def put_of(entry: Entry) -> dict[str, Any]:
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """So that a question fits a frame, as long as each of them does."""
+    """So that a question fits a frame of the usual size, as long as each of them does."""
     batch: list[Entry] = []
     size = 0
     for entry in entries:

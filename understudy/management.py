@@ -34,6 +34,10 @@ class Unreachable(Exception):
     """No answer: refused, unknown, silent, or not a broker of this kind. `str()` is one line."""
 
 
+class TooLarge(Unreachable):
+    """The question fits no frame that the node takes; nothing was asked."""
+
+
 def ask(
     address: HostPort,
     command: str,
@@ -86,7 +90,7 @@ def _converse(
                     question = json.dumps({"command": command, "args": args}).encode()
                     if len(question) > client.extension_room:
                         room = client.extension_room
-                        raise Unreachable(
+                        raise TooLarge(
                             f"a question of {len(question)} octets is more than {address} takes ({room})"
                         )
                     client.send_extension(MANAGE, question)

@@ -20,7 +20,7 @@ import pytest
 
 from tests.failover.cluster import Cluster, local_places, understudy
 from tests.failover.pair import Pair
-from tests.understudy.definitions_made import FIXTURE, queue
+from tests.understudy.definitions_made import FIXTURE, permission, policy, queue, user
 from understudy.config_types import HostPort
 from understudy.definitions_http import LARGEST
 from understudy.http import reachable
@@ -288,6 +288,27 @@ def test_a_post_without_end_is_cut(nodes: Cluster) -> None:
     assert answer.code == 400
     assert "larger than" in json.loads(answer.body)["reason"]
     assert exported(nodes, "one") == before
+
+
+def test_a_broker_of_small_frames_takes_as_many_users_as_another(tmp_path: Path) -> None:
+    """The smallest that `broker.frame_max` may be. What fits no frame is refused by name, and the rest goes
+    on."""
+    with Cluster(tmp_path, local_places(("small",)), "broker.frame_max=4096") as small:
+        small.start("small", brokers="")
+        numbers = range(150)
+        file = tmp_path / "lists.json"
+        file.write_text(json.dumps({
+            "users": [user(f"user-{number}") for number in numbers],
+            "permissions": [permission(f"user-{number}") for number in numbers],
+            "policies": [policy("large", definition={"max-length": 5, "ha-params": ["x"] * 2000}), policy()],
+            "queues": [queue()],
+        }))  # fmt: skip
+        code, out, err = command(small, "import", "small", str(file))
+        assert code == 1
+        assert "150 users declared" in out and "150 permissions declared" in out
+        assert "1 policy declared" in out and "1 queue declared" in out
+        (line,) = [line for line in err.splitlines() if "refused" in line]
+        assert re.search(r"refused: policy 'large': a question of [0-9]+ octets is more than", line), line
 
 
 # -- a pair
