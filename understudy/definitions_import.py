@@ -35,6 +35,8 @@ BATCH = 200
 _ENTRIES = 100
 _QUESTION = 48 * 1024
 """Octets."""
+_FRAME = 8 + 4 + 2 + 1
+"""Octets of a declaration besides its words and its table: the frame's own, the method's, a ticket, flags."""
 DEFINE = "define"
 Declared = ExchangeDefinition | QueueDefinition | BindingDefinition
 _SHOWN = 5
@@ -195,15 +197,28 @@ def _note(outcome: Outcome, plan: Plan, item: Item) -> None:
     counts[kind_of(item)] += 1
 
 
+def _words(item: Declared) -> tuple[str, ...]:
+    """The short strings of its declaration."""
+    match item:
+        case ExchangeDefinition():
+            return item.name, item.type
+        case QueueDefinition():
+            return (item.name,)
+        case _:
+            return item.destination, item.source, item.routing_key
+
+
 class _Declaring:
     """One import on one channel: py-amqp opens it again by itself when the broker has closed it."""
 
     def __init__(self, connection: amqp.Connection, plan: Plan, outcome: Outcome) -> None:
         self._channel: Any = connection.channel()
+        self._frame_max = int(connection.frame_max)
         self._plan = plan
         self._outcome = outcome
 
     def batch(self, items: list[Declared]) -> None:
+        items = [item for item in items if self._fits(item)]
         try:
             for item in items:
                 self._send(item, nowait=True)
@@ -215,6 +230,15 @@ class _Declaring:
         else:
             for item in items:
                 _note(self._outcome, self._plan, item)
+
+    def _fits(self, item: Declared) -> bool:
+        """A frame that the broker takes. What does not is refused here: it would cost the connection."""
+        words = sum(1 + len(word.encode()) for word in _words(item))
+        octets = _FRAME + words + len(write_table(item.arguments))
+        if octets > self._frame_max:
+            why = f"a frame of {octets} octets is more than the broker takes ({self._frame_max})"
+            self._outcome.refused.append(f"{name_of(item)}: {why}")
+        return octets <= self._frame_max
 
     def _single(self, item: Declared) -> None:
         try:

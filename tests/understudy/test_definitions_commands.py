@@ -296,19 +296,22 @@ def test_a_broker_of_small_frames_takes_as_many_users_as_another(tmp_path: Path)
     with Cluster(tmp_path, local_places(("small",)), "broker.frame_max=4096") as small:
         small.start("small", brokers="")
         numbers = range(150)
+        fits = queue("just", arguments={"note": "x" * (4096 - 15 - 5 - 4 - 5 - 5)})
         file = tmp_path / "lists.json"
         file.write_text(json.dumps({
             "users": [user(f"user-{number}") for number in numbers],
             "permissions": [permission(f"user-{number}") for number in numbers],
             "policies": [policy("large", definition={"max-length": 5, "ha-params": ["x"] * 2000}), policy()],
-            "queues": [queue()],
+            "queues": [queue("large", arguments={"note": "x" * 5000}), fits, queue()],
         }))  # fmt: skip
         code, out, err = command(small, "import", "small", str(file))
         assert code == 1
         assert "150 users declared" in out and "150 permissions declared" in out
-        assert "1 policy declared" in out and "1 queue declared" in out
-        (line,) = [line for line in err.splitlines() if "refused" in line]
-        assert re.search(r"refused: policy 'large': a question of [0-9]+ octets is more than", line), line
+        assert "1 policy declared" in out and "2 queues declared" in out
+        lines = [line for line in err.splitlines() if "refused" in line]
+        assert len(lines) == 2, lines
+        assert re.search(r"refused: policy 'large': a question of [0-9]+ octets is more than", lines[0])
+        assert re.search(r"refused: queue 'large': a frame of [0-9]+ octets is more than", lines[1])
 
 
 # -- a pair
