@@ -22,7 +22,7 @@ from understudy.definitions import VHOST
 from understudy.definitions_import import DEFINE
 from understudy.definitions_json import DefinitionsError, read_json
 from understudy.definitions_left_out import counted
-from understudy.management import SERVING
+from understudy.management import SERVING, TooLarge, Unreachable, ask
 
 LISTING = "directory"
 _APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
@@ -68,7 +68,7 @@ class _Broker:
     def change(self, action: str, kind: str, vhost: str, name: str, value: dict[str, Any], done: str) -> bool:
         """Was anything changed? `done`: what is so now."""
         change = {"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}
-        answer = question(self.address, DEFINE, *self._login, {"changes": [change]})
+        answer = self._ask(change)
         if not answer.get("ok"):
             refused = answer.get("refused", False)
             raise (Wrong if refused else Failed)(f"{self.address}: {answer.get('reason')}")
@@ -76,6 +76,18 @@ class _Broker:
         if action == "put" or changed:
             self._tell(changed, done if changed else f"{done} already")
         return changed
+
+    def _ask(self, change: dict[str, Any]) -> dict[str, Any]:
+        """The answer. A broker that is gone before it answers may have made the change all the same."""
+        user, password, timeout = self._login
+        try:
+            return ask(
+                self.address, DEFINE, {"changes": [change]}, user=user, password=password, timeout=timeout
+            )
+        except TooLarge as error:
+            raise Failed(str(error)) from None
+        except Unreachable as error:
+            raise Failed(f"{error}: ask the primary whether it is so now") from None
 
     def _tell(self, changed: bool, text: str) -> None:
         if self._form == "json":

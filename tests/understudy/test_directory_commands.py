@@ -7,13 +7,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 import amqp
 import pytest
+from click.testing import CliRunner
 
 from tests.failover.cluster import understudy
 from tests.failover.pair import Pair
 from tests.understudy.definitions_made import EVERYTHING, binding, policy, queue, user
+from understudy import cli_directory
+from understudy.management import Unreachable
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +239,18 @@ def test_definitions_bring_users_and_take_them_along(
     assert [(line["vhost"], line["name"]) for line in document["queues"]] == [("/", "q"), ("eu", "q")]
     assert [(line["vhost"], line["source"]) for line in document["bindings"]] == [("eu", "amq.topic")]
     assert document["vhosts"][1]["metadata"] == {"description": "West", "tags": []}
+
+
+def test_a_broker_that_is_gone_before_it_answers_may_have_done_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> NoReturn:
+        raise Unreachable("127.0.0.1:1 ended the connection: the server closed the socket")
+
+    status = {"ok": True, "reason": "", "status": {"name": "left", "status": "active"}}
+    monkeypatch.setattr(cli_directory, "question", lambda *_: status)
+    monkeypatch.setattr(cli_directory, "ask", gone)
+    told = CliRunner().invoke(cli_directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
+    assert told.exit_code == 1
+    assert told.output == (
+        "Error: 127.0.0.1:1 ended the connection: the server closed the socket:"
+        " ask the primary whether it is so now\n"
+    )
