@@ -8,6 +8,7 @@ in its base, `QueueContents`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import groupby, repeat
 
 from broker.errors import InternalError
@@ -22,6 +23,10 @@ from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
 __all__ = ["Mode", "Queue"]
+
+_FEW = 16
+"""Up to one in so many that are ready, those that come back are put where they belong one by one: a client
+that gives back many by one each must not have all of them sorted each time."""
 
 
 class Queue(QueueContents):
@@ -179,7 +184,11 @@ class Queue(QueueContents):
         else:
             if self.backlog.count:
                 back = self.backlog.put_back(back)
-            if ready and back and id_of(ready[0]) < id_of(back[-1]):
+            if len(back) * _FEW < len(ready):
+                for entry in back:
+                    ready.insert(bisect_left(ready, id_of(entry), key=id_of), entry)
+                back = []
+            elif ready and back and id_of(ready[0]) < id_of(back[-1]):
                 newest = id_of(back[-1])
                 while ready and id_of(ready[0]) < newest:
                     back.append(ready.popleft())

@@ -91,6 +91,8 @@ class ReplicaVhost:
                     self._export_beyond(record.uuid)
                 elif type(record) is EntryDelete:
                     own += self._ends_with(record)
+                elif type(record) is QueueDeclare:
+                    own += self._gives_way_to(record)
                 apply(record)
             except Exception as error:
                 if not isinstance(record, EnqueueRun | Dequeue):
@@ -118,6 +120,15 @@ class ReplicaVhost:
         for queue in vhost.queues.values():
             self._export(queue, queue.snapshot())
         return [QueueDelete(queue.uuid, queue.name, Scope.STORE) for queue in vhost.queues.values()]
+
+    def _gives_way_to(self, declared: QueueDeclare) -> list[Record]:
+        """So does a queue of this node alone when the primary declares one of its name."""
+        vhost = self._vhosts.get(declared.vhost)
+        queue = vhost.queues.get(declared.name) if vhost is not None else None
+        if queue is None or queue.uuid == declared.uuid:
+            return []
+        self._export(queue, queue.snapshot())
+        return [QueueDelete(queue.uuid, queue.name, Scope.STORE)]
 
     def _not_taken(self, run: EnqueueRun) -> list[Dequeue]:
         """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is
@@ -193,12 +204,29 @@ class ReplicaVhost:
         """Delete what the primary has not, then apply what it has. Sentences about deleted queues."""
         wanted = self._decode(payload)
         sentences: list[str] = []
-        changes = [*self._stale(wanted, sentences), *wanted]
+        changes = [*self._temporary(), *self._stale(wanted, sentences), *wanted]
         for record in changes:
             self._apply(record)
         self._append(position, changes)
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
         return sentences
+
+    def _temporary(self) -> list[Record]:
+        """Deletions of what is neither stored nor replicated: left from when this node served, and nobody's
+        any more. It ends here as it does with the process; the ledger says so of its messages."""
+        exchanges = [x for x in self._vhosts.definitions() if isinstance(x, ExchangeDeclare)]
+        queues = [queue for queue in self._vhosts.queues_by_uuid.values() if not queue.scope]
+        for queue in queues:
+            reason = (Reason.OWNER_GONE if queue.exclusive else Reason.QUEUE_UNUSED).ledger_name
+            for epoch, ids in queue.snapshot().items():
+                for first, last in ids.ranges():
+                    self._ledger.record(
+                        "dequeue", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last, reason=reason
+                    )
+        return [
+            *(QueueDelete(queue.uuid, queue.name, queue.scope) for queue in queues),
+            *(ExchangeDelete(x.name, x.scope, x.vhost) for x in exchanges if not x.scope),
+        ]
 
     def _stale(self, wanted: list[Record], sentences: list[str]) -> list[Record]:
         """Deletions of what is replicated here and not on the primary; bindings first, then queues,

@@ -133,6 +133,24 @@ def test_requeue_restores_the_order_and_flags(vhost: VirtualHost, queue: Queue) 
     assert first.deliver_tail[0] == 1
 
 
+@pytest.mark.parametrize("step", [1, 2, 7])
+def test_a_few_that_come_back_find_their_places_among_many(
+    vhost: VirtualHost, queue: Queue, step: int
+) -> None:
+    """Before, between and behind those that are ready, in any order."""
+    sink = consume(vhost, queue, sink=Sink(100))
+    publish(vhost, "q", *bodies(100))
+    vhost.whole.dispatch()
+    publish(vhost, "q", *bodies(100))
+    order = [n * 37 % 100 for n in range(100)]
+    for at in range(0, 100, step):
+        queue.requeue([sink.got[n] for n in order[at : at + step]])
+        there = seqs(list(queue.ready))
+        assert there == sorted(there) and len(there) == min(at + step, 100) + 100
+    assert [e[1].redelivered for e in queue.ready] == [True] * 100 + [False] * 100
+    assert queue.unacked_count == 0
+
+
 def test_settling_twice_is_an_internal_error(vhost: VirtualHost, queue: Queue) -> None:
     sink = consume(vhost, queue)
     publish(vhost, "q", *bodies(2))

@@ -59,7 +59,8 @@ class Rules18:
             )
             for message in user.messages.values():
                 key = f"{user.name}:{message.number}"
-                self._once(user, message, there[key], dead[key])
+                if message.sent[-1] > self.journal.forced_until:
+                    self._once(user, message, there[key], dead[key])
                 if there[key]:
                     self._not_over(user, message, now)
                 elif not dead[key]:
