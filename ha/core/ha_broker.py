@@ -307,9 +307,11 @@ class HaBroker:
                 self._c.do(Answer(token, False, doubt))
             else:
                 self._c.do(Answer(token, True, already))
-        elif self.promotion.active:
+        elif self.promotion.active and not (force_lossy and self.promotion.yields):
             self._c.do(Answer(token, False, self.promotion.waits_for()))
         else:
+            # A resource manager that tries again and again must not keep an operator from it.
+            self.promotion.give_up("an operator forces it")
             self.promotion.begin(token, new_cluster_id, now, force_lossy=force_lossy, fenced=fenced)
 
     def promotable(self) -> tuple[bool, str]:

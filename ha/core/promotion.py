@@ -114,6 +114,12 @@ class Promotion:
         attempt = self.attempt
         return attempt.record if attempt is not None and attempt.step is Step.WAITING else None
 
+    @property
+    def yields(self) -> bool:
+        """To one who forces it: it is unforced, and still asks."""
+        attempt = self.attempt
+        return attempt is not None and attempt.step is Step.ASKING and not attempt.check.force_lossy
+
     def waits_for(self) -> str:
         """One sentence on what the attempt under way waits for; "" if there is none."""
         attempt = self.attempt

@@ -75,6 +75,25 @@ def test_a_forced_promotion_of_one_that_was_excluded_waits_for_the_lease_all_the
     assert serving(pair) == ["b"]
 
 
+def test_who_forces_need_not_wait_for_one_that_is_refused_again_and_again() -> None:
+    """A resource manager asks anew as soon as it has its answer."""
+    pair = registered()
+    a, b = pair.hosts
+    pair.separate(a, b, reset=True)
+    pair.until(lambda: in_sync(pair) == set())
+    pair.kill(a)
+    pair.heal()
+    unforced = manage(pair, b, "promote")
+    pair.until(lambda: b.running.core.promotion.active)
+    assert not unforced
+    forced = manage(pair, b, "promote", force_lossy=True)
+    again = manage(pair, b, "promote", force_lossy=True)
+    pair.until(lambda: bool(forced))
+    assert forced[0]["ok"] and serving(pair) == ["b"], forced
+    assert not unforced[0]["ok"] and unforced[0]["reason"] == "not promoted: an operator forces it"
+    assert not again[0]["ok"] and "another promotion" in again[0]["reason"], "forced is forced"
+
+
 def test_a_promotion_of_unknown_outcome_is_told_as_that_and_goes_on() -> None:
     pair = registered()
     a, b = pair.hosts

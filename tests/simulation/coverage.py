@@ -132,6 +132,7 @@ RARE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.REFUSED, "a newer record has come in while this node waited"),
+            (watching.REFUSED, "an operator forces it"),
             (watching.REFUSED, "being promoted; waits until the lease of … has run out"),
             (watching.REFUSED, "the authority has epoch … of …"),
             (watching.REFUSED, "…; it goes on asking"),

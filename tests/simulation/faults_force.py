@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 LOOK = 0.05
 TRIES = 20
+PATIENCE = 20.0
+"""Seconds without any primary after which the operator forces once more: what a force may leave behind, such
+as a record that the cluster has lost, nobody gets over unforced."""
 
 
 def force(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
@@ -69,31 +72,39 @@ def _force(s: Saboteur, rng: Random, tries: int) -> None:
         machine = rng.choice(able)
         s.pending += 1
         s.world.checkers.forced(machine)
-        s.world.operator.force(machine, partial(_forced, s, machine))
+        s.world.operator.force(machine, partial(_forced, s, rng, machine))
     elif tries:
         s.later(LOOK, partial(_force, s, rng, tries - 1))
     else:
         s.clock.note("nobody is there to be forced")
-        _until_whole(s)
+        _until_whole(s, rng, s.clock.now)
 
 
 def _has_objects(s: Saboteur, machine: Machine) -> bool:
     return all(is_there(machine, thing) for thing in sorted(s.world.journal.base))
 
 
-def _forced(s: Saboteur, machine: Machine, done: bool) -> None:
+def _forced(s: Saboteur, rng: Random, machine: Machine, done: bool) -> None:
     """Answered, or not."""
     s.pending -= 1
     if not done:
         s.world.checkers.forced(machine, over=True)
-    _until_whole(s)
+    _until_whole(s, rng, s.clock.now)
 
 
-def _until_whole(s: Saboteur, *, were: bool = False) -> None:
-    """From then on all promises hold again; not before what was still on its way has arrived."""
+def _until_whole(s: Saboteur, rng: Random, served: float, *, were: bool = False) -> None:
+    """From then on all promises hold again; not before what was still on its way has arrived. `served`: when
+    somebody was last seen to.
+    """
     whole = s.world.whole() is not None
+    if any(machine.role() in SERVING for machine in s.world.machines):
+        served = s.clock.now
+    if s.clock.now - served > PATIENCE:
+        _force(s, rng, TRIES)
+        return
     if not (whole and were):
-        s.later(s.world.settle if whole else LOOK, partial(_until_whole, s, were=whole))
+        wait = s.world.settle if whole else LOOK
+        s.later(wait, partial(_until_whole, s, rng, served, were=whole))
         return
     s.clock.note("the nodes are whole after a forced promotion")
     s.world.journal.whole_again()

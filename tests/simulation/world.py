@@ -86,6 +86,7 @@ class World:
             self.cluster = Cluster(self.clock, self.network, plan.pacemaker, rng, names)
             self.register = PacemakerAuthority(self.clock, self.cluster, plan.random)
             by_name = {machine.name: machine for machine in self.machines}
+            self.register.binding = lambda: self.journal.binding
             self.register.kept = lambda host: record_on_disk(by_name[host])
             self.network.on_change = self.cluster.changed
             self.manager = ResourceManager(

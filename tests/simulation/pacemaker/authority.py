@@ -62,6 +62,8 @@ class PacemakerAuthority:
         self.on_swap: Callable[[], None] = lambda: None
         self.kept: Callable[[str], RecordOnDisk | None] = lambda host: None
         """The record on the disk of a host."""
+        self.binding: Callable[[], bool] = lambda: True
+        """False while a promotion is forced: against what is in force where it cannot be read, too."""
         self.lossy_until = 0.0
         self.asked = self.unknown = 0
         self._helpers = dict.fromkeys(cluster.names, 0)
@@ -166,7 +168,8 @@ class PacemakerAuthority:
             return
         if text in self._line:
             later = self.history[self._line.index(text)]
-            if later[0] < asked.asked_at and not self._knows_better(asked.host, answer.record):
+            late = later[0] < asked.asked_at and not self._knows_better(asked.host, answer.record)
+            if late and self.binding():
                 raise Violation(
                     8, f"{asked.host} is told at {self.clock.now:.3f} s that {_said(answer.record)} is in "
                     f"force, and {_said(later[1])} was before it asked",
@@ -177,11 +180,13 @@ class PacemakerAuthority:
             if line[-1] not in self._parents:
                 raise Violation(8, f"{asked.host} is told of {_said(answer.record)}, and no CIB ever had it")
             line.append(self._parents[line[-1]])
-        if line[-1] != self._line[-1]:
+        if line[-1] != self._line[-1] and self.binding():
             raise Violation(
                 8, f"{asked.host} is told that {_said(answer.record)} is in force, and so was "
                 f"{_said(self.record)}: both have replaced the same record, or one its successor",
             )  # fmt: skip
+        common = self._line.index(line[-1])
+        del self._line[common + 1 :], self.history[common:]
         for one in reversed(line[:-1]):
             record = json.loads(one)
             self._line.append(one)
