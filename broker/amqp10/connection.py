@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _STALL = 4
 """Input is not taken further while unsent output exceeds this many times `unsent_max`."""
+_UNSERVED = 128 * 1024
+"""Octets of such input that are read all the same: signs of life are among them, or are not."""
 _ASK_AGAIN = 0.1
 """Seconds between two questions to the hooks about a connection that they hold."""
 _HELD_MAX = 256 * 1024
@@ -98,6 +100,10 @@ class Amqp10Connection(Connection):
     @property
     def withheld(self) -> bool:
         return self._let_in
+
+    @property
+    def filled(self) -> bool:
+        return len(self._tail) > _UNSERVED
 
     # -- input
 
@@ -154,6 +160,8 @@ class Amqp10Connection(Connection):
             at = end
         if not self._deaf and self.step is not Step.CLOSED:
             self._tail = buf[at:]
+            if self._stalled:
+                self.update_paused()
             if self.step is Step.HELD and len(self._tail) > _HELD_MAX:
                 raise Fault(LIMIT, f"more than {_HELD_MAX} octets before it is let in")
 
@@ -192,7 +200,6 @@ class Amqp10Connection(Connection):
             while end := framing.whole(buf, at, AMQP, largest):
                 if self._pending + self.buffered > _STALL * self.settings.unsent_max:
                     self._stalled = True
-                    self.update_paused()
                     break
                 self._numbers.follow(buf, at, end, *framing.check(buf, at, end))
                 at = end

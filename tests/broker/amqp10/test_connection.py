@@ -137,6 +137,9 @@ def test_the_hostname_names_the_virtual_host() -> None:
     assert refused == ("amqp:not-allowed", "vhost 'shop' not found")
 
 
+EMPTY = b"\0\0\0\x08\x02\0\0\0"
+
+
 def test_a_silent_client_is_given_up_and_a_living_one_is_not() -> None:
     world = world10(heartbeat=5)
     silent, living = Talker(world), Talker(world)
@@ -146,6 +149,23 @@ def test_a_silent_client_is_given_up_and_a_living_one_is_not() -> None:
         living.raw(b"\0\0\0\x08\x02\0\0\0")
     assert silent.connection.wants_close and not living.connection.wants_close
     assert any("no sign of life for 10 s" in line for line in world.logged)
+
+
+def test_a_client_that_stands_still_on_much_unread_output_is_given_up() -> None:
+    """It is not served, but heard, up to a limit: its silence counts."""
+    world = world10(heartbeat=5, unsent_max=10_000)
+    still, living = Talker(world), Talker(world)
+    for talker in (still, living):
+        talker.connection.writable(False)
+        talker.connection.written(100_000)
+        talker.raw(EMPTY)
+    for _ in range(6):
+        world.pass_time(2)
+        living.raw(EMPTY)
+    assert still.connection.wants_close
+    assert not living.connection.wants_close and not living.connection.paused_reading
+    living.raw(EMPTY * 20_000)
+    assert living.connection.paused_reading
 
 
 def test_a_client_gets_the_signs_of_life_that_it_wants() -> None:
