@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from broker.errors import shown
 from broker.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ class Connection(ABC):
         """The socket is gone, and the broker knows of it no more."""
 
     def log(self, sentence: str) -> None:
-        """One line, whatever names the client has made up."""
-        self.broker.log(f"connection {self.peer.address}: {shown(sentence)}")
+        self.broker.log(f"connection {self.peer.address}: {sentence}")
 
     # -- output
 

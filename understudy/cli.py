@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from broker.errors import shown
 from understudy import __version__
 from understudy.process import INTERRUPTED, heard, quiet, streams
 
@@ -114,8 +115,6 @@ def main(arguments: list[str] | None = None) -> None:
 def _unwritten(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return 141
-    from understudy.cli_options import shown  # which takes its time
-
     where = f"{shown(str(error.filename))}: " if error.filename else ""
     click.echo(f"understudy: {where}{error.strerror or error}", err=True)
     return 1

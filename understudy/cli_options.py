@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
+from broker.errors import shown
 from understudy.client_tls import ClientTls, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
 
@@ -160,16 +161,8 @@ def format_option(function: Function) -> Function:
     )(function)  # fmt: skip
 
 
-def shown(text: str) -> str:
-    """As it may go to a terminal, and stay on one line: names are others' choice, and what in them moves the
-    cursor, or is no character, is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def cell(text: str) -> str:
-    """The same, in a table: brackets are no markup."""
+    """As it may go into a table on a terminal: names are others' choice, and brackets are no markup."""
     return escape(shown(text))
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
+from broker.errors import shown
 from understudy.cli_options import (
     Failed,
     Wrong,
@@ -28,7 +29,6 @@ from understudy.cli_options import (
     given_tls,
     leave,
     progress_bar,
-    shown,
     tls_options,
 )
 from understudy.client_tls import ClientTls

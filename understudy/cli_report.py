@@ -18,7 +18,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop, unreadable
+from broker.errors import shown
+from understudy.cli_options import USAGE, UsageCommand, cell, stop, unreadable
 from understudy.reconcile import NOTHING, driven
 from understudy.report import short_length, write
 

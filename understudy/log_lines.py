@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from understudy.cli_options import shown
+from broker.errors import shown
 
 _TRACEBACK = "\nTraceback ("
 

@@ -18,7 +18,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from understudy.cli_options import USAGE, UsageCommand, cell, shown, stop, unreadable
+from broker.errors import shown
+from understudy.cli_options import USAGE, UsageCommand, cell, stop, unreadable
 
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""

@@ -189,14 +189,6 @@ def test_a_close_waits_for_its_answer_whatever_the_heartbeat() -> None:
     assert client.closed
 
 
-def test_a_name_of_several_lines_is_one_line_of_the_log() -> None:
-    world = World()
-    client = world.open()
-    client.call(1, "queue.declare", queue="é\n2026-11-22 I connection 10.0.0.1:1: forged", passive=True)
-    assert "'é\\n2026-11-22 I connection 10.0.0.1:1: forged'" in world.logged[-1]
-    assert all(line.isprintable() for line in world.logged)
-
-
 def test_close_by_the_client_and_by_the_broker() -> None:
     world = World()
     client = world.open()
