@@ -91,6 +91,8 @@ def _define(vhost: VirtualHost, record: _Named) -> None:
                 if found is not None:
                     vhost.remove_exchange(found)
                 vhost.add_exchange(Exchange(record))
+            elif found is not None:
+                found.bound = bool(found.bindings)  # as with `consumer_seen`
         case ExchangeDelete():
             found = vhost.exchanges.get(record.name)
             if found is not None and not found.built_in:

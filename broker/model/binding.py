@@ -23,6 +23,13 @@ def target_key(target: Queue | Exchange) -> bytes:
     return b"q" + uuid if uuid is not None else b"x" + target.name.encode()
 
 
+def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
+    """What tells those who follow that it has been bound, where its bindings do not: it is bound to
+    itself, and is not any more."""
+    mark = Binding(exchange, exchange, "", {})
+    return [mark.bind_record(), mark.unbind_record()]
+
+
 class Binding:
     """Immutable. `scope` is what both ends have in common: a binding needs both."""
 

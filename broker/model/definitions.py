@@ -19,7 +19,7 @@ from broker.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from broker.model.binding import Binding
+from broker.model.binding import Binding, marks_of
 from broker.model.exchange import Exchange, check_binding_arguments, check_exchange_arguments
 from broker.model.policies import obey_as_new
 from broker.model.publish_route import need_of
@@ -389,6 +389,9 @@ class Definitions(Topology):
         check_binding_arguments(source.type, checked)
         binding = Binding(source, target, key, checked)
         if binding.key not in source.bindings:
+            if source.auto_delete and not source.bound and binding.scope != source.scope:
+                for mark in marks_of(source):
+                    self._record(mark)
             self._record(binding.bind_record())
             self.add_binding(binding)
         return binding.scope

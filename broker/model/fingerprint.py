@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from broker.model.binding import marks_of
 from broker.model.directory import SCOPE
 from broker.model.record_codec import encode_record
 from broker.model.records import ConsumerSeen, Record
@@ -32,7 +33,10 @@ def definitions_of(vhosts: VirtualHosts, scope: Scope | None) -> list[Record]:
     found += [ConsumerSeen(q.uuid, q.scope) for q in queues if q.auto_delete and q.consumer_seen]
     for vhost in vhosts:
         for exchange in vhost.exchanges.values():
-            found += [b.bind_record() for b in exchange.bindings.values() if seen(b.scope)]
+            bindings = [b.bind_record() for b in exchange.bindings.values() if seen(b.scope)]
+            found += bindings
+            if exchange.auto_delete and exchange.bound and not bindings and seen(exchange.scope):
+                found += marks_of(exchange)
     return found
 
 

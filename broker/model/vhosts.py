@@ -16,6 +16,7 @@ from broker.model.applying import apply_record
 from broker.model.backlog import WINDOW
 from broker.model.directory import POLICY, SCOPE, VHOST, Directory, check_change
 from broker.model.epoch_ends import Graves
+from broker.model.exchange import Exchange
 from broker.model.expiries import Expiries
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
@@ -164,11 +165,23 @@ class VirtualHosts:
             or (queue.exclusive and queue.owner is None)
         ]
 
+    def unbound(self) -> list[Exchange]:
+        """Auto-delete exchanges that were bound, to queues that have not come along."""
+        exchanges = [exchange for vhost in self for exchange in vhost.exchanges.values()]
+        return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings]
+
+    def bereft(self) -> bool:
+        """Is there any of either kind?"""
+        return bool(self.orphans() or self.unbound())
+
     def end_orphans(self) -> int:
-        """Delete them, once, by the serving node, when its clients had their time to return; how many."""
+        """Delete them, once, by the serving node, when its clients had their time to return; how many
+        queues."""
         ended = self.orphans()
         for queue in ended:
             self._end_queue(queue, _left_by(queue))
+        for exchange in self.unbound():
+            self[exchange.vhost]._end_unbound([exchange])
         return len(ended)
 
     # -- the tick

@@ -393,7 +393,7 @@ class Node:
         for queue in self.vhosts.queues_by_uuid.values():
             self.hooks.set_ids(queue)
         self.ledger.view = epoch
-        self._grace_until = now + self.settings.reconnect_grace if self.vhosts.orphans() else None
+        self._grace_until = now + self.settings.reconnect_grace if self.vhosts.bereft() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""
