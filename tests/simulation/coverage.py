@@ -64,8 +64,6 @@ UNREACHABLE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.JOIN_REFUSED, "both are called …: broker.name differs within a pair"),
-            (watching.JOIN_REFUSED, "another backup is called … too: broker.name differs within a pair"),
-            (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"),
             (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
             (watching.JOIN_REFUSED, "it belongs to cluster …, this one to …"),
             (watching.JOIN_REFUSED, "its link version is …, this one's is …"),
@@ -111,6 +109,9 @@ UNREACHABLE: Mapping[Entry, str] = {
 }  # fmt: skip
 """What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""
 
+A_NEW_DISK = (
+    "a node comes back on a new disk while the link that it had on the old one is still thought to be"
+)
 A_JOINER_ENDS = "a joiner is lost, or stalls, in the milliseconds in which it catches up or is included"
 TWO_AT_ONCE = "somebody else acts in the short time in which a promotion waits"
 A_HANDOVER_FAILS = "something happens in the milliseconds that a switchover takes"
@@ -126,6 +127,8 @@ RARE: Mapping[Entry, str] = {
         for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
         for after in LOST_OR_OUT
     },
+    (watching.JOIN_REFUSED, "another backup is called … too: broker.name differs within a pair"): A_NEW_DISK,
+    (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"): A_NEW_DISK,
     watching.phase_step(Phase.GUARDED, Phase.CATCHING): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LOST): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LEAVING): A_JOINER_ENDS,

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, get_args
 from unittest import mock
 
 from broker.amqp091.channel import Channel
+from broker.amqp091.frames import REJECT
 from broker.model.records import Dequeue, Record
 from broker.model.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
@@ -58,7 +59,7 @@ STEP = "promotion waits in step"
 REGISTER = "answer of the register"
 CIB = "answer of the CIB"
 OPERATION = "operation of a client"
-"""Publishes and acks by runs, as they come in; the rest one by one."""
+"""Publishes, acks and rejects by runs, as they come in; the rest one by one."""
 
 REFUSALS = (
     arguments_of([manual, register], frozenset({"_no"}), 0)
@@ -321,6 +322,16 @@ def _acks(original: Callable[..., int]) -> Callable[..., int]:
     return acks
 
 
+def _nacks(original: Callable[..., int]) -> Callable[..., int]:
+    def nacks(self: Channel, buf: bytes, pos: int, end: int) -> int:
+        rest = original(self, buf, pos, end)
+        if rest:
+            _Current.ledger[OPERATION, "basic.reject" if buf[pos + 10] == REJECT[3] else "basic.nack"] += 1
+        return rest
+
+    return nacks
+
+
 def _publish(original: Callable[..., Any]) -> Callable[..., Any]:
     def publish(*arguments: Any, **named: Any) -> Any:
         _Current.ledger[OPERATION, "basic.publish"] += 1
@@ -347,5 +358,6 @@ _WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (Primary, "_lose", _lose),
     (Channel, "method", _method),
     (Channel, "acks", _acks),
+    (Channel, "nacks", _nacks),
     (VirtualHost, "publish", _publish),
 )
