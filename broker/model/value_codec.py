@@ -15,6 +15,7 @@ from typing import Final
 MAX_DEPTH: Final = 64
 _U32 = struct.Struct("<I")
 _F64 = struct.Struct("<d")
+_NO_ARGUMENTS: Final = b"F" + _U32.pack(0)
 
 
 class UnsupportedValue(TypeError):
@@ -23,6 +24,8 @@ class UnsupportedValue(TypeError):
 
 def encode_value(value: object, depth: int = 0) -> bytes:
     """One tagged value. Raises UnsupportedValue."""
+    if type(value) is dict and not value:
+        return _NO_ARGUMENTS  # of nearly every queue, exchange and binding
     if depth > MAX_DEPTH:
         raise UnsupportedValue(f"nested deeper than {MAX_DEPTH}")
     match value:

@@ -51,13 +51,15 @@ class PrimaryVhost:
     def all_answered(self) -> bool:
         return not self._owed
 
-    def held(self, most: int) -> dict[bytes, IdsByEpoch]:
-        held: dict[bytes, IdsByEpoch] = {}
-        for queue in self._vhosts.queues_by_uuid.values():
-            if queue.content_scope & Scope.LINK and queue.total_count <= most:
-                most -= queue.total_count
-                held[queue.uuid] = queue.snapshot()
-        return held
+    def contents(self) -> list[bytes]:
+        return [q.uuid for q in self._vhosts.queues_by_uuid.values() if q.content_scope & Scope.LINK]
+
+    def message_count(self, queue: bytes) -> int | None:
+        found = self._vhosts.queues_by_uuid.get(queue)
+        return None if found is None else found.total_count
+
+    def held(self, queue: bytes) -> IdsByEpoch:
+        return self._vhosts.queues_by_uuid[queue].snapshot()
 
     def make_milestone(self) -> bool:
         return self._vhosts.make_milestone()

@@ -70,6 +70,10 @@ class ReplicaVhost:
     def held(self) -> dict[bytes, IdsByEpoch]:
         return {q.uuid: q.snapshot() for q in self._vhosts.queues_by_uuid.values() if q.scope & Scope.LINK}
 
+    def held_in(self, queue: bytes) -> IdsByEpoch:
+        found = self._vhosts.queues_by_uuid.get(queue)
+        return {} if found is None or not found.scope & Scope.LINK else found.snapshot()
+
     def save_incomplete(self, record: InSyncRecord) -> None:
         self._save_incomplete(record)
 

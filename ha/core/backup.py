@@ -204,8 +204,7 @@ class Backup:
         """
         name, digests = parse_point(body)
         if self._c.membership.status is Status.READY:
-            held = self._model.held()
-            found = {queue: held.get(queue, {}) for queue in digests}
+            found = {queue: self._model.held_in(queue) for queue in digests}
             note_point(self._c, name, found)
             replicator.bad += [
                 BadEvent(queue, f"queue {called!r} differs from the primary's at {name}")

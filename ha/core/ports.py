@@ -42,8 +42,14 @@ class PrimaryModel(Protocol):
     def all_answered(self) -> bool:
         """No client waits for a confirm or a reply that is not out."""
 
-    def held(self, most: int) -> dict[bytes, IdsByEpoch]:
-        """Ids in the queues whose messages are replicated; none beyond `most` messages in all."""
+    def contents(self) -> list[bytes]:
+        """Uuids of the queues whose messages are replicated."""
+
+    def message_count(self, queue: bytes) -> int | None:
+        """All that the queue holds; None if it is gone."""
+
+    def held(self, queue: bytes) -> IdsByEpoch:
+        """Ids of what the queue holds, which is there."""
 
     def make_milestone(self) -> bool:
         """All members hold all of history up to the last milestone: make another, in the next batch, if
@@ -73,6 +79,9 @@ class ReplicaModel(Protocol):
 
     def held(self) -> dict[bytes, IdsByEpoch]:
         """Replicated queues and the ids this node has."""
+
+    def held_in(self, queue: bytes) -> IdsByEpoch:
+        """Those of one queue; none if it is not here, or not replicated."""
 
     def save_incomplete(self, record: InSyncRecord) -> None:
         """Durable on return, before the first drop: this copy is being changed and may lack some."""

@@ -23,11 +23,11 @@ from ha.core.feeder import Feeder
 from ha.core.hello import JoinRequest
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.lease import Lease
-from ha.core.link import Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
+from ha.core.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard, before_all_of
-from ha.core.quiesce import UUID, QuiescePoints
+from ha.core.quiesce import QuiescePoints
 from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context

@@ -3,25 +3,27 @@ the backup compares.
 
 Called by Primary, which cuts a point right after a flush that left nothing gathered, and by Backup when the
 point comes down its stream. Whoever reconciles the ledgers compares the two (invariant 13). A point names its
-queues: deep ones are left out, since listing their ids would hold the tick up.
+queues, and is small, since listing ids holds the tick up: one after the other goes on where the last one
+stopped, until all have been listed. Only queues too deep for any point are left out.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Mapping
 
 from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.feeder import Feeder
-from ha.core.link import Frame, frame
+from ha.core.link import UUID, Frame, frame
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 
-UUID = 16
 DIGEST = 8
 """Octets."""
+_NEVER = Position(-1, 0)
 
 
 class QuiescePoints:
@@ -35,28 +37,55 @@ class QuiescePoints:
         self._feeder = feeder
         self._next = now
         self._last = Position(epoch, 0)
+        """Of the newest point."""
+        self._again = 0
+        """How many points there were before at that position."""
+        self._began = self._last
+        """Where history was when the round of all queues began: at rest, the last one begins there."""
+        self._round: deque[bytes] = deque()
+        """Queues that it is still to list."""
         self._milestone: Position | None = None
 
     def due(self, backups: Iterable[RemoteBackup], now: float) -> bool:
         return now >= self._next and any(b.phase is Phase.IN_SYNC for b in backups)
 
     def hasten(self, now: float) -> None:
-        """Now: a backup has got in sync."""
-        self._next = now
+        """Now, and all queues: a backup has got in sync."""
+        self._next, self._began = now, _NEVER
 
     def cut(self, backups: Iterable[RemoteBackup], now: float) -> None:
-        """Cut a point, if a backup is in sync and history has moved since the one before."""
+        """Cut a point, if a backup is in sync and not all queues have been listed since history moved."""
         self._next = now + self._c.tuning.quiesce_every
         position = self._model.position()
         synced = [b for b in backups if b.phase is Phase.IN_SYNC]
-        if not synced or position == self._last:
+        if not synced or not (self._round or position != self._began):
             return
-        self._last = position
-        held = self._model.held(self._c.tuning.quiesce_most)
-        name = f"{position.epoch}.{position.n}"
+        if not self._round:
+            self._began, self._round = position, deque(self._model.contents())
+        held = self._some()
+        name = self._name(position)
         note_point(self._c, name, held)
         for backup in synced:
             self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
+
+    def _some(self) -> dict[bytes, IdsByEpoch]:
+        """Of the next queues of the round, as many as a point may list."""
+        most, held = self._c.tuning.quiesce_most, dict[bytes, IdsByEpoch]()
+        while self._round and len(held) < self._c.tuning.quiesce_queues:
+            count = self._model.message_count(self._round[0])
+            if count is not None and most < count <= self._c.tuning.quiesce_most:
+                break
+            queue = self._round.popleft()
+            if count is not None and count <= most:
+                most -= count
+                held[queue] = self._model.held(queue)
+        return held
+
+    def _name(self, position: Position) -> str:
+        """No two points have the same: whoever compares goes by it."""
+        self._again = self._again + 1 if position == self._last else 0
+        self._last = position
+        return f"{position.epoch}.{position.n}" + (f".{self._again}" if self._again else "")
 
     def milestone(self, backups: Iterable[RemoteBackup]) -> None:
         """Make one if every member is in sync and holds, on disk, all up to the one before: nobody can

@@ -32,8 +32,10 @@ class Tuning:
     """A joiner with more unacknowledged bytes than this is dropped: it cannot keep up; it may try again."""
     quiesce_every: float = 5.0
     """Time between two quiesce points while a backup is in sync."""
+    quiesce_queues: int = 500
+    """Most queues that a quiesce point lists: the next one goes on with the others."""
     quiesce_most: int = 100_000
-    """Most messages that a quiesce point lists; queues beyond that are left out of it."""
+    """Most messages that a quiesce point lists; a queue with more is in none."""
     peer_patience: float = 0.5
     """How long a promotion waits for the answer of a peer."""
     authority_patience: float = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,51 @@ def test_a_point_is_cut_when_a_backup_is_in_sync_every_five_seconds_and_at_a_cle
         {(uuid, epoch, 1, 1), (uuid, epoch, 3, 6), (none, 0, 0, -1)},
         {(uuid, epoch, 3, 7), (none, 0, 0, -1)},
     ]
+
+
+def test_many_queues_are_listed_a_few_at_each_point_and_at_rest_each_once_more() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.run(6)
+    context = a.running.core._c
+    context.tuning = replace(context.tuning, quiesce_queues=3, quiesce_most=5)
+    texts = {"one": "a", "two": "ab", "four": "abcd", "six": "abcdef", "five": "abcde", "none": "", "x": "a"}
+    for queue, text in texts.items():
+        pair.declare(a, queue)
+        pair.publish(a, queue, text)
+    uuids = {pair_queue.uuid.hex(): name for name, pair_queue in a.running.vhost.queues.items()}
+
+    def listed(of: Held) -> list[list[str]]:
+        found = [sorted({uuids[place[0]] for place in point}) for point in of.values()]
+        return [names for names in found if names]
+
+    pair.run(7)
+    first = listed(points(a))
+    assert first == [["one", "two"], ["four"]][: len(first)], "what no longer fits begins the next point"
+    pair.publish(a, "none", "a")
+    pair.run(60)
+    assert points(a) == points(b)
+    rounds = [["one", "two"], ["four"], ["five"], ["none", "x"]]
+    assert listed(points(a)) == rounds * 2, "six is too deep; at rest, one whole round, and then no more"
+
+
+def test_whoever_gets_in_sync_is_compared_though_history_is_at_rest() -> None:
+    pair = Pair(3)
+    pair.up()
+    a, _, c = pair.hosts
+    pair.kill(c)
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abc")
+    pair.run(12)
+    before = len(points(a))
+    c.ledger.kinds.clear()
+    pair.start(c)
+    pair.until(lambda: c.status == "ready")
+    pair.run(0.2)
+    at_a, at_c = points(a), points(c)
+    assert len(at_a) == before + 1, "its name is its own, though the position is the same"
+    assert at_c and at_c.items() <= at_a.items()
 
 
 def test_a_point_carries_a_digest_of_each_queue_and_is_refused_if_it_is_cut_short() -> None:

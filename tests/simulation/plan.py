@@ -59,11 +59,14 @@ class MachinePlan:
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """How a joiner is fed, in bytes (`ha.core.tuning`): with small numbers a snapshot takes many ticks."""
+    """How a joiner is fed, in bytes (`ha.core.tuning`): with small numbers a snapshot takes many ticks. And
+    how much a quiesce point lists: with small numbers it takes many points to list all queues."""
 
     snapshot_chunk: int = 1 << 18
     joiner_window: int = 4 << 20
     short_lag: int = 1 << 20
+    quiesce_queues: int = 500
+    quiesce_most: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +250,7 @@ def draw_plan(seed: int) -> Plan:
         on_backup_loss=rng.choice(("continue", "continue", "block")),
         min_backups=rng.choice((0, 0, 0, 1)),
         timing=timing,
-        link=_link(rng),
+        link=_points(_link(rng), Random(f"{seed}/points")),
         network=network,
         machines=tuple(
             replace(machine, segment=segment, window=window)
@@ -289,6 +292,10 @@ def _link(rng: Random) -> LinkPlan:
         joiner_window=rng.choice((1000, 4 << 20)),
         short_lag=rng.choice((1000, 1 << 20)),
     )
+
+
+def _points(link: LinkPlan, rng: Random) -> LinkPlan:
+    return replace(link, quiesce_queues=rng.choice((500, 500, 3, 1)), quiesce_most=rng.choice((100_000, 10)))
 
 
 def _network(rng: Random) -> NetworkPlan:

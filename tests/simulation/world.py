@@ -348,7 +348,7 @@ class Settings(HaSettings):
         link = self.link
         return replace(
             HaSettings.tuning(self), snapshot_chunk=link.snapshot_chunk, joiner_window=link.joiner_window,
-            short_lag=link.short_lag,
+            short_lag=link.short_lag, quiesce_queues=link.quiesce_queues, quiesce_most=link.quiesce_most,
         )  # fmt: skip
 
 
