@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, islice
 from operator import itemgetter
 
+from broker.model.put_back import put_back
 from broker.model.records import Entry, MessageId, id_of
 
 _envelope_of = itemgetter(1)
@@ -89,12 +90,7 @@ class PriorityReady:
             self._count += len(back)
             self._filled |= 1 << number
             back.sort(key=id_of)
-            newest = id_of(back[-1])
-            if level and id_of(level[0]) < newest:
-                while level and id_of(level[0]) < newest:
-                    back.append(level.popleft())
-                back.sort(key=id_of)
-            level.extendleft(reversed(back))
+            put_back(level, back)
 
     def clear(self) -> None:
         for level in self._in_order():

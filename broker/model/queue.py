@@ -8,13 +8,13 @@ in its base, `QueueContents`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import groupby, repeat
 
 from broker.errors import InternalError
 from broker.model.consumer import Consumer
 from broker.model.dispatch import dispatch_to_many
 from broker.model.priority_ready import PriorityReady
+from broker.model.put_back import put_back
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
@@ -23,10 +23,6 @@ from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
 __all__ = ["Mode", "Queue"]
-
-_FEW = 16
-"""Up to one in so many that are ready, those that come back are put where they belong one by one: a client
-that gives back many by one each must not have all of them sorted each time."""
 
 
 class Queue(QueueContents):
@@ -184,16 +180,7 @@ class Queue(QueueContents):
         else:
             if self.backlog.count:
                 back = self.backlog.put_back(back)
-            if len(back) * _FEW < len(ready):
-                for entry in back:
-                    ready.insert(bisect_left(ready, id_of(entry), key=id_of), entry)
-                back = []
-            elif ready and back and id_of(ready[0]) < id_of(back[-1]):
-                newest = id_of(back[-1])
-                while ready and id_of(ready[0]) < newest:
-                    back.append(ready.popleft())
-                back.sort(key=id_of)
-            ready.extendleft(reversed(back))
+            put_back(ready, back)
         if self.watched:
             self._came([raw for _, _, raw in entries])
         if self.consumers:
