@@ -15,7 +15,7 @@ from tests.simulation.machine import Death, Machine
 from tests.simulation.network import Cut
 from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster
-from tests.simulation.pacemaker.manager import ResourceManager
+from tests.simulation.pacemaker.manager import SWITCH, ResourceManager
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Saboteur
@@ -62,15 +62,19 @@ def power_off(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 def split_in_write(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Whoever next writes the record is alone from the instant at which its own copy has it. The ways are
-    mended before anybody notices, before fencing has succeeded, or later."""
+    mended before anybody notices, before fencing has succeeded, or later; in half of the cases the power
+    switch is out of its reach, too, and it is fenced before."""
     cluster = _cluster(s)
-    token = cluster.plan.token
+    token, fencing = cluster.plan.token, cluster.plan.fence_takes
     length = rng.choice((0.5 * token, (1.5 + rng.random()) * token, 4 * token, plan.length))
+    doomed = frozenset({SWITCH}) if rng.random() < 0.5 else frozenset()
+    if doomed:
+        length = max(length, 2.0 * token + 2.0 * fencing + 1.0)
     s.pending += 1
 
     def split(writer: str) -> None:
         s.pending -= 1
-        others = frozenset(cluster.names) - {writer}
+        others = frozenset(cluster.names) - {writer} | doomed
         s.clock.note(f"the record is in the CIB of {writer} alone")
         one = frozenset({writer})
         cut_off(s, rng, [Cut(one, others), Cut(others, one)], length)
@@ -130,17 +134,15 @@ def freeze_host(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine.pause(in_tick=rng.random() < 0.5)
     cluster.freeze(machine.name, True)
     s.clock.note(f"the host of {machine.name} stands still")
-    life = cluster.nodes[machine.name].life
     length = rng.choice((0.5, 1.5, 4.0)) * cluster.plan.token + rng.choice((0.0, plan.length))
-    s.later(length, partial(_thaw, s, machine, life))
+    s.later(length, partial(_thaw, s, machine))
 
 
-def _thaw(s: Saboteur, machine: Machine, life: int) -> None:
-    node = _cluster(s).nodes[machine.name]
-    if node.on and node.life == life:
-        s.clock.note(f"the host of {machine.name} goes on")
-        _cluster(s).freeze(machine.name, False)
-        machine.resume()
+def _thaw(s: Saboteur, machine: Machine) -> None:
+    """Also if the cluster's processes were gone when it froze, or went meanwhile: its broker may be there."""
+    s.clock.note(f"the host of {machine.name} goes on")
+    _cluster(s).freeze(machine.name, False)
+    machine.resume()
 
 
 def kill_cluster(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

@@ -20,6 +20,8 @@ from tests.simulation.rules_given import RULED, arguments_of, make_vhost, polici
 from tests.simulation.session import Arguments, Session
 
 MOST_OUTSTANDING = 30
+MOST_MESSAGES = 1000
+"""Its dead letters stay: more of them would take a joiner that is fed in crumbs longer than a fault may."""
 UNGOVERNED = 0.05
 """Seconds from a policy that a node did not take to the next try."""
 
@@ -137,7 +139,7 @@ class RuleUser(Actor):
                 break
             if self._in_doubt:
                 out += self._publish(self._in_doubt.pop(0))
-            elif not self.finishing:
+            elif not self.finishing and len(self.messages) < MOST_MESSAGES:
                 out += self._publish(self._fresh())
         if out:
             session.send(out)

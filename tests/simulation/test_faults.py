@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation import faults_cluster
 from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When
 from tests.simulation.faults import ACTS
 from tests.simulation.machine import Death
@@ -54,6 +55,34 @@ def test_each_fault_alone_is_survived(authority: str, kind: Fault) -> None:
         assert world.faults.done
         assert not world.network.cuts
         assert not world.network.down
+
+
+def test_a_host_that_froze_while_its_cluster_was_down_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 110027859: its broker stood still for ever. It was the last with what is not durable, so that
+    nobody was allowed to fence it."""
+    monkeypatch.setattr(faults_cluster, "_someone", lambda s, rng: s.world.machines[0])
+    kinds = ((Fault.KILL_CLUSTER, 3.0), (Fault.FREEZE_HOST, 0.5))
+    faults = tuple(FaultPlan(f"f{kind}", kind, When.ANY, 0.0, 0.001, length) for kind, length in kinds)
+    world = World(replace(plans("pacemaker", 1)[0], faults=faults))
+    frozen: list[bool] = []
+    machine, cluster = world.machines[0], world.cluster
+    original = machine.pause
+
+    def pause(*, in_tick: bool) -> None:
+        assert cluster is not None
+        original(in_tick=in_tick)
+        frozen.append(not cluster.nodes[machine.name].on)
+        monkeypatch.setattr(world.faults, "kill", lambda machine, death: False)
+
+    monkeypatch.setattr(machine, "pause", pause)
+    world.run()
+    assert frozen == [True]
+
+
+def test_a_joiner_that_is_fed_in_crumbs_catches_up_with_the_dead_letters() -> None:
+    """Seed 110027658: a client of rules published for as long as it did not, and the queue of its dead
+    letters grew by two messages while three of it were fetched."""
+    assert run_seed(110027658).failure is None
 
 
 @pytest.mark.parametrize("authority", list(WEIGHTS))
