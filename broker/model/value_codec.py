@@ -24,10 +24,10 @@ class UnsupportedValue(TypeError):
 
 def encode_value(value: object, depth: int = 0) -> bytes:
     """One tagged value. Raises UnsupportedValue."""
-    if type(value) is dict and not value:
-        return _NO_ARGUMENTS  # of nearly every queue, exchange and binding
     if depth > MAX_DEPTH:
         raise UnsupportedValue(f"nested deeper than {MAX_DEPTH}")
+    if type(value) is dict and not value:
+        return _NO_ARGUMENTS  # of nearly every queue, exchange and binding
     match value:
         case None:
             return b"V"

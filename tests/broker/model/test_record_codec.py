@@ -38,7 +38,7 @@ from broker.model.records import (
     Unbind,
     Unrouted,
 )
-from broker.model.value_codec import canonical
+from broker.model.value_codec import canonical, decode_value, encode_value
 from broker.model.values import Reason, Scope
 
 U64 = st.integers(0, 2**63)
@@ -186,6 +186,21 @@ def test_what_no_table_holds_is_refused() -> None:
         deep = [deep]
     with pytest.raises(UnsupportedValue, match="nested"):
         canonical({"a": deep})
+
+
+@pytest.mark.parametrize("innermost", [{}, [], 1, {"a": None}])
+def test_no_value_is_encoded_that_is_too_deep_to_be_decoded(innermost: object) -> None:
+    """A backup, or a start, that cannot decode what was encoded here would lack the whole batch."""
+    value, refused = innermost, 0
+    for _ in range(70):
+        value = {"a": value}
+        try:
+            encoded = encode_value(value)
+        except UnsupportedValue:
+            refused += 1
+        else:
+            assert decode_value(encoded)[0] == value
+    assert 0 < refused < 10
 
 
 def test_canonical_ignores_the_order_of_keys_only() -> None:
