@@ -15,6 +15,10 @@ Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.p
 Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
 window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for
 Spark. `understudy.client.amqp10` is the same over AMQP 1.0; it alone needs Proton.
+
+A publisher or consumer belongs to the thread that uses it and to the process that made it. In a program that
+forks (workers of Celery or gunicorn), each process makes its own, with a name of its own; a child that uses
+its parent's gets a RuntimeError, and disturbs nothing.
 """
 
 from __future__ import annotations

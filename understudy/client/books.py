@@ -136,6 +136,11 @@ class SentBook:
             self.write()
             self._ledger.close()
 
+    def abandon(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.abandon()
+
     def _end_run(self) -> None:
         run, self._run = self._run, None
         if run is not None and self._ledger is not None:
@@ -194,6 +199,11 @@ class ReceivedBook:
         if self._ledger is not None:
             self.write()
             self._ledger.close()
+
+    def abandon(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.abandon()
 
     def _end_run(self) -> None:
         run, self._run = self._run, None

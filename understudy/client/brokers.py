@@ -101,6 +101,10 @@ class Brokers(ABC):
     def close(self) -> None:
         """Say goodbye, then close; never raises for what the network does."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """In a process that a fork made: close its descriptor; the connection itself is the parent's."""
+
     def _in_turn(self) -> list[HostPort]:
         """The addresses, from the one whose turn it is: a caller with little time, who comes again, gets to
         all of them."""

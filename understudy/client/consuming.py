@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from understudy.client import forks
 from understudy.client.books import Pulse, ReceivedBook, ReplicationId, new_incarnation, open_ledger
 from understudy.client.brokers import Brokers, TimeUp
 
@@ -99,6 +100,8 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._gone = False
         """Does the broker say that the queue was deleted?"""
         self._closed = False
+        self._abandoned = False
+        forks.mind(self)
 
     def __enter__(self) -> Self:
         return self
@@ -190,6 +193,15 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         finally:
             self._book.close()
 
+    def abandon(self) -> None:
+        """Called in each child of a fork: connection, ledger and deliveries are the parent's. What would
+        connect, receive, ack or reject there raises RuntimeError.
+        """
+        self._abandoned = True
+        self._forget()
+        self._book.abandon()
+        self.failover.abandon()
+
     # -- what each kit gives -------------------------------------------------------------------------------
 
     @abstractmethod
@@ -229,6 +241,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     def _ready(self, deadline: float | None) -> None:
         if self._closed:
             raise RuntimeError("the consumer is closed")
+        self._refuse_if_abandoned()
         while self._source is None:
             try:
                 self._source = self._begin(deadline)
@@ -263,10 +276,15 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self._lose()
             raise
 
+    def _refuse_if_abandoned(self) -> None:
+        if self._abandoned:
+            raise RuntimeError(f"the consumer {forks.REFUSAL}")
+
     # -- acks ----------------------------------------------------------------------------------------------
 
     def _is_settled(self, delivery: DeliveryT) -> bool:
         """Also one that is of an earlier connection: nothing can be said of it any more."""
+        self._refuse_if_abandoned()
         return (
             delivery.session != self.failover.connects or self._source is None or self._is_done_with(delivery)
         )

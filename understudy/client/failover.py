@@ -189,6 +189,13 @@ class Failover(Brokers):
         except _GOODBYE:
             pass
 
+    def abandon(self) -> None:
+        connection, self.connection = self.connection, None
+        transport = None if connection is None else getattr(connection._connection, "_transport", None)
+        if transport is not None and transport.sock is not None:
+            transport.sock.close()  # its own `close` would shut the parent's down, too
+            transport.sock = None
+
     def close(self) -> None:
         connection, self.connection = self.connection, None
         if connection is None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+from understudy.client import forks
 from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
 from understudy.client.brokers import Brokers, TimeUp
 
@@ -86,6 +87,8 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._news: deque[Callable[[], None]] = deque()
         """What the application's callbacks are still to be told."""
         self._closed = False
+        self._abandoned = False
+        forks.mind(self)
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +141,17 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             self._book.close()
         self._tell()
 
+    def abandon(self) -> None:
+        """Called in each child of a fork: connection, ledger and what is in doubt belong to the parent. What
+        would publish, connect or wait there raises RuntimeError.
+        """
+        self._abandoned = True
+        self._session = None
+        self._waiting.clear()
+        self._news.clear()
+        self._book.abandon()
+        self.failover.abandon()
+
     # -- what each kit gives -------------------------------------------------------------------------------
 
     @abstractmethod
@@ -160,6 +174,8 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise RuntimeError("the publisher is closed")
+        if self._abandoned:
+            raise RuntimeError(f"the publisher {forks.REFUSAL}")
 
     # -- for `publish` -------------------------------------------------------------------------------------
 

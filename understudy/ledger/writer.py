@@ -238,6 +238,12 @@ class LedgerWriter:
         self._close_file()
         self._closed = True
 
+    def abandon(self) -> None:
+        """Close the file as it is, in a process that a fork made: what is gathered is the parent's."""
+        self._closed = True
+        self._lines = []
+        self._close_file()
+
     def _write(self, data: bytes, records: int) -> None:
         taken = 0
         try:

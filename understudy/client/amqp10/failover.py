@@ -94,6 +94,11 @@ class Failover(Brokers):
             self._note_lost()
             wire.drop()
 
+    def abandon(self) -> None:
+        wire, self.wire, self._at = self.wire, None, None
+        if wire is not None:
+            wire.abandon()
+
     def close(self) -> None:
         wire, self.wire, self._at = self.wire, None, None
         if wire is not None:

@@ -215,6 +215,10 @@ class Wire:
         self._transport.unbind()
         self._collector.release()
 
+    def abandon(self) -> None:
+        """In a process that a fork made: the socket's descriptor is closed, and no more."""
+        self._sock.close()
+
 
 def _ending(condition: Condition | None) -> Lost | Refused:
     if condition is None:
