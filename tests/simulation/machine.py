@@ -267,12 +267,11 @@ class Machine:
                 return
         heard, self._backlog = self._backlog, []
         first = self.rng.choice((0, len(heard), self.rng.randint(0, len(heard))))
-        for action in heard[:first]:
-            action()
-        self._timers()
+        for action in (*heard[:first], self._timers):
+            if self.node is not None:  # an earlier one may have been its end
+                action()
         for action in heard[first:]:
-            if self.node is not None:
-                self.hear(action)
+            self.hear(action)
 
     def hear(self, action: Callable[[], None]) -> None:
         """Something happened outside the process: it does `action` about it now, or after its pause."""

@@ -79,6 +79,20 @@ def test_a_host_that_froze_while_its_cluster_was_down_goes_on(monkeypatch: pytes
     assert frozen == [True]
 
 
+@pytest.mark.parametrize("first", range(3))
+def test_what_a_process_heard_while_it_was_stopped_may_be_its_end(first: int) -> None:
+    """Seed 112037533: it woke up, crashed in a write, and a connection that waited was still to be let in."""
+    world = World(replace(plans("manual", 1)[0], faults=(), movers=()))
+    world.run()
+    machine = world.machines[0]
+    machine.pause()
+    machine.hear(machine.kill)
+    machine.hear(lambda: machine.running.status())
+    machine.rng.choice = lambda options: first  # type: ignore[method-assign]
+    machine.resume()
+    assert machine.node is None
+
+
 def test_a_joiner_that_is_fed_in_crumbs_catches_up_with_the_dead_letters() -> None:
     """Seed 110027658: a client of rules published for as long as it did not, and the queue of its dead
     letters grew by two messages while three of it were fetched."""
