@@ -190,6 +190,8 @@ class NodeFiles:
                 f"is of node {identity.node_id}: put back the one that belongs here, or move the directory "
                 f"away and let this node join as a new one"
             )
+        if owner is None and epoch:
+            self._refuse_lost_store()
         fresh = replace(
             identity, name=name, incarnation=identity.incarnation + 1, number=number or identity.number
         )  # fmt: skip
@@ -205,6 +207,16 @@ class NodeFiles:
             raise StoreUnusable(
                 f"{self.directory} holds {' and '.join(orphans)} but no node.json; restore it, or move the "
                 f"directory away and let this node join as a new one"
+            )
+
+    def _refuse_lost_store(self) -> None:
+        """A node that was in an epoch had a store. Without it, it would say of nothing that it is all."""
+        there = self.files.list(self.store_directory) if "store" in self.files.list(self.directory) else ()
+        if not any(name.endswith(".segment") for name in there):
+            raise StoreUnusable(
+                f"{self.store_directory} is gone or empty, and {self._node.path} is of a node that had one; "
+                f"put it back (is its disk mounted?), or move the directory away and let this node join as a "
+                f"new one"
             )
 
     def _own_store(self, node_id: str) -> None:

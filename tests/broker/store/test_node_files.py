@@ -40,6 +40,23 @@ def test_a_new_node_gets_an_identity_that_it_keeps() -> None:
     assert (second.identity.incarnation, second.epoch) == (2, 65537)
 
 
+def test_a_node_without_the_store_that_it_had_is_refused() -> None:
+    """It would be promoted as if it had all. Before its first epoch it has nothing to lose."""
+    for epoch in (0, 65537):
+        disk = VirtualDisk()
+        opened(disk).raise_epoch(epoch)
+        disk.unlink("/data/store/owner.json")
+        disk.sync_directory("/data/store")
+        disk.kill()
+        if not epoch:
+            assert opened(disk).identity.incarnation == 2
+            continue
+        with pytest.raises(StoreUnusable, match=r"/data/store is gone or empty.*mounted.*join as a new one"):
+            opened(disk)
+        disk.place("/data/store/00000001.segment", b"")
+        assert opened(disk).identity.incarnation == 2, "of a time before stores said whose they are"
+
+
 def test_the_number_may_be_given() -> None:
     disk = VirtualDisk()
     assert opened(disk, number=2).identity.number == 2
