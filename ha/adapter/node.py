@@ -31,7 +31,7 @@ from ha.adapter.ledger_port import NullLedger
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.questions import Questions
-from ha.adapter.record_store import load_record, save_record
+from ha.adapter.record_store import load_record, save_record, who_this_is
 from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.replications import COPY_METHODS, Replications
@@ -45,7 +45,6 @@ from ha.core.in_sync_record import InSyncRecord
 from ha.core.link import Method
 from ha.core.record_keeper import Outcome
 from ha.core.replication_test import ReplicationTest
-from ha.core.role import Self_
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,8 +77,7 @@ class Node:
         Raises StoreError if the in-sync record on disk is damaged.
         """
         self.stopped = None
-        identity = files.identity
-        self.me = Self_(identity.node_id, broker.name, identity.incarnation, identity.number, broker.version)
+        self.me = who_this_is(files, broker, random_bytes)
         self._store, self._files, self.ledger = store, files, ledger
         self.settings, self.random_bytes, self.log = ha, random_bytes, log
         self._inbox = Inbox()
@@ -89,7 +87,7 @@ class Node:
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))
         self.vhost = self.vhosts.root
         self.broker = Broker(broker, self.hooks, self.vhosts, log=log)
-        self._quarantine = Quarantine(files.files, files.directory, identity.incarnation)
+        self._quarantine = Quarantine(files.files, files.directory, self.me.incarnation)
         bases = self._bases = Bases(self.vhosts)
         self.replica = ReplicaVhost(
             self.vhosts, store, bases, ledger, self._quarantine, self._save_incomplete
@@ -103,7 +101,7 @@ class Node:
             record=record,
             incomplete=incomplete,
             epoch_seen=files.epoch,
-            cluster_id=identity.cluster_id,
+            cluster_id=files.identity.cluster_id,
             primary_model=PrimaryVhost(self.vhosts, self.broker.holding),
             replica_model=self.replica,
             position=self._position,

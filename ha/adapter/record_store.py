@@ -1,13 +1,24 @@
-"""The in-sync record in the node's files: the `manual` authority's memory. Called by Node, rarely; each
-save blocks until it is durable.
+"""What Node has in the node's files: who it is, and the in-sync record, the `manual` authority's memory.
+Called by Node, rarely; each save blocks until it is durable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from broker.engine import BrokerSettings
 from broker.store.errors import StoreUnusable
 from broker.store.node_files import NodeFiles
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord, record_from_json
+from ha.core.role import Self_
+
+
+def who_this_is(files: NodeFiles, broker: BrokerSettings, random_bytes: Callable[[int], bytes]) -> Self_:
+    """For this process, which has the files."""
+    known = files.identity
+    life = random_bytes(16).hex()
+    return Self_(known.node_id, broker.name, known.incarnation, known.number, broker.version, life)
 
 
 def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:

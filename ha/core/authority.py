@@ -44,6 +44,7 @@ class PeerAnswer:
     silence."""
     withheld: bool = False
     """It serves, and cannot prove that it is the primary: clients get nothing from it."""
+    life: str = ""
     terms: Terms = field(default_factory=dict)
 
 
@@ -69,6 +70,8 @@ class Evidence:
     """Of each broker that nothing is known of: "H:P does not answer", or what else it does."""
     foreign: Sequence[str] = ()
     """Of each broker that answers and is of another cluster: a sentence that says so."""
+    copies: Sequence[str] = ()
+    """Of each broker that answers and has this node's identity: a sentence that says so."""
     ack_timeout: float = 2.0
 
 

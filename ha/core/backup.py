@@ -101,8 +101,8 @@ class Backup:
                 )
             )
         request = {
-            "node_id": me.node_id, "name": me.name, "incarnation": me.incarnation, "number": me.number,
-            "cluster_id": record.cluster_id if record else None, "version": VERSION,
+            "node_id": me.node_id, "name": me.name, "incarnation": me.incarnation, "life": me.life,
+            "number": me.number, "cluster_id": record.cluster_id if record else None, "version": VERSION,
             "epoch": record.epoch if record else 0,
         }  # fmt: skip
         self._c.do(SendMethod(peer, Method.JOIN, to_json(request)))

@@ -12,6 +12,7 @@ from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, count, label, record_from_json
 from ha.core.link import VERSION
 from ha.core.membership import Membership, Status
+from ha.core.neighbours import COPY
 from ha.core.remote_backup import RemoteBackup
 from ha.core.role import Context, Self_
 from ha.core.terms import terms_from_json
@@ -29,6 +30,7 @@ def hello_answer(
         "node_id": me.node_id,
         "name": me.name,
         "incarnation": me.incarnation,
+        "life": me.life,
         "number": me.number,
         "cluster_id": cluster_id,
         "epoch": epoch,
@@ -56,6 +58,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             node_id=label(document["node_id"]),
             name=label(document["name"]),
             incarnation=count(document["incarnation"]),
+            life=label(document.get("life", "")),
             status=label(document["status"]),
             serving=bool(document["serving"]),
             epoch=count(document["epoch"]),
@@ -94,6 +97,7 @@ class JoinRequest:
     epoch: int
     cluster_id: str | None
     version: object
+    life: str = ""
 
     def refusal(
         self,
@@ -112,13 +116,17 @@ class JoinRequest:
         if self.cluster_id is not None and self.cluster_id != cluster_id:
             return f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}"
         if self.who.node_id == me.node_id:
-            return "it says that it is this very node"
+            return f"it has this node's own identity: {COPY}"
         if self.number == me.number:
             return f"both have the node number {self.number}: give one a new data directory"
         if self.name == me.name:
             return f"both are called {self.name}: broker.name differs within a pair"
         for backup in backups:
-            if backup.peer is None or backup.who.node_id == self.who.node_id:
+            if backup.peer is None:
+                continue
+            if backup.who.node_id == self.who.node_id:
+                if backup.life != self.life and self.who.number <= backup.who.number:  # it is no restart
+                    return f"another process has the identity of {backup.name}: {COPY}"
                 continue
             # Found out now, not when one of the two serves and the other can no longer follow it.
             if backup.number == self.number:
@@ -139,6 +147,7 @@ def join_request(document: dict[str, Any]) -> JoinRequest:
             count(document["epoch"]),
             label(cluster) if cluster is not None else None,
             document.get("version"),
+            label(document.get("life", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise LinkError("a join request that cannot be read") from error

@@ -45,19 +45,19 @@ class Introductions:
         dialed.
         """
         answer = peer_answer(document)
-        if answer.node_id == self._c.me.node_id:
+        if answer.node_id == self._c.me.node_id and answer.life == self._c.me.life:
             if address is not None:
                 self._neighbours.met_self(peer, address)
                 self._c.do(ClosePeer(peer, 200, "this is myself"))
             return None
-        if self._neighbours.outdated(answer, document.get("asked")):
+        if self._copied(answer, address) or self._neighbours.outdated(answer, document.get("asked")):
             return None
         member = self._c.membership.member(answer.node_id)
         member.name, member.incarnation = answer.name, answer.incarnation
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
             member.address, member.connected = self._neighbours.public(address), True
-            self._neighbours.answered(address, answer.node_id, document.get("asked"), now)
+            self._neighbours.answered(address, answer, document.get("asked"), now)
         self._neighbours.heard(answer)
         if not self._lineage.foreign(answer):
             if address is not None:
@@ -66,3 +66,15 @@ class Introductions:
         if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
             self._c.log(sentence)
         return None
+
+    def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
+        """Is it another process with this node's identity, or with that of one which is at another address?
+        Nothing that it says is to be believed: the two may have gone apart since one was copied.
+        """
+        mine = answer.node_id == self._c.me.node_id
+        twin = None if mine else self._neighbours.twin(answer, address)
+        if not mine and twin is None:
+            return False
+        if address is not None and (sentence := self._neighbours.copied(address, twin)):
+            self._c.log(sentence)
+        return True

@@ -41,6 +41,8 @@ class ManualAuthority:
         return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
 
     def _judge(self, e: Evidence) -> Verdict:
+        if e.copies:
+            return _no(e.copies[0])  # each of the two would take what the record says for its own
         for answer in e.answers.values():
             if answer.serving and not (answer.withheld and self.ARBITRATES):
                 return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")

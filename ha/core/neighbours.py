@@ -10,6 +10,9 @@ from collections.abc import Collection, Sequence
 from ha.core.authority import PeerAnswer
 from ha.core.status_check import PeerAddress
 
+THIS = "this very node"
+COPY = "one of the two data directories is a copy of the other; give one of the two nodes an empty one"
+
 
 class Neighbours:
     """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far.
@@ -63,6 +66,8 @@ class Neighbours:
             return None
         entry = self.book[address]
         entry.peer = None
+        if entry.copy_of:
+            entry.copy_of = entry.trouble = ""
         return entry.node_id
 
     def address_of(self, peer: int) -> str | None:
@@ -97,12 +102,39 @@ class Neighbours:
         since = isinstance(question, int) and question > last
         return answer.serving and answer.epoch <= epoch and not since
 
-    def answered(self, address: str, node_id: str, question: object, now: float) -> None:
+    def answered(self, address: str, answer: PeerAnswer, question: object, now: float) -> None:
         """The node at `address` has answered a hello that went out with `question` (None: an older peer)."""
         entry = self.book[address]
-        entry.node_id = node_id
+        entry.node_id, entry.incarnation, entry.life = answer.node_id, answer.incarnation, answer.life
         if question in (None, self.question):
             entry.answered_at = now
+
+    def twin(self, answer: PeerAnswer, address: str | None) -> str | None:
+        """Another address at which there is another process with this identity. Where this one is may not be
+        known (None): then it may have started again at the very same, and has counted that.
+        """
+        for entry in self.book.values():
+            if entry.peer is None or entry.node_id != answer.node_id or entry.life == answer.life:
+                continue
+            if entry.address != address and (address or answer.incarnation <= entry.incarnation):
+                return entry.address
+        return None
+
+    def copied(self, address: str, twin: str | None) -> str:
+        """The node at `address` has the identity of the one at `twin` (None: of this one): a sentence the
+        first time, then "".
+        """
+        entry = self.book[address]
+        known, entry.copy_of, entry.node_id = entry.copy_of, f"the node at {twin}" if twin else THIS, None
+        entry.trouble = f"has the identity of {entry.copy_of}: {COPY}"
+        return "" if known else f"{address} {entry.trouble}"
+
+    def copies(self, *, mine: bool = False) -> list[str]:
+        """Of brokers that are there with an identity that is not theirs alone (`mine`: with this node's): a
+        sentence each.
+        """
+        there = (entry for entry in self.book.values() if entry.copy_of and entry.peer is not None)
+        return [f"{e.address} {e.trouble}" for e in there if not mine or e.copy_of == THIS]
 
     def estranged(self, address: str, cluster_id: str | None) -> str:
         """The node at `address` is of another cluster: a sentence the first time, then ""."""
@@ -139,9 +171,12 @@ class Neighbours:
         return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
 
     def troubles(self) -> list[str]:
-        """Of brokers that are there, and do not let this node in, or are not trusted: a sentence each."""
+        """Of brokers that are there, and do not let this node in, or are not trusted, or are copies: a
+        sentence each.
+        """
         book = self.book.values()
-        return [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
+        away = [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
+        return [*away, *self.copies()]
 
     def left_out(self) -> str:
         """A sentence if another node was met at each address: none is left for this one. Else ""."""

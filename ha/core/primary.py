@@ -143,7 +143,7 @@ class Primary:
             if old is not None:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)
             backup = self.backups[who.node_id] = RemoteBackup(who, ask.name, peer, now)
-        backup.name, backup.number, backup.has = ask.name, ask.number, has
+        backup.name, backup.number, backup.life, backup.has = ask.name, ask.number, ask.life, has
         if any(left.node_id == who.node_id for left in self._leaving):
             backup.phase = Phase.ASKED
         else:

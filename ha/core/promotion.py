@@ -148,7 +148,7 @@ class Promotion:
             newest = attempt.held
         return evidence_of(
             self._c, newest, self._stage.following(), self._position(), answers, unanswered,
-            self._neighbours.strangers(),
+            self._neighbours.strangers(), self._neighbours.copies(mine=True),
         )  # fmt: skip
 
     def kin(self) -> dict[str, PeerAnswer]:

@@ -55,6 +55,8 @@ class RemoteBackup:
         self.name = name
         self.number = 0
         """Its node number, known once it has asked to join."""
+        self.life = ""
+        """Of the process that asked."""
         self.peer = peer
         """Its connection; None while only expected."""
         self.phase = Phase.EXPECTED if peer is None else Phase.WAITING

@@ -17,13 +17,18 @@ from ha.core.tuning import Tuning
 
 @dataclass(slots=True, frozen=True)
 class Self_:
-    """Who this node is. `number` (1..65535) goes into the epochs it mints and must differ within a pair."""
+    """Who this node is. `number` (1..65535) goes into the epochs it mints and must differ within a pair.
+
+    `life` is drawn at each start and written nowhere: two processes on copies of one data directory differ in
+    nothing else.
+    """
 
     node_id: str
     name: str
     incarnation: int
     number: int
     version: str = ""
+    life: str = ""
 
     @property
     def who(self) -> Incarnation:

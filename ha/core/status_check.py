@@ -23,7 +23,12 @@ class PeerAddress:
     address: str
     peer: int | None = None
     node_id: str | None = None
+    incarnation: int = 0
+    life: str = ""
+    """Of the process that was met there."""
     is_self: bool = False
+    copy_of: str = ""
+    """Whose identity it has besides its owner: what it says counts for nothing. "" for its own."""
     answered_at: float = float("-inf")
     failed_at: float = float("-inf")
     refused_at: float = float("-inf")
@@ -32,10 +37,9 @@ class PeerAddress:
     """What is wrong with the broker that is there, other than silence; "" for nothing."""
 
     def heard_since(self, asked_at: float) -> bool:
-        """This node itself, or it has answered since, or could not be reached since."""
-        return (
-            self.is_self or self.answered_at >= asked_at or (self.failed_at >= asked_at and self.peer is None)
-        )
+        """This node itself, or it has answered since, or could not be reached since, or will not count."""
+        unreachable = self.failed_at >= asked_at and self.peer is None
+        return self.is_self or bool(self.copy_of) or self.answered_at >= asked_at or unreachable
 
     def silence(self) -> str:
         """For a sentence on why nothing is known of it."""
@@ -81,6 +85,7 @@ def evidence_of(
     answers: Mapping[str, PeerAnswer],
     unanswered: Sequence[str],
     foreign: Sequence[str],
+    copies: Sequence[str],
 ) -> Evidence:
     """What a promotion of this node is judged by."""
     return Evidence(
@@ -96,5 +101,6 @@ def evidence_of(
         answers=answers,
         unanswered=unanswered,
         foreign=foreign,
+        copies=copies,
         ack_timeout=context.tuning.ack_timeout,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.model.values import ORIGIN
+from ha.core.authority import PeerAnswer
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation
 from ha.core.lease import HelloRound, Lease
@@ -35,17 +37,18 @@ def test_a_round_is_done_when_all_answered_failed_or_had_their_time() -> None:
 
 def test_an_answer_to_a_question_of_before_is_none_in_the_same_instant_either() -> None:
     neighbours = Neighbours(["h"])
+    answer = PeerAnswer("b", "b", 1, "joining", False, 0, ORIGIN, None)
     entry = neighbours.book["h"]
     neighbours.opened(1, "h")
     neighbours.ask_anew()
     before = neighbours.question
-    neighbours.answered("h", "b", before, 10.0)
+    neighbours.answered("h", answer, before, 10.0)
     assert entry.heard_since(10.0)
     neighbours.ask_anew()
     assert not entry.heard_since(10.0), "it came in the tick in which the next was asked"
-    neighbours.answered("h", "b", before, 10.0)
+    neighbours.answered("h", answer, before, 10.0)
     assert not entry.heard_since(10.0)
-    neighbours.answered("h", "b", neighbours.question, 10.0)
+    neighbours.answered("h", answer, neighbours.question, 10.0)
     assert entry.heard_since(10.0)
 
 
