@@ -227,11 +227,16 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
         raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
 
 
-def _check_name(name: str, where: str) -> None:
+def _octets(text: str, where: str) -> int:
+    """How long it is; EntryFault for what no file of definitions could say."""
     try:
-        octets = len(name.encode())
+        return len(text.encode())
     except UnicodeEncodeError:
-        raise EntryFault(f"{where}: its name is not Unicode") from None
+        raise EntryFault(f"{where} is not Unicode") from None
+
+
+def _check_name(name: str, where: str) -> None:
+    octets = _octets(name, f"{where}: its name")
     if not 0 < octets <= LONGEST_NAME:
         raise EntryFault(f"{where}: a name has 1 to {LONGEST_NAME} octets, not {octets}")
     if not name.isprintable():
@@ -269,6 +274,7 @@ def _check_vhost(value: Value, where: str) -> None:
     description = value.get("description", "")
     if not isinstance(description, str) or len(description) > LONGEST_DESCRIPTION:
         raise EntryFault(f"{where}: description is a text of at most {LONGEST_DESCRIPTION} characters")
+    _octets(description, f"{where}: description")
     _checked_tags(value.get("tags", []), where)
 
 
@@ -298,6 +304,7 @@ def _check_pattern(pattern: object, where: str) -> None:
         raise EntryFault(f"{where} is not a string")
     if len(pattern) > LONGEST_PATTERN:
         raise EntryFault(f"{where} is longer than {LONGEST_PATTERN} characters")
+    _octets(pattern, where)
     try:
         _compiled(pattern)
     except (re.error, OverflowError, RecursionError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -164,11 +165,18 @@ def _own_certificate(files: TlsFiles) -> x509.Certificate:
 
 
 def _text(setting: str, path: str) -> str:
+    """A running broker reads them again: it must not wait for whoever holds the other end of a pipe."""
     try:
-        with open(path, encoding="latin-1") as file:
+        with open(path, encoding="latin-1", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise TlsFault(setting, path, "is not a regular file")
             return file.read(1 << 20)
     except OSError as error:
         raise TlsFault(setting, path, error.strerror or str(error)) from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:

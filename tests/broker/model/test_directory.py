@@ -103,6 +103,8 @@ def test_definitions_bring_it_back() -> None:
         (permission(read="(unclosed"), "read is no regular expression"),
         (permission(read=None), "read is not a string"),
         (permission(write="x" * 5000), "write is longer than"),
+        (permission(write="\udcff"), "write is not Unicode"),
+        (EntryPut("vhost", "", "v", {"description": "\udcff"}), "description is not Unicode"),
         (policy(pattern="*"), "pattern is no regular expression"),
         (policy(definition={}), "a table with at least one key"),
         (policy(definition={"max-length": -1}), "max-length: {value_negative,-1}"),

@@ -50,6 +50,10 @@ def test_files_that_are_not_there_or_are_something_else(files: TlsFiles, tmp_pat
     gone, junk, broken = str(tmp_path / "gone.pem"), tmp_path / "junk.pem", tmp_path / "broken.pem"
     junk.write_bytes(b"\xff\0junk")
     broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    pipe = str(tmp_path / "pipe.pem")
+    os.mkfifo(pipe)
+    assert fault(TlsFiles(pipe, key)) == f"tls.certificate: {pipe}: is not a regular file"
+    assert fault(TlsFiles(certificate, key, pipe)) == f"tls.ca: {pipe}: is not a regular file"
     nothing = f"{tmp_path}: Is a directory"
     assert fault(TlsFiles(gone, key)) == f"tls.certificate: {gone}: No such file or directory"
     assert fault(TlsFiles(str(tmp_path), key)) == f"tls.certificate: {nothing}"
