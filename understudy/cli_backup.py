@@ -24,6 +24,7 @@ from understudy.backup import BackupFailed, BackupMisuse, Manifest
 from understudy.backup_restore import restore as make_node
 from understudy.backup_take import take
 from understudy.cli_options import Failed, Wrong, cell, format_option, progress_bar
+from understudy.config_types import parse_node_name
 
 _PLAIN_WIDTH = 140
 _SHOWN = 50
@@ -56,8 +57,11 @@ def backup(data_dir: Path, out: Path, stale: bool, form: str) -> None:
 @format_option
 def restore(copy: Path, data_dir: Path, name: str | None, form: str) -> None:
     """Make DATA_DIR, which must be new, the data directory of a new node that holds what COPY holds."""
-    if name == "":
-        raise Wrong("--name is empty")
+    if name is not None:
+        try:
+            parse_node_name(name)
+        except ValueError as error:
+            raise Wrong(f"--name: {error}") from None
     with _ending():
         manifest = make_node(copy, data_dir, name, bar=_bar)
     called = name or manifest.node_name

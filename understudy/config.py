@@ -12,9 +12,9 @@ import socket
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -37,6 +37,7 @@ from understudy.config_types import (
     PublicAddresses,
     Size,
     SocketPath,
+    parse_node_name,
 )
 
 ENVIRONMENT_PREFIX = "UNDERSTUDY_"
@@ -53,7 +54,7 @@ class _Section(BaseModel):
 class BrokerSection(_Section):
     """The broker itself: what it is called, where it listens, where it keeps things, how much it takes."""
 
-    name: str = Field(default_factory=socket.gethostname, min_length=1, max_length=100)
+    name: Annotated[str, AfterValidator(parse_node_name)] = Field(default_factory=socket.gethostname)
     listen: Addresses = (HostPort("127.0.0.1", 5672),)
     tls_listen: Addresses = ()
     """The same for clients that speak TLS from the first octet on (amqps); needs the section `tls`."""
@@ -81,6 +82,13 @@ class BrokerSection(_Section):
     the machine's memory."""
     disk_free_limit: Size = Field(default=256 * 2**20, ge=0)
     """Publishers are paused while less is free on the disk of `data_dir`; a full disk would end the node."""
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _whole(cls, value: float) -> float:
+        if value != int(value):
+            raise ValueError("must be whole seconds: so it is on the wire")
+        return value
 
     @field_validator("data_dir", mode="before")
     @classmethod
@@ -181,6 +189,13 @@ class LedgerSection(_Section):
     heartbeat: Duration = 5.0
     """Silence of a ledger for longer than this means that its node is silent too."""
 
+    @field_validator("dir", mode="before")
+    @classmethod
+    def _folder(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("needs the path of a directory")
+        return value
+
 
 class LogSection(_Section):
     """What goes to standard error."""
@@ -262,6 +277,8 @@ def _read_file(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: nested too deep") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from None
 
@@ -332,6 +349,11 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
         yield "ha.brokers", f"has {twice[0]} twice; it names each node of the pair once"
+    if ha.min_backups and ha.min_backups >= len(ha.brokers):
+        yield (
+            "ha.min_backups",
+            f"{ha.min_backups} needs more brokers than the {len(ha.brokers)} of ha.brokers",
+        )
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",

@@ -40,11 +40,25 @@ class TlsHostPort(HostPort):
         return f"amqps://{super().__str__()}"
 
 
+LONGEST_DURATION = 100 * 365.25 * 86400
+"""Seconds. What is longer would be too long for a clock, and is a mistake."""
+
+
 def parse_duration(value: Any) -> float:
     """`"2s"`, `"10ms"`, `"1.5m"`, `"1h"` in seconds; a bare number has no unit and is refused."""
     if isinstance(value, str) and (found := _DURATION.match(value)):
-        return float(found[1]) * _UNITS[found[2]]
+        seconds = float(found[1]) * _UNITS[found[2]]
+        if seconds > LONGEST_DURATION:
+            raise ValueError(f"{value[:40]!r} is a duration of more than 100 years")
+        return seconds
     raise ValueError(f'{value!r} is not a duration such as "2s" or "10ms"')
+
+
+def parse_node_name(value: str) -> str:
+    """What a broker is called, in logs, ledgers and commands."""
+    if not 0 < len(value) <= 100 or not value.isprintable():
+        raise ValueError(f"{value[:40]!r} is no name of a broker: 1 to 100 characters that can be printed")
+    return value
 
 
 def parse_positive_duration(value: Any) -> float:

@@ -100,6 +100,13 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.replicate=some", "ha.replicate"),
         ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
         ("ha.min_backups=-1", "ha.min_backups"),
+        ("ha.min_backups=1", "ha.min_backups (--set): 1 needs more brokers than the 0 of ha.brokers"),
+        ("ha.lease=" + "9" * 400 + "s", "ha.lease (--set): '999"),
+        ("ledger.rotate_age=101000d", "is a duration of more than 100 years"),
+        ("ledger.dir=", "ledger.dir (--set): needs the path of a directory"),
+        ("broker.heartbeat=0.5s", "broker.heartbeat (--set): must be whole seconds"),
+        ("broker.name=" + "x" * 101, "broker.name (--set): 'xxx"),
+        ("broker.name=a\nb", "broker.name (--set): 'a\\nb' is no name of a broker"),
         ("ha.authority=oracle", "ha.authority"),
         ("ha.password=", "ha.password"),
         ("ha.username=", "ha.username"),
@@ -162,6 +169,9 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("[broker\nname=")
     assert str(broken) in fault(broken)
+    deep = tmp_path / "deep.toml"
+    deep.write_text("a = " + "[" * 100_000)
+    assert fault(deep) == f"{deep} is not valid TOML: nested too deep"
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     assert str(binary) in fault(binary)
@@ -247,6 +257,10 @@ def test_settings_do_not_change_after_they_are_read() -> None:
         ((f"auth.users.joe.password={HASH}", "ha.username=joe"), "ha.username (--set): 'joe' is"),
         (("ha.username=guest",), "ha.username (--set): 'guest' is"),
         (("broker.listen=h:1", "ha.listen=h:1"), "ha.listen (--set): h:1 is for clients already"),
+        (
+            ("ha.brokers=h:1,i:1", "ha.min_backups=2"),
+            "ha.min_backups (--set): 2 needs more brokers than the 2",
+        ),
         (("ha.brokers=h:1,i:1", "ha.listen=h:1"), "ha.public_brokers: is needed with ha.listen"),
         (("ha.brokers=h:1,i:1", "ha.public_brokers=h:2"), "ha.public_brokers (--set): needs one address for"),
         (("ha.brokers=h:1", "ha.public_brokers=https://h:2"), "ha.public_brokers (--set): 'https://h:2' is"),
