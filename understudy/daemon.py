@@ -303,7 +303,9 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         # A node that must end of itself does and says nothing more; what it would write now may be wrong.
         if stopped is None and node.stopped is None:
             node.stop(now())
-        await shell.close(settings.broker.stop_timeout)
+            await shell.close(settings.broker.stop_timeout)
+        else:  # the sooner its links close, the surer its backup is that it serves no more
+            await shell.close(0.0)
         if watch is not None:
             watch.stop()
         for door in doors:

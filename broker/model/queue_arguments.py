@@ -111,6 +111,17 @@ def _text(value: object) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{field_type(value)}}}"
 
 
+def _name(value: object) -> str | None:
+    """Of an exchange, or a routing key: it goes out as a short string."""
+    if not isinstance(value, str):
+        return _text(value)
+    try:
+        octets = len(value.encode())
+    except UnicodeEncodeError:
+        return '"not UTF-8"'
+    return None if octets <= 255 else f'"longer than 255 octets: {octets}"'
+
+
 def _overflow(value: object) -> str | None:
     known = isinstance(value, str) and value in {rule.value for rule in OverflowRule}
     return _text(value) or (None if known else "invalid_overflow")
@@ -133,8 +144,8 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "x-queue-type": _one_of("type", *QUEUE_TYPES),
     "x-expires": _expiry,
     "x-message-ttl": _duration,
-    "x-dead-letter-exchange": _text,
-    "x-dead-letter-routing-key": _text,
+    "x-dead-letter-exchange": _name,
+    "x-dead-letter-routing-key": _name,
     "x-max-length": _not_negative,
     "x-max-length-bytes": _not_negative,
     "x-max-priority": _priorities,

@@ -9,18 +9,21 @@ from __future__ import annotations
 import base64
 import json
 import re
+import resource
 import threading
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import kombu.entity
+import pika
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, kinds, understudy
+from tests.failover.pair import FAULTS, PATIENCE, Pair, channel_of, kinds, understudy
 from understudy.client import Consumer, Publisher
 from understudy.demo import queues_in
 from understudy.demo_plain import Plain, plain_connection
@@ -264,6 +267,31 @@ def test_a_backup_that_is_stopped_holds_up_nobody(tmp_path: Path) -> None:
             shop.flush(timeout=PATIENCE)
         changes = [record["reason"] for record in pair.ledger("left") if record["kind"] == "insync"]
         assert changes == ["promoted", "included", "excluded"]
+
+
+def test_a_primary_whose_disk_refuses_a_write_does_not_keep_its_backup_from_being_promoted(
+    tmp_path: Path,
+) -> None:
+    """It ends at once, whoever is connected: its backup must not take it for frozen."""
+    with Pair(tmp_path, "broker.stop_timeout=300s") as pair:
+        pair.whole()
+        with channel_of(pair, "left"), channel_of(pair, "left") as channel:
+            channel.queue_declare("q", durable=True)
+            channel.confirm_delivery()
+            persistent, confirmed = pika.BasicProperties(delivery_mode=2), 0
+            left = pair.brokers["left"]
+            left.expected_to_end = True
+            _, most = resource.prlimit(left.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(left.pid, resource.RLIMIT_FSIZE, (200_000, most))
+            with suppress(*FAULTS):
+                while True:
+                    channel.basic_publish("", "q", bytes(10_000), persistent)
+                    confirmed += 1
+            assert left.wait(PATIENCE) == 1
+            code, _, err = pair.command("promote", "right")
+            assert code == 0, err
+        assert "could not write" in left.last_words()
+        assert left_over(pair) >= confirmed
 
 
 def test_a_restarted_standalone_broker_still_has_what_was_persistent(tmp_path: Path) -> None:

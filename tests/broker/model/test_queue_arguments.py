@@ -94,6 +94,17 @@ def test_a_dead_letter_routing_key_needs_its_exchange() -> None:
     assert rules_of(whole).dead_letters and not NO_RULES.dead_letters
 
 
+@pytest.mark.parametrize("name", ["x-dead-letter-exchange", "x-dead-letter-routing-key"])
+@pytest.mark.parametrize("value", ["k" * 256, "\u20ac" * 86, "\udcff"], ids=["octets", "euros", "no text"])
+def test_what_fits_into_no_short_string_is_no_name_of_a_dead_letters_way(name: str, value: str) -> None:
+    """The dead letter could be written by nobody: whoever tried ended, and so did its successors."""
+    table = {"x-dead-letter-exchange": "x"} | {name: value}
+    fault = text(**table)
+    assert fault.startswith(f"'{name}' for q: ") and ("255 octets" in fault or "UTF-8" in fault), fault
+    assert getattr(rules_of(table), name.removeprefix("x-").replace("-", "_")) is None
+    check_queue_arguments({**table, name: "\u20ac" * 85}, WHERE)
+
+
 @pytest.mark.parametrize("name", ["x-max-length", "x-max-length-bytes"])
 def test_limited(name: str) -> None:
     assert rules_of({name: 5}).limited
