@@ -18,6 +18,11 @@ STANDALONE = "standalone"
 """Why a broker of no cluster promotes itself."""
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
 """Kinds that a broker writes only in an epoch that somebody opened."""
+ENDLESS = {
+    "producer": "so what it sent, and what was confirmed to it, after its last record is not known",
+    "consumer": "so what it received and acked after its last record is not known",
+}
+"""What a client's ledger without a seal leaves open."""
 
 
 class Event(Protocol):
@@ -60,7 +65,7 @@ class Writer:
     chains: list[tuple[int, int]] = field(default_factory=list)
     sealed: bool = False
     end: str = "unknown"
-    """sealed | crashed (and somebody says so) | unknown."""
+    """sealed | crashed (a broker, and somebody says so) | unknown."""
     ended_by: str = ""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)
@@ -278,17 +283,23 @@ def _check_chain(writer: Writer) -> None:
 
 
 def _name_ends(books: Books) -> None:
-    """Sealed, or crashed as somebody else's record tells, or unknown."""
+    """Sealed, or crashed as somebody else's record tells, or unknown.
+
+    Only a broker may lack its end. Its ledger is written before a confirm leaves, so whatever mattered is in
+    it, and the lock of its folder makes its lives follow each other. A client notes what it sent, and what
+    came of it, a while later, and two of its lives may run at once: a later one says nothing of this one.
+    """
+    brokers = [w for w in books.writers.values() if w.role not in ENDLESS]
     latest: dict[str, int] = {}
-    for name, incarnation in books.writers:
-        latest[name] = max(incarnation, latest.get(name, incarnation))
+    for w in brokers:
+        latest[w.name] = max(w.incarnation, latest.get(w.name, w.incarnation))
     last_word: dict[tuple[str, str, int], SyncChange] = {}
     for change in sorted(books.changes, key=lambda c: c.wseq):
         last_word[change.peer, change.node, change.incarnation] = change
     for writer in books.writers.values():
         if writer.sealed:
             writer.end = "sealed"
-            continue
+    for writer in (w for w in brokers if not w.sealed):
         if writer.incarnation < latest[writer.name]:
             writer.end, writer.ended_by = "crashed", f"{writer.name} started again"
         for promotion in books.promotions:
@@ -377,7 +388,7 @@ def _judge(books: Books) -> None:
             say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
             books.broken = True
         if w.end == "unknown":
-            say(f"{called} has no end, and nobody says that it crashed")
+            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}")
             books.broken |= w.role != "producer"
     if len(books.clusters) > 1:
         say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")

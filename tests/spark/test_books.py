@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.books import Books, keep_books
+from spark.books import ENDLESS, Books, keep_books
 from spark.dequeues import digits
 from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, bands, severity
 
@@ -86,8 +86,36 @@ def test_an_old_promotion_does_not_excuse_a_later_life() -> None:
 @pytest.mark.parametrize("role", ["broker", "consumer", "producer"])
 def test_a_ledger_without_an_end_is_missing_something(role: str) -> None:
     books = pair(*life("z", role, view=2, sealed=False))
-    assert books.missing == ["the ledger of z (incarnation 1) has no end, and nobody says that it crashed"]
+    why = ENDLESS.get(role, "and nobody says that it crashed")
+    assert books.missing == [f"the ledger of z (incarnation 1) has no end, {why}"]
     assert books.broken == (role != "producer")
+
+
+@pytest.mark.parametrize("role", ["consumer", "producer"])
+def test_a_later_life_of_a_client_does_not_say_how_a_former_one_ended(role: str) -> None:
+    """What a client notes late is in no ledger then, and its lives may run at once."""
+    books = pair(*life("z", role, sealed=False), *life("z", role, incarnation=2))
+    assert books.missing == [f"the ledger of z (incarnation 1) has no end, {ENDLESS[role]}"]
+    assert (books.writers["z", 1].end, books.writers["z", 1].ended_by) == ("unknown", "")
+    assert books.broken == (role != "producer")
+
+
+def test_a_later_life_of_a_broker_says_that_the_former_one_crashed() -> None:
+    books = pair(*life("z", "broker", view=2, sealed=False), *life("z", "broker", incarnation=2, view=2))
+    assert books.missing == [] and books.writers["z", 1].ended_by == "z started again"
+
+
+def test_a_client_with_the_name_of_a_broker_excuses_nothing() -> None:
+    books = pair(*life("z", "broker", view=2, sealed=False), *life("z", "producer", incarnation=2))
+    assert books.writers["z", 1].end == "unknown" and books.broken
+
+
+def test_what_a_killed_producer_had_not_noted_is_unknown_not_invented() -> None:
+    """It came to the broker, and its `sent` was in memory yet: also if the producer was started again."""
+    whole, killed = pair(), pair(*life("z", "producer", sealed=False), *life("z", "producer", incarnation=2))
+    assert severity("unsent", None, None, whole) == VIOLATION
+    assert severity("unsent", None, None, killed) == UNKNOWN
+    assert severity("lost", None, 2, killed) == VIOLATION, "what it did note is known"
 
 
 def test_a_gap_is_never_excused() -> None:

@@ -128,6 +128,25 @@ def test_rotated_ledgers_copies_and_foreign_files(session: SparkSession, tmp_pat
     assert answer["files"]["ignored"] == 1 and len(answer["files"]["copies"]) == 1
 
 
+@pytest.mark.parametrize("unsent", [False, True])
+def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_later_life(
+    session: SparkSession, tmp_path: Path, unsent: bool
+) -> None:
+    """The seal and the last `confirmed` of p1 are cut off or, as a kill leaves it, the last `sent` too."""
+    pair = Pair(3)
+    books = pair.run()
+    last = books.records["p1", 7]
+    del last[-3 if unsent else -2 :]
+    for kind, name in (("open", "producer"), ("seal", None)):
+        books.note(("p1", 8), pair.now, 0, kind, name=name)
+    answer = judge(session, books.write(tmp_path))
+    assert answer["verdict"] == "not provable"
+    why = "so what it sent, and what was confirmed to it, after its last record is not known"
+    assert answer["missing"][0] == f"the ledger of p1 (incarnation 7) has no end, {why}"
+    assert named(answer, "violation") == set()
+    assert [kind for kind, *_ in named(answer, "unknown")] == ["unsent"] * unsent
+
+
 def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tmp_path: Path) -> None:
     faults = Faults(Pair(4))
     faults.plant_all()

@@ -19,6 +19,12 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "under one name. Leave out the wrong one; give each writer a name of its own.",
     ),
     (
+        r"has no end, so what it",
+        "Is the client still running? Close it, which seals its ledger, and reconcile again. If it was "
+        "killed, or its ledger is cut short, look for a whole copy; without one the rest stays unknown, and "
+        "this period cannot be proven, whether or not the client was started again.",
+    ),
+    (
         r"has no end, and nobody says",
         "Is the process still running? Stop it, which seals its ledger. If it was killed, start it once "
         "more: its next life says that the former one ended. Then reconcile again.",

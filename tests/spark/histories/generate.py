@@ -223,7 +223,8 @@ class History:
             c.arrive(producer, [c.send(producer, len(members), old.route, old.persistent, number)])
 
     def restart_client(self) -> None:
-        """A client dies without a word, and starts again; a producer forgets what was in doubt."""
+        """A client ends, and starts again; a producer forgets what was in doubt. (One that dies without its
+        seal makes a proof impossible: `plant_roles.endless`.)"""
         c = self.cluster
         client = self.rng.choice(c.clients)
         role = "consumer" if isinstance(client, Consumer) else "producer"
@@ -233,6 +234,7 @@ class History:
             c.awaiting = [waiting for waiting in c.awaiting if waiting[1] is not client]
             client.pending.clear()
             client.connection, client.tag = client.connection + 1, 0
+        c.note(client, "seal")
         client.incarnation += 1
         c.note(client, "open", name=role, reason="")
 

@@ -42,8 +42,9 @@ UNION ALL SELECT writer, inc, 0, min(wseq) - 1 FROM rec GROUP BY writer, inc HAV
 
 ENDLESS = """
 SELECT w.writer, w.inc, w.role FROM writers w
-WHERE NOT w.sealed
-AND NOT EXISTS (FROM writers n WHERE n.writer = w.writer AND n.inc > w.inc)
+WHERE NOT w.sealed AND (w.role <> 'broker' OR NOT EXISTS (
+  FROM writers n WHERE n.writer = w.writer AND n.inc > w.inc AND n.role = 'broker'
+)
 AND NOT EXISTS (
   FROM rec p WHERE p.kind = 'promote' AND p.peer = w.writer AND p.writer <> w.writer AND p.view > w.view
 )
@@ -51,7 +52,7 @@ AND NOT EXISTS (
   SELECT arg_max(e.reason, e.wseq) AS word, arg_max(e.view, e.wseq) AS said FROM rec e
   WHERE e.kind = 'insync' AND e.peer = w.writer AND e.writer <> w.writer
   GROUP BY e.process HAVING word = 'excluded' AND said >= w.view
-)
+))
 """
 
 
@@ -62,6 +63,8 @@ class Judgement:
     """By severity: violation, unknown, allowed."""
     gaps: set[tuple[str, int, int, int]]
     """Writer, incarnation, first..last record that is not there."""
+    endless: set[tuple[str, int]]
+    """Writer, incarnation of ledgers without an end that nobody explains."""
     torn: int
     """Lines that are no record."""
 
@@ -88,7 +91,7 @@ def judge(folder: Path) -> Judgement:
             findings[_weight(named, broken, doubtful, complete, db)].add(named)
         missing = bool(gaps or endless or torn > excused or findings["unknown"])
     verdict = "violated" if findings["violation"] else "not provable" if missing else "proven"
-    return Judgement(verdict, findings, gaps, torn)
+    return Judgement(verdict, findings, gaps, {(w, i) for w, i, _ in endless}, torn)
 
 
 def _read(db: duckdb.DuckDBPyConnection, folder: Path) -> None:

@@ -232,6 +232,16 @@ def gap(s: Spoiler) -> bool:
     return False
 
 
+def endless(s: Spoiler) -> bool:
+    """A client was killed before it was started again: its former life has no seal."""
+    for process, seal in s.places("seal"):
+        if (process[0], process[1] + 1) in s.books.records and s.books.records[process][-1] is seal:
+            s.books.records[process].pop()
+            s.endless.append(process)
+            return True
+    return False
+
+
 def torn_tail(s: Spoiler) -> bool:
     """What a kill leaves of the line that was being written."""
     for process in sorted(s.books.records):

@@ -25,6 +25,7 @@ class Spoiler:
         self.numbers: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         """What must be found: the numbers of (kind, queue, epoch, prod, note)."""
         self.gaps: list[tuple[Process, Record]] = []
+        self.endless: list[Process] = []
         self.sessions = 90
         self.names = iter(range(1_000_000, 9_000_000, 1000))
         tops: dict[tuple[str, int], int] = defaultdict(int)

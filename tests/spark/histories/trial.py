@@ -31,11 +31,11 @@ FAULTS: dict[str, Fault] = {
         plant_roles.acked_returned, plant_roles.dequeued_twice, plant_roles.unexplained,
         plant_roles.two_primaries, plant_roles.overlap, plant_roles.enqueued_by_two,
         plant_roles.quarantined_though_served, plant_roles.quarantine_missing, plant_roles.torn,
-        plant_roles.gap, plant_roles.torn_tail,
+        plant_roles.gap, plant_roles.endless, plant_roles.torn_tail,
     )
 }  # fmt: skip
-RARE = frozenset({"gap"})
-"""A gap turns what was not seen into unknown: most histories have none."""
+RARE = frozenset({"gap", "endless"})
+"""They turn what was not seen into unknown: most histories have none."""
 OF_LEDGERS = frozenset({"gap", "torn-tail"})
 """Findings about records, not messages: compared apart."""
 
@@ -47,6 +47,7 @@ class Trial:
     planted: list[str]
     expected: set[Named]
     gaps: set[tuple[str, int, int, int]]
+    endless: set[tuple[str, int]]
     torn: int
     differences: list[str] = field(default_factory=list)
 
@@ -71,7 +72,7 @@ def draw_faults(seed: int) -> list[str]:
         return []
     common = [name for name in FAULTS if name not in RARE]
     chosen = rng.sample(common, len(common) if kind > 0.8 else rng.randint(1, 9))
-    return chosen + (["gap"] if rng.random() < 0.15 else [])
+    return chosen + [name for name in sorted(RARE, reverse=True) if rng.random() < 0.15]
 
 
 def make(seed: int, folder: Path, messages: int | None = None, faults: Sequence[str] | None = None) -> Trial:
@@ -88,7 +89,7 @@ def make(seed: int, folder: Path, messages: int | None = None, faults: Sequence[
         books.dropped[process].add(wseq)
         gaps.add((*process, wseq, wseq))
     books.write(folder, random.Random(seed))
-    return Trial(seed, plan, planted, spoiler.expected(), gaps, len(books.torn))
+    return Trial(seed, plan, planted, spoiler.expected(), gaps, set(spoiler.endless), len(books.torn))
 
 
 def told(answer: dict[str, Any]) -> dict[str, set[Named]]:
@@ -109,8 +110,11 @@ def compare(trial: Trial, folder: Path, answer: dict[str, Any] | None) -> Trial:
     _differ(say, "planted", trial.expected, "oracle", found)
     if (trial.gaps, trial.torn) != (judged.gaps, judged.torn):
         say(f"planted gaps {trial.gaps}, {trial.torn} torn lines; the oracle: {judged.gaps}, {judged.torn}")
-    if not trial.expected and not trial.gaps and judged.verdict != "proven":
-        say(f"nothing was planted, and the oracle says {judged.verdict}")
+    if trial.endless != judged.endless:
+        say(f"planted without an end {trial.endless}; the oracle: {judged.endless}")
+    due = "not provable" if trial.gaps or trial.endless else "proven"
+    if not trial.expected and judged.verdict != due:
+        say(f"no message was spoiled, which is {due}, and the oracle says {judged.verdict}")
     if answer is None:
         return trial
     spark = told(answer)
@@ -121,6 +125,9 @@ def compare(trial: Trial, folder: Path, answer: dict[str, Any] | None) -> Trial:
     if (holes, answer["files"]["unreadable_lines"]) != (trial.gaps, trial.torn):
         say(f"planted gaps {trial.gaps} and {trial.torn} torn lines, Spark sees {holes}, "
             f"{answer['files']['unreadable_lines']}")  # fmt: skip
+    endless = {(w["writer"], w["incarnation"]) for w in answer["writers"] if w["end"] == "unknown"}
+    if endless != trial.endless:
+        say(f"planted without an end {trial.endless}, Spark sees {endless}")
     numbered = {(f["prod"], *map(tuple, f["ranges"])) for f in answer["findings"] if f["kind"] == "gap"}
     if numbered != {(f"{writer}#{incarnation}", (a, b)) for writer, incarnation, a, b in trial.gaps}:
         say(f"planted gaps {trial.gaps}, and among Spark's findings are {numbered}")
@@ -149,6 +156,6 @@ def run(
 
         answer = reconcile(session, find_ledgers([folder]))
     compare(trial, folder, answer)
-    if pruned and session is not None and not trial.gaps:
+    if pruned and session is not None and not trial.gaps and not trial.endless:
         trial.differences += pruning.differences(trial.expected, session, folder, seed)
     return trial

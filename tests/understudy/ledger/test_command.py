@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.understudy.ledger.test_files import DAY, Life, only
 from understudy.cli import cli
 from understudy.ledger.segments import JSONL
+from understudy.ledger.writer import LedgerWriter
 
 
 def run(*arguments: object) -> Result:
@@ -95,6 +96,13 @@ def test_a_broker_that_has_begun_anew_has_an_end(folder: Path, life: Life) -> No
     assert found.exit_code == 0 and "crashed" in found.output
     Life(folder, writer="b").ledger.close(seal=False)
     assert "the ledger of b (incarnation 1) has no end" in run("check", folder).output
+
+
+def test_a_client_that_has_begun_anew_leaves_its_former_ledger_without_an_end(folder: Path) -> None:
+    LedgerWriter(str(folder), "p", "producer", incarnation=1).close(seal=False)
+    LedgerWriter(str(folder), "p", "producer", incarnation=2).close()
+    found = run("check", folder)
+    assert found.exit_code == 2 and "the ledger of p (incarnation 1) has no end" in found.output
 
 
 def test_compact_says_what_became_of_what(folder: Path) -> None:

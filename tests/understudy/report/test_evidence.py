@@ -74,7 +74,11 @@ def test_nothing_is_opened_when_nothing_is_wanted(tmp_path: Path) -> None:
 SENTENCES = (
     "the ledger of a (incarnation 1) lacks records 3..4",
     "the ledger of a (incarnation 1) numbers records 1..2 twice",
-    "the ledger of p (incarnation 7) has no end, and nobody says that it crashed",
+    "the ledger of a (incarnation 1) has no end, and nobody says that it crashed",
+    "the ledger of p (incarnation 7) has no end, so what it sent, and what was confirmed to it, after its"
+    " last record is not known",
+    "the ledger of c (incarnation 3) has no end, so what it received and acked after its last record is not"
+    " known",
     "ledgers of 2 clusters are mixed: x, y", "there is no ledger of a broker",
     "there is no ledger of a producer, so what was confirmed is not known",
     "the books mention broker b, whose ledger is not here",
@@ -94,6 +98,13 @@ SENTENCES = (
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_each_thing_that_may_be_missing_has_its_own_advice(sentence: str) -> None:
     assert advice(sentence) != OTHERWISE
+
+
+def test_a_client_that_was_killed_is_not_told_to_start_again() -> None:
+    """Its next life says nothing of what the former one had not noted."""
+    broker, *clients = [advice(sentence) for sentence in SENTENCES if "has no end" in sentence]
+    assert "start it once more" in broker and len(clients) == 2
+    assert all("cannot be proven" in text and "start it" not in text for text in clients)
 
 
 def test_an_unknown_sentence_gets_advice_too() -> None:
