@@ -24,8 +24,9 @@ from pydantic import (
 
 from broker.amqp091.fields import write_table
 from broker.model.policy_rules import DEEPEST
-from broker.model.queue_arguments import QUEUE_TYPES, fault_of
+from broker.model.queue_arguments import QUEUE_TYPES, fault_of, value_fault
 from broker.model.value_codec import canonical
+from broker.model.values import REPLICATE
 from ha.adapter.definitions_view import from_json
 from understudy.definitions_json import DefinitionsError, pointer, read_json
 
@@ -343,6 +344,8 @@ def _check_arguments(found: Definitions) -> None:
         if not isinstance(exchange.arguments.get("alternate-exchange", ""), str):
             where = pointer(("exchanges", number, "arguments", "alternate-exchange"))
             raise DefinitionsError(f"{where}: not a string")
+        if REPLICATE in exchange.arguments and (why := value_fault(REPLICATE, exchange.arguments[REPLICATE])):
+            raise DefinitionsError(f"{pointer(('exchanges', number, 'arguments', REPLICATE))}: {why}")
 
 
 def _check_once(kind: str, items: Sequence[_Keyed]) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
 from broker.model.binding import Binding, BindingKey
-from broker.model.queue_arguments import field_type
+from broker.model.queue_arguments import field_type, value_fault
 from broker.model.records import ExchangeDeclare
 from broker.model.topic_trie import TopicTrie
-from broker.model.values import ExchangeType, Scope
+from broker.model.values import REPLICATE, ExchangeType, Scope
 
 if TYPE_CHECKING:
     from broker.model.directory import Policy
@@ -138,11 +138,14 @@ def copy_keys(headers: Mapping[str, object]) -> list[str]:
 
 
 def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
-    """Raises PreconditionFailed for an alternate exchange that is no name; others are kept as they are."""
+    """Raises PreconditionFailed for an alternate exchange that is no name, and a level of replication that
+    there is not; others are kept as they are."""
     alternate = arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         type_ = field_type(alternate)
         raise PreconditionFailed(f"invalid type '{type_}' for arg 'alternate-exchange' in {where}")
+    if REPLICATE in arguments and (fault := value_fault(REPLICATE, arguments[REPLICATE])) is not None:
+        raise PreconditionFailed(f"invalid arg '{REPLICATE}' for {where}: {fault}")
 
 
 def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:

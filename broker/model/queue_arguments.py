@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.errors import PreconditionFailed
+from broker.model.values import LEVELS, REPLICATE, level_of
 
 Arguments = Mapping[str, object]
 
@@ -136,6 +137,11 @@ def _one_of(what: str, *known: object) -> Callable[[object], str | None]:
     return check
 
 
+def _level(value: object) -> str | None:
+    """The one argument that RabbitMQ has not."""
+    return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
+
+
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
 """Whoever asks for a quorum queue asks for one that is replicated, which those of a pair are; a stream is
 another thing."""
@@ -154,6 +160,7 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "x-queue-version": _one_of("version", 1, 2),
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _whole,
+    REPLICATE: _level,
 }
 
 _STREAMS = frozenset(

@@ -39,6 +39,17 @@ FOREVER = Position(2**62, 2**62)
 """After all history: the watermark of a gate that never holds anything."""
 
 
+REPLICATE = "x-replicate"
+"""The argument by which a queue or an exchange asks for its level of replication."""
+LEVELS = ("none", "configuration", "all")
+
+
+def level_of(asked: object) -> str | None:
+    """The level that a value of `x-replicate` says; None: it says none."""
+    text = asked.decode("utf-8", "replace") if isinstance(asked, bytes) else asked
+    return text if isinstance(text, str) and text in LEVELS else None
+
+
 class Scope(enum.IntFlag):
     """Which sinks see an object's history. The broker itself only knows STORE; a hook may add LINK."""
 

@@ -1,18 +1,15 @@
 """ReplicationTest: is an object replicated, and how far? Decided by the primary, once, and stamped on the
 object.
 
-Owner: the adapter's hooks, which ask at each declaration. Levels: `none`, `configuration`, `all`.
+Owner: the adapter's hooks, which ask at each declaration. Levels: `none`, `configuration`, `all`. A client
+that asks for another is refused before (`check_queue_arguments`); one that an earlier version stored, or that
+a copy has from its source, counts as not said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from broker.model.records import ExchangeDeclare, QueueDeclare
-from broker.model.values import Scope
-
-ARGUMENT = "x-replicate"
-LEVELS = ("none", "configuration", "all")
+from broker.model.values import REPLICATE, Scope, level_of
 
 
 class ReplicationTest:
@@ -23,7 +20,7 @@ class ReplicationTest:
 
     def queue_level(self, declared: QueueDeclare) -> str:
         """Temporary queues (exclusive, or auto-delete and not durable) are replicated only when asked."""
-        asked = self._asked(declared.arguments)
+        asked = level_of(declared.arguments.get(REPLICATE))
         if asked is not None:
             return asked
         temporary = declared.exclusive or (declared.auto_delete and not declared.durable)
@@ -31,7 +28,7 @@ class ReplicationTest:
 
     def exchange_level(self, declared: ExchangeDeclare) -> str:
         """`all` and `configuration` are the same for an exchange: it holds no messages."""
-        asked = self._asked(declared.arguments)
+        asked = level_of(declared.arguments.get(REPLICATE))
         return asked if asked is not None else self.default
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
@@ -44,10 +41,3 @@ class ReplicationTest:
         declared.replicate = self.exchange_level(declared)
         stored = Scope.STORE if declared.durable else Scope.NONE
         return stored | (Scope.NONE if declared.replicate == "none" else Scope.LINK)
-
-    def _asked(self, arguments: Mapping[str, object]) -> str | None:
-        """The argument if it is one of the levels; anything else is treated as not said."""
-        value = arguments.get(ARGUMENT)
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        return value if isinstance(value, str) and value in LEVELS else None

@@ -149,7 +149,9 @@ TEXTS = (
     ("queue.declare", "x-overflow"),
     ("queue.declare", "x-queue-type"),
     ("queue.declare", "x-queue-mode"),
+    ("queue.declare", "x-replicate"),
     ("exchange.declare", "alternate-exchange"),
+    ("exchange.declare", "x-replicate"),
 )
 
 

@@ -101,6 +101,7 @@ def test_arguments_that_mean_nothing_here_come_along_and_do_nothing() -> None:
     odd: list[dict[str, object]] = [
         {"x-max-length": "abc"}, {"x-expires": -1, "x-message-ttl": "1"}, {"x-max-priority": 10**9},
         {"x-dead-letter-exchange": 5, "x-overflow": 7}, {"x-queue-type": "stream"}, {"x-replicate": "all"},
+        {"x-replicate": "All"},
     ]  # fmt: skip
     for number, arguments in enumerate(odd):
         made = CopyVhost(vhost, f"q{number}", ("far:1",), "q")

@@ -99,6 +99,14 @@ def test_what_is_no_definitions_file_is_told_with_its_place(raw: bytes, fault: s
             {"exchanges": [exchange(arguments={"alternate-exchange": 1})]},
             "/exchanges/0/arguments/alternate-exchange: not a string",
         ),
+        (
+            {"queues": [queue(arguments={"x-replicate": "All"})]},
+            "/queues/0/arguments/x-replicate: 'All' is not one of none, configuration, all",
+        ),
+        (
+            {"exchanges": [exchange(), exchange("y", arguments={"x-replicate": 5})]},
+            "/exchanges/1/arguments/x-replicate: 5 is not one of none, configuration, all",
+        ),
         ({"bindings": [binding(destination_type="topic")]}, "/bindings/0/destination_type: not 'queue' or"),
         ({"bindings": [binding(routing_key="k" * 256)]}, "/bindings/0/routing_key: longer than 255 octets"),
         ({"bindings": [binding(), binding()]}, "/bindings/1: is /bindings/0 again"),

@@ -193,6 +193,18 @@ def test_an_alternate_has_a_name(vhost: VirtualHost) -> None:
         alternate(vhost, "x", "direct", "amq.direct")
 
 
+def test_an_exchange_is_replicated_at_a_level_that_there_is(vhost: VirtualHost) -> None:
+    for level in ("none", "configuration", "all"):
+        vhost.declare_exchange(level, "direct", arguments={"x-replicate": level})
+    for wrong in ("All", 5, True):
+        with pytest.raises(PreconditionFailed) as told:
+            vhost.declare_exchange("x", "direct", arguments={"x-replicate": wrong})
+        where = "exchange 'x' in vhost '/'"
+        fault = f"{wrong!r} is not one of none, configuration, all"
+        assert told.value.text == f"invalid arg 'x-replicate' for {where}: {fault}"
+    assert "x" not in vhost.exchanges
+
+
 # -- the broker's own publishing, and copies
 
 

@@ -145,6 +145,19 @@ def test_other_arguments() -> None:
     assert rules_of(unknown) == NO_RULES
 
 
+@pytest.mark.parametrize(
+    "value", ["All", "maybe", "None", "configuration ", "", 5, True, None, b"\xff", ["all"], {}]
+)
+def test_a_level_of_replication_that_there_is_not(value: object) -> None:
+    assert text(x_replicate=value) == f"'x-replicate' for q: {value!r} is not one of none, configuration, all"
+
+
+def test_levels_of_replication() -> None:
+    for level in ("none", "configuration", "all", b"all"):
+        check_queue_arguments({"x-replicate": level}, WHERE)
+    assert text(x_replicate="s" * 1000).startswith("'x-replicate' for q: 'sss")
+
+
 names = st.sampled_from(
     [*NUMBERS, *TEXTS, "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-mine"]
 )
