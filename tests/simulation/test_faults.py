@@ -103,7 +103,7 @@ def test_a_joiner_that_is_fed_in_crumbs_catches_up_with_the_dead_letters() -> No
 def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -> None:
     """And from then on all holds as ever: what is published after it is looked for at the end."""
     forced = bound = 0
-    for plan in plans(authority, 12):
+    for plan in plans(authority, 24):
         fault = FaultPlan("f1", Fault.FORCE, When.PAIR, share=0.3, pause=0.001, length=0.5)
         world = World(replace(plan, faults=(fault,), movers=(), registrar=0.0))
         world.run()
