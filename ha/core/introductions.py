@@ -71,10 +71,12 @@ class Introductions:
         """Is it another process with this node's identity, or with that of one which is at another address?
         Nothing that it says is to be believed: the two may have gone apart since one was copied.
         """
+        if self._neighbours.known_as_copy(answer):
+            return True
         mine = answer.node_id == self._c.me.node_id
         twin = None if mine else self._neighbours.twin(answer, address)
         if not mine and twin is None:
             return False
-        if address is not None and (sentence := self._neighbours.copied(address, twin)):
+        if address is not None and (sentence := self._neighbours.copied(address, answer, twin)):
             self._c.log(sentence)
         return True

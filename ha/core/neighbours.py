@@ -120,13 +120,17 @@ class Neighbours:
                 return entry.address
         return None
 
-    def copied(self, address: str, twin: str | None) -> str:
+    def known_as_copy(self, answer: PeerAnswer) -> bool:
+        """Was this process met as one, where it still is? It stays one when the other is no more heard of."""
+        return any(entry.copy_of and entry.life == answer.life for entry in self.book.values())
+
+    def copied(self, address: str, answer: PeerAnswer, twin: str | None) -> str:
         """The node at `address` has the identity of the one at `twin` (None: of this one): a sentence the
         first time, then "".
         """
         entry = self.book[address]
         known, entry.copy_of, entry.node_id = entry.copy_of, f"the node at {twin}" if twin else THIS, None
-        entry.trouble = f"has the identity of {entry.copy_of}: {COPY}"
+        entry.life, entry.trouble = answer.life, f"has the identity of {entry.copy_of}: {COPY}"
         return "" if known else f"{address} {entry.trouble}"
 
     def copies(self, *, mine: bool = False) -> list[str]:
