@@ -19,6 +19,16 @@ def copy(source: Host, to: Host) -> None:
     to.ids = 1 << 64  # what it draws at random is its own
 
 
+def two_of_three() -> tuple[Pair, Host, Host, Host]:
+    """The first is the primary, the second its ready backup, the third was never started."""
+    pair = Pair(3)
+    a, b, c = pair.hosts
+    pair.start(a, b)
+    assert pair.ask(a, "promote", force_lossy=True)["ok"]
+    pair.until(lambda: b.status == "ready")
+    return pair, a, b, c
+
+
 def has_the_identity(pair: Pair, host: Host, whose: str) -> str:
     return f"127.0.0.1:{host.port} has the identity of {whose}: {WHAT_TO_DO}"
 
@@ -68,11 +78,7 @@ def test_a_copy_of_the_primary_is_not_promoted_beside_it() -> None:
 
 def test_what_a_copy_of_the_primary_says_is_not_taken_for_the_primarys_word() -> None:
     """It answers and does not serve; the primary is frozen, and may serve on."""
-    pair = Pair(3)
-    a, b, c = pair.hosts
-    pair.start(a, b)
-    assert pair.ask(a, "promote", force_lossy=True)["ok"]
-    pair.until(lambda: b.status == "ready")
+    pair, a, b, c = two_of_three()
     copy(a, c)
     pair.start(c)
     pair.run(1)
@@ -88,11 +94,7 @@ def test_what_a_copy_of_the_primary_says_is_not_taken_for_the_primarys_word() ->
 
 
 def test_a_copy_of_a_backup_is_not_taken_in_beside_it() -> None:
-    pair = Pair(3)
-    a, b, c = pair.hosts
-    pair.start(a, b)
-    assert pair.ask(a, "promote", force_lossy=True)["ok"]
-    pair.until(lambda: b.status == "ready")
+    pair, a, b, c = two_of_three()
     pair.kill(b)
     copy(b, c)
     pair.start(b)
