@@ -102,6 +102,15 @@ class Connection(ABC):
     def forgotten(self) -> None:
         """The socket is gone, and the broker knows of it no more."""
 
+    @property
+    def certificate(self) -> bytes | None:
+        """What the peer has shown of itself, in DER; None: nothing was asked of it."""
+        return self.peer.shown()
+
+    def capability(self, name: str) -> bool:
+        """Does the peer say that it has this capability? A protocol without any has none of it."""
+        return False
+
     def log(self, sentence: str) -> None:
         self.broker.log(f"connection {self.peer.address}: {sentence}")
 

@@ -49,6 +49,9 @@ class Peer:
     tls: bool = False
     door: Door = Door.ANY
     """Whom the listener that it came by is for."""
+    shown: Callable[[], bytes | None] = lambda: None
+    """The certificate that it has shown, in DER, and that is one of the listener's authority; None: it needed
+    none."""
 
     @property
     def address(self) -> str:

@@ -56,6 +56,13 @@ class Applicant(Protocol):
     tags: frozenset[str]
     peer_address: str
 
+    @property
+    def certificate(self) -> bytes | None:
+        """What it has shown of itself, in DER, of an authority that is trusted; None: nothing was asked."""
+
+    def capability(self, name: str) -> bool:
+        """Does it say that it has this capability?"""
+
 
 class ExtensionPeer(Applicant, Protocol):
     """A connection that speaks the extension class 250."""

@@ -20,11 +20,18 @@ class Authority:
         self.ca = str(folder / f"{name}.pem")
         self._authority.cert_pem.write_to_path(self.ca)
 
-    def signed(self, name: str, *hosts: str, days: float = 30) -> TlsFiles:
-        """A new certificate and key of these names, over the old ones of `name`, good for `days`."""
-        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
-        since = min(until, datetime.datetime.now(datetime.UTC)) - datetime.timedelta(days=1)
-        leaf = self._authority.issue_cert(*(hosts or ("127.0.0.1",)), not_before=since, not_after=until)
+    def signed(
+        self, name: str, *hosts: str, days: float = 30, since: float = -1, common_name: str | None = None
+    ) -> TlsFiles:
+        """A new certificate and key of these names, over the old ones of `name`, good for `days`, or from
+        `since` on; both in days from now."""
+        now = datetime.datetime.now(datetime.UTC)
+        leaf = self._authority.issue_cert(
+            *(hosts or ("127.0.0.1",)),
+            common_name=common_name,
+            not_before=now + datetime.timedelta(days=min(since, days - 1)),
+            not_after=now + datetime.timedelta(days=days),
+        )
         certificate, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
         key.write_bytes(leaf.private_key_pem.bytes())

@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import ssl
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
@@ -137,6 +138,7 @@ class Inbound(_Socket):
         self.peer = peer.address
         if self.context is not None:
             self.tls = TlsStream(self.context())
+            peer = replace(peer, shown=self.tls.shown)
         self.connection = self.shell.driven.accept(peer, now())
         self.shell.inbound[self.connection] = self
         self.shell.tick_soon()

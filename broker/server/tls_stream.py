@@ -69,6 +69,11 @@ class TlsStream:
         self.open = True
         return True
 
+    def shown(self) -> bytes | None:
+        """The peer's certificate in DER, once the handshake is done; None where none was asked for. For whom
+        it is, TLS has looked at only where it dialled."""
+        return self._tls.getpeercert(binary_form=True) if self.open else None
+
     def send(self, data: bytes) -> bytes:
         """What to write for that; nothing before the handshake is done, or after `goodbye`."""
         if self.open and not self.broken:

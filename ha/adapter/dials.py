@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.handshake import PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
+from ha.adapter.peer_check import FOLLOWER_CAPABILITY
 from ha.core.copy_link import one_line
 
 REDIAL = 0.2
@@ -20,7 +22,8 @@ REFUSED_REDIAL = 2.0
 and each attempt is a line in both logs."""
 HANDSHAKE = 2.0
 """Seconds a peer may take to let us in."""
-CAPABILITIES = {"understudy.ha-peer": True}
+PEER = {PEER_CAPABILITY: True}
+FOLLOWER = {PEER_CAPABILITY: True, FOLLOWER_CAPABILITY: True}
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,7 +135,7 @@ class Dials:
             self.user,
             self.password,
             now,
-            capabilities=CAPABILITIES,
+            capabilities=PEER if address.inbox is None else FOLLOWER,
             handshake_timeout=HANDSHAKE,
             heartbeat=5,
             client_properties={"connection_name": f"link of {self.name}"},

@@ -9,6 +9,7 @@ from broker.model.queue import Mode
 from broker.model.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
 from ha.adapter.inbox import Arrived, Inbox, PeerLost
+from ha.adapter.peer_check import PeerCheck
 from ha.core.connection_observer import CONNECTION_FORCED, Answer
 from ha.core.ha_broker import HaBroker
 from ha.core.id_setter import IdSetter
@@ -23,9 +24,10 @@ class HaHooks(Hooks):
 
     core: HaBroker
 
-    def __init__(self, test: ReplicationTest, inbox: Inbox) -> None:
+    def __init__(self, test: ReplicationTest, inbox: Inbox, check: PeerCheck) -> None:
         self._test = test
         self._inbox = inbox
+        self._check = check
         self.peers: dict[int, ExtensionPeer] = {}
         self._ids: dict[ExtensionPeer, int] = {}
 
@@ -44,6 +46,9 @@ class HaHooks(Hooks):
         queue.ids = IdSetter(self.core.epoch)  # type: ignore[assignment]
 
     def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
+        error = self._check.opening(connection)
+        if error is not None:
+            return Refusal(error.code, error.reply_text)
         decision = self.core.admit(peer=management)
         match decision.answer:
             case Answer.ADMIT:
@@ -54,6 +59,9 @@ class HaHooks(Hooks):
                 return Refusal(CONNECTION_FORCED, decision.text)
 
     def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
+        error = self._check.method(connection, method_id)
+        if error is not None:
+            raise error
         peer = self._ids.get(connection)
         if peer is None:
             peer = self._ids[connection] = self._inbox.new_peer()

@@ -28,6 +28,7 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.ledger_port import NullLedger
+from ha.adapter.peer_check import PeerCheck
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.questions import Questions
@@ -81,7 +82,7 @@ class Node:
         self._store, self._files, self.ledger = store, files, ledger
         self.settings, self.random_bytes, self.log = ha, random_bytes, log
         self._inbox = Inbox()
-        self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox)
+        self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.brokers))
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))

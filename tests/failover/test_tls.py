@@ -12,12 +12,13 @@ from pathlib import Path
 import kombu
 import pytest
 
-from broker.amqp091.client import ClientConnection, Closed
+from broker.amqp091.client import ClientConnection, Closed, Opened
+from ha.core.link import Method
 from tests.failover.cluster import PATIENCE, Cluster, local_places, understudy
 from tests.failover.secure import NAMES, SecurePair
 from tests.tls import Authority
 from understudy.client import Consumer, Publisher
-from understudy.client_tls import ClientTls
+from understudy.client_tls import ClientTls, SecureAddress
 from understudy.config_types import HostPort
 
 ORDERS = kombu.Queue("orders", durable=True)
@@ -103,6 +104,39 @@ def test_a_node_with_a_certificate_of_another_authority_stays_out_until_it_has_a
     pair.wait_for("right", "ready")
 
 
+def test_a_node_with_a_certificate_for_another_host_stays_out_until_it_has_a_right_one(
+    pair: SecurePair,
+) -> None:
+    """Of the right authority, with the pair's own password: it is not dialled, and may not come in either."""
+    pair.whole()
+    pair.stop("right")
+    mine = {name: (pair.folder / name).read_bytes() for name in ("right.pem", "right.key")}
+    pair.authority.signed("right", "localhost")
+    at = pair.addresses["right"]
+    pair.addresses["right"] = SecureAddress.of(HostPort("localhost", at.port), pair.tls)
+    pair.start("right")
+    pair.until(
+        lambda: "530 NOT_ALLOWED" in pair.answer("right").get("reason", ""), "right to say why it is alone"
+    )
+    pair.until(lambda: "TLS: " in pair.answer("left").get("reason", ""), "left to say why right is away")
+    left, right = pair.answer("left"), pair.answer("right")
+    why = (
+        "530 NOT_ALLOWED - the certificate shown is for localhost, and for no host of ha.brokers (127.0.0.1)"
+    )
+    assert why in right["reason"] and pair.said("left", f"closed with {why}")
+    assert pair.log("right").count(f"link to 127.0.0.1:{pair.links['left']} refused: {why}") == 1
+    assert "IP address mismatch, certificate is not valid for '127.0.0.1'" in left["reason"]
+    assert (left["status"], right["status"]) == ("active", "joining")
+    with Publisher(str(pair.addresses["left"]), "shop", declare=[ORDERS], tls=pair.tls) as publisher:
+        publisher.publish(b"goes on", routing_key="orders")
+        publisher.flush(PATIENCE)
+    for name, data in mine.items():
+        (pair.folder / name).write_bytes(data)
+    pair.until(lambda: pair.said("right", "TLS files were read again"), "right to take its new certificate")
+    pair.addresses["right"] = at
+    pair.until(lambda: pair.said("left", "right is in sync"), "right to be taken in")
+
+
 def test_strangers_at_the_links_door(pair: SecurePair) -> None:
     """Plain bytes, no certificate, and an application with a good one: none gets in, and the pair goes on."""
     pair.whole()
@@ -126,18 +160,29 @@ def test_strangers_at_the_links_door(pair: SecurePair) -> None:
     )
     assert _refusal(door, tls, "guest", {"understudy.ha-peer": True}).startswith("403 ACCESS_REFUSED")
     assert (pair.answer("left")["status"], pair.answer("right")["status"]) == ("active", "ready")
+    peer = {"understudy.ha-peer": True}
+    found = _refusal(door, tls, "ha", peer)
+    assert found.startswith("530 NOT_ALLOWED - the certificate shown is for shop.example, and for no host of")
+    assert _refusal(door, tls, "ha", peer | {"understudy.ha-follower": True}, say=Method.HELLO).startswith(
+        "530 NOT_ALLOWED - link method 10 of one that logged in to follow queues only"
+    )
     clients = HostPort(*pair.addresses["left"])
     assert "takes no link" in _refusal(clients, pair.tls, "ha", {"understudy.ha-peer": True})
     assert "is the pair's own" in _refusal(clients, pair.tls, "ha", {})
 
 
-def _refusal(address: HostPort, tls: ClientTls, user: str, claim: dict[str, bool]) -> str:
-    """What the broker there closes the connection with."""
+def _refusal(
+    address: HostPort, tls: ClientTls, user: str, claim: dict[str, bool], say: Method | None = None
+) -> str:
+    """What the broker there closes the connection with. `say`: after this."""
     client = ClientConnection(user, user, 0.0, capabilities=claim)
     bare = socket.create_connection(address, timeout=PATIENCE)
     with tls.context().wrap_socket(bare, server_hostname="127.0.0.1") as sock:
         while True:
             for event in client.events():
+                if say is not None and isinstance(event, Opened):
+                    client.send_extension(say, b"{}")
+                    continue
                 assert isinstance(event, Closed), event
                 return f"{event.code} {event.text}"
             sock.sendall(b"".join(client.take_output()))

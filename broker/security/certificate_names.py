@@ -1,0 +1,85 @@
+"""Whom a certificate is for: hosts and addresses, and whether one that was named is among them.
+
+As OpenSSL judges at the end that dials, so that both ends of a link take and refuse the same certificates.
+Values only; who trusts the certificate at all is another's question.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+_SHOWN = 5
+_LABEL = re.compile("[0-9a-z-]+")
+
+
+@dataclass(slots=True, frozen=True)
+class CertificateNames:
+    """`str()`: the first few, else the subject, on one line."""
+
+    hosts: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    common_names: tuple[str, ...] = ()
+    """Of the subject: they count as hosts where `hosts` is empty, and never as addresses."""
+    subject: str = ""
+
+    def cover(self, host: str) -> bool:
+        """Is it for `host`, a name or an address?"""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return any(_same(name, _ascii(host)) for name in self.hosts or self.common_names)
+        return any(ipaddress.ip_address(found) == address for found in self.addresses)
+
+    def __str__(self) -> str:
+        names = [*self.hosts, *self.addresses]
+        rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return ", ".join(names[:_SHOWN]) + rest or self.subject or "nobody"
+
+
+def names_of(certificate: x509.Certificate) -> CertificateNames:
+    """Empty where they cannot be read."""
+    try:
+        subject = certificate.subject
+        common = tuple(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return CertificateNames(common_names=common, subject=subject.rfc4514_string())
+    except ValueError:
+        return CertificateNames()
+    return CertificateNames(
+        tuple(found.get_values_for_type(x509.DNSName)),
+        tuple(map(str, found.get_values_for_type(x509.IPAddress))),
+        common,
+        subject.rfc4514_string(),
+    )
+
+
+def names_shown(der: bytes) -> CertificateNames:
+    """Of one that came in a handshake. Empty where it cannot be read."""
+    try:
+        return names_of(x509.load_der_x509_certificate(der))
+    except ValueError:
+        return CertificateNames()
+
+
+def _ascii(host: str) -> str:
+    """As it goes over the wire."""
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+def _same(name: str, host: str) -> bool:
+    """A star is the whole first label or nothing, stands for one label, and two more follow it at least."""
+    name, host = name.lower(), host.lower()
+    first, _, rest = name.partition(".")
+    if first != "*" or "." not in rest:
+        return name == host
+    label, _, domain = host.partition(".")
+    return domain == rest and _LABEL.fullmatch(label) is not None

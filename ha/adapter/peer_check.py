@@ -1,0 +1,53 @@
+"""PeerCheck: is who opens the link, and has shown a certificate, at home at a host of `ha.brokers`?
+
+Owner: HaHooks. TLS looks at the host where it is dialled; whoever is dialled knows of no host, and has to
+look itself. A broker of another site that follows queues is at none of these: it says so at the login, and
+may then speak of queues alone. Without TLS, or without a pair, there is nothing to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.amqp091.handshake import PEER_CAPABILITY
+from broker.errors import NotAllowed, shown
+from ha.core.copy_link import CopyMethod
+from ha.core.link import Method
+
+if TYPE_CHECKING:
+    from broker.hooks import Applicant
+
+FOLLOWER_CAPABILITY = "understudy.ha-follower"
+"""Besides the peer's: claimed by a broker that follows queues of another site."""
+_OF_A_FOLLOWER = frozenset(CopyMethod) | {Method.MANAGE}
+
+
+class PeerCheck:
+    """Both answer with what closes the connection, or None."""
+
+    def __init__(self, brokers: Sequence[tuple[str, int]]) -> None:
+        self._hosts = list(dict.fromkeys(host for host, _ in brokers))
+
+    def opening(self, peer: Applicant) -> NotAllowed | None:
+        """At connection.open."""
+        if not peer.capability(PEER_CAPABILITY) or peer.capability(FOLLOWER_CAPABILITY):
+            return None
+        certificate = peer.certificate
+        if certificate is None or not self._hosts:
+            return None
+        from broker.security.certificate_names import names_shown  # without TLS not worth its imports
+
+        names = names_shown(certificate)
+        if any(names.cover(host) for host in self._hosts):
+            return None
+        ours = ", ".join(self._hosts)
+        return NotAllowed(
+            f"the certificate shown is for {shown(str(names))}, and for no host of ha.brokers ({ours})"
+        )
+
+    def method(self, peer: Applicant, method_id: int) -> NotAllowed | None:
+        """At a method of the extension class."""
+        if method_id in _OF_A_FOLLOWER or not peer.capability(FOLLOWER_CAPABILITY):
+            return None
+        return NotAllowed(f"link method {method_id} of one that logged in to follow queues only")
