@@ -1,7 +1,9 @@
 """The node's TLS as configured: read at the start, looked at every second, said when it runs out.
 
 Owner: the daemon. The files are read again by themselves some seconds after they have changed, and at once at
-SIGHUP; connections that are open live on, new ones get what is new.
+SIGHUP; connections that are open live on, new ones get what is new. A certificate that others would refuse is
+taken at the start, with a warning: its node can still serve whoever does not look, and its data. Read again
+it is not, while the one in use is better.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def tls_of(settings: Settings) -> Tls | None:
     if tls.certificate is None or tls.key is None:
         return None
     try:
-        return Tls(TlsFiles(tls.certificate, tls.key, tls.ca, tls.client_ca), _LOG.warning)
+        files = TlsFiles(tls.certificate, tls.key, tls.ca, tls.client_ca)
+        hosts = [broker.host for broker in settings.ha.brokers] if settings.ha.tls else []
+        return Tls(files, _LOG.warning, list(dict.fromkeys(hosts)))
     except TlsFault as fault:
         raise ConfigError(str(fault)) from None
 
@@ -45,12 +49,13 @@ class CertificateWatch:
 
     def start(self) -> None:
         _LOG.info("TLS by %s", self._tls.described())
+        self._judge()
         self._warn()
         self._arm()
 
     def read(self) -> None:
         """At SIGHUP: now, whether they have changed or not."""
-        if self._tls.read():
+        if self._tls.read(self._wall()):
             self._renewed()
         self._warn()
 
@@ -62,7 +67,7 @@ class CertificateWatch:
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
     def _look(self) -> None:
-        if self._tls.look():
+        if self._tls.look(self._wall()):
             self._renewed()
         self._warn()
         self._arm()
@@ -70,6 +75,14 @@ class CertificateWatch:
     def _renewed(self) -> None:
         self._warned_at = float("-inf")
         _LOG.info("TLS files were read again: %s", self._tls.described())
+        self._judge()
+
+    def _judge(self) -> None:
+        """Of what is in use. That it has run out, `_warn` says, and goes on saying."""
+        now = self._wall()
+        flaw = self._tls.flaw(now)
+        if flaw is not None and now < self._tls.expires_at:
+            _LOG.warning("TLS as others see it: %s", flaw)
 
     def _warn(self) -> None:
         now = self._wall()

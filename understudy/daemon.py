@@ -411,13 +411,12 @@ def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space
     from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http import reachable
 
-    tls = parts.tls
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
     if not settings.broker.listen:
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     return kind(
         parts.node, parts.node.broker.authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
-        certificate_expires=lambda: None if tls is None else tls.expires_at, visitors=space.visitors,
+        tls=parts.tls, visitors=space.visitors,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from broker.server.listener import listen
 from understudy.config_types import HostPort
 from understudy.definitions_http import DefinitionsApi
 from understudy.management import SERVING, could_serve
-from understudy.metrics import NodeCollector
+from understudy.metrics import NodeCollector, TlsState
 from understudy.open_files import VISITORS
 
 _IDLE = 75.0
@@ -80,7 +80,7 @@ class HttpServer:
         clock: Callable[[], float],
         tick_soon: Callable[[], None],
         amqp: HostPort | None = None,
-        certificate_expires: Callable[[], float | None] = lambda: None,
+        tls: TlsState | None = None,
         visitors: int = VISITORS,
     ) -> None:
         """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
@@ -91,7 +91,7 @@ class HttpServer:
         self._clock = clock
         self._tick_soon = tick_soon
         self._registry = CollectorRegistry()
-        self._registry.register(NodeCollector(node.status, certificate_expires))
+        self._registry.register(NodeCollector(node.status, tls))
         ProcessCollector(registry=self._registry)
         self._visitors = visitors
         self._runner: web.AppRunner | None = None

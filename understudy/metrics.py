@@ -7,7 +7,7 @@ the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -26,14 +26,21 @@ _LAGS = (
 )
 
 
-class NodeCollector(Collector):
-    """`status` gives what `Node.status` gives; `expires` when the certificate runs out, if there is one."""
+class TlsState(Protocol):
+    """What `broker.security.tls.Tls` says of itself."""
 
-    def __init__(
-        self, status: Callable[[], dict[str, Any]], expires: Callable[[], float | None] = lambda: None
-    ) -> None:
+    refused: bool
+
+    @property
+    def expires_at(self) -> float: ...
+
+
+class NodeCollector(Collector):
+    """`status` gives what `Node.status` gives; `tls` how things stand with the node's files of it."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]], tls: TlsState | None = None) -> None:
         self._status = status
-        self._expires = expires
+        self._tls = tls
 
     def collect(self) -> Iterator[Metric]:
         found = self._status()
@@ -64,13 +71,7 @@ class NodeCollector(Collector):
         yield from _replications(found.get("replications") or [], found.get("followers") or [])
         yield from _counts(found)
         yield from _ledger(found.get("ledger"))
-        expiry = GaugeMetricFamily(
-            "understudy_tls_certificate_expires_seconds",
-            "When the node's certificate runs out, in seconds since 1970",
-        )
-        if (at := self._expires()) is not None:
-            expiry.add_metric([], at)
-        yield expiry
+        yield from _certificate(self._tls)
 
 
 def _identity(found: dict[str, Any]) -> Iterator[Metric]:
@@ -180,6 +181,21 @@ def _ledger(found: dict[str, Any] | None) -> Iterator[Metric]:
         failures.add_metric([], float(found["failures"]))
         written.add_metric([], float(found["last_write"]))
     yield from (lost, failures, written)
+
+
+def _certificate(tls: TlsState | None) -> Iterator[Metric]:
+    """Without a value of a node without TLS."""
+    expires = GaugeMetricFamily(
+        "understudy_tls_certificate_expires_seconds",
+        "When the node's certificate runs out, in seconds since 1970",
+    )
+    refused = GaugeMetricFamily(
+        "understudy_tls_files_refused", "1 while files of TLS were changed, and are not taken"
+    )
+    if tls is not None:
+        expires.add_metric([], tls.expires_at)
+        refused.add_metric([], float(tls.refused))
+    yield from (expires, refused)
 
 
 def _gauge(name: str, text: str, value: Any) -> GaugeMetricFamily:

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 _SHOWN = 5
+_ADDRESS = ipaddress.IPv4Address | ipaddress.IPv6Address
 _LABEL = re.compile("[0-9a-z-]+")
 
 
@@ -53,7 +54,7 @@ def names_of(certificate: x509.Certificate) -> CertificateNames:
         return CertificateNames()
     return CertificateNames(
         tuple(found.get_values_for_type(x509.DNSName)),
-        tuple(map(str, found.get_values_for_type(x509.IPAddress))),
+        tuple(str(each) for each in found.get_values_for_type(x509.IPAddress) if isinstance(each, _ADDRESS)),
         common,
         subject.rfc4514_string(),
     )

@@ -2,7 +2,8 @@
 
 Owner: whoever opens listeners and dials; it asks for the context of each new connection, so that files that
 were read again count from then on, and for no connection before. `Tls.read` gives all of the new files or
-none of them. No sockets here, and no clock: `look` is called every second or so.
+none of them, and none that others would refuse, while those in use are taken. No sockets here, and no clock
+but OpenSSL's own: `look` is called every second or so. `now`: seconds since 1970.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from __future__ import annotations
 import os
 import ssl
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cryptography import x509
 
-from broker.security.tls_faults import words
+from broker.security.certificate_names import CertificateNames, names_of
+from broker.security.tls_faults import fault_of, words
 
 _BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _BEGIN_KEY = "PRIVATE KEY-----"
+_FLIGHTS = 3
+"""What either end says in a handshake, at most."""
 _KEY_REASONS = {"KEY_VALUES_MISMATCH": "is not the key of the certificate"}
 
 
@@ -52,17 +56,27 @@ class _Read:
     clients: ssl.SSLContext
     peers: ssl.SSLContext | None
     dials: ssl.SSLContext | None
+    trial: ssl.SSLContext | None
+    """As `dials`, for whatever host."""
+    starts_at: float
     expires_at: float
-    names: str
+    names: CertificateNames
 
 
 class Tls:
     """The contexts of one node, read anew when its files change."""
 
-    def __init__(self, files: TlsFiles, log: Callable[[str], None] = lambda sentence: None) -> None:
-        """Raises TlsFault."""
+    def __init__(
+        self, files: TlsFiles, log: Callable[[str], None] = lambda sentence: None, hosts: Sequence[str] = ()
+    ) -> None:
+        """`hosts`: where peers find the nodes of the pair, this one among them. Raises TlsFault; not for what
+        others would refuse, see `flaw`."""
         self._files = files
         self._log = log
+        self._hosts = hosts
+        self._again_at: float | None = None
+        self.refused = False
+        """The files as they are now were not taken."""
         self._stamp = self._seen = _stamp(files)
         self._now = _read(files)
 
@@ -88,26 +102,56 @@ class Tls:
 
     def described(self) -> str:
         """Whose certificate it is, and until when."""
-        until = datetime.fromtimestamp(self.expires_at, UTC)
         whose = f"the certificate of {self._now.names} ({self._files.certificate})"
-        return f"{whose}, good until {until:%Y-%m-%d %H:%M} UTC"
+        return f"{whose}, good until {_date(self.expires_at)}"
 
-    def look(self) -> bool:
+    def flaw(self, now: float) -> TlsFault | None:
+        """Why others refuse the certificate in use: dates, authority or hosts. None: they do not."""
+        return self._flaw(self._now, now)
+
+    def look(self, now: float) -> bool:
         """Read the files again if they have changed and then not for the time between two looks: they are
-        rarely changed all at once. True: there is a new certificate.
+        rarely changed all at once; also if what was refused as too early is so no more. True: there is a new
+        certificate.
         """
         seen, self._seen = self._seen, _stamp(self._files)
-        return self._seen == seen and seen != self._stamp and self.read()
+        changed = self._seen == seen and seen != self._stamp
+        due = self._again_at is not None and now >= self._again_at
+        return (changed or due) and self.read(now)
 
-    def read(self) -> bool:
-        """Read the files now. What is no use is told to `log`, and all stays as it was: False."""
+    def read(self, now: float) -> bool:
+        """Read the files now. What is no use, or has a flaw while what is in use has none, is told to `log`,
+        and all stays as it was: False."""
         self._stamp = self._seen = _stamp(self._files)
+        self._again_at = None
         try:
-            self._now = _read(self._files)
+            found = _read(self._files)
+            flaw = self._flaw(found, now)
+            if flaw is not None and self.flaw(now) is None:
+                self._again_at = found.starts_at if found.starts_at > now else None
+                raise flaw
         except TlsFault as fault:
+            self.refused = True
             self._log(f"TLS files are not taken, the ones of before stay in use: {fault}")
             return False
+        self._now, self.refused = found, False
         return True
+
+    def _flaw(self, read: _Read, now: float) -> TlsFault | None:
+        if why := self._why_not(read, now):
+            return TlsFault("tls.certificate", self._files.certificate, why)
+        return None
+
+    def _why_not(self, read: _Read, now: float) -> str:
+        if now >= read.expires_at:
+            return f"has run out, at {_date(read.expires_at)}"
+        if now < read.starts_at:
+            return f"is not good before {_date(read.starts_at)}"
+        if read.peers is not None and read.trial is not None and (why := _tried(read.peers, read.trial)):
+            return f"is refused by who has this tls.ca ({self._files.ca}): {why}"
+        if self._hosts and not any(read.names.cover(host) for host in self._hosts):
+            return f"is for {read.names}, and for no host of ha.brokers ({', '.join(self._hosts)})"
+        return ""
 
 
 def _needed(context: ssl.SSLContext | None) -> ssl.SSLContext:
@@ -137,13 +181,17 @@ def _read(files: TlsFiles) -> _Read:
     clients = _context(ssl.PROTOCOL_TLS_SERVER, files)
     if files.client_ca is not None:
         _trust(clients, "tls.client_ca", files.client_ca)
-    peers = dials = None
+    peers = dials = trial = None
     if files.ca is not None:
         peers = _context(ssl.PROTOCOL_TLS_SERVER, files)
         _trust(peers, "tls.ca", files.ca)
         dials = _context(ssl.PROTOCOL_TLS_CLIENT, files)
         _trust(dials, "tls.ca", files.ca)
-    return _Read(clients, peers, dials, own.not_valid_after_utc.timestamp(), _names(own))
+        trial = _context(ssl.PROTOCOL_TLS_CLIENT, files)
+        _trust(trial, "tls.ca", files.ca)
+        trial.check_hostname = False
+    starts_at, expires_at = own.not_valid_before_utc.timestamp(), own.not_valid_after_utc.timestamp()
+    return _Read(clients, peers, dials, trial, starts_at, expires_at, names_of(own))
 
 
 def _own_certificate(files: TlsFiles) -> x509.Certificate:
@@ -208,14 +256,22 @@ def _trust(context: ssl.SSLContext, setting: str, path: str) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
 
 
-def _names(certificate: x509.Certificate) -> str:
-    """The hosts that it is for; else its subject."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names = [
-            *found.get_values_for_type(x509.DNSName),
-            *map(str, found.get_values_for_type(x509.IPAddress)),
-        ]
-    except (x509.ExtensionNotFound, ValueError):
-        names = []
-    return ", ".join(names[:5]) or certificate.subject.rfc4514_string() or "nobody"
+def _tried(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
+    """A handshake of a node with itself: either end shows the certificate, and judges it as the other node of
+    the pair would. Why it fails, or nothing."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)]
+    for end in ends * _FLIGHTS:
+        try:
+            end.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            if isinstance(error, ssl.SSLCertVerificationError):
+                return error.verify_message
+            return fault_of(error)
+    return ""
+
+
+def _date(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

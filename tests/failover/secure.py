@@ -33,6 +33,12 @@ class SecurePair(Cluster):
             self.authority.signed(name, "127.0.0.1")
 
     def start(self, *names: str, brokers: str | None = None) -> None:
+        self.launch(*names, brokers=brokers)
+        for name in names:
+            self.until(partial(self.answers, name), f"{name} to answer")
+
+    def launch(self, *names: str, brokers: str | None = None) -> None:
+        """Start, and wait for nothing."""
         links = ",".join(f"127.0.0.1:{port}" for port in self.links.values())
         for name in names:
             settings = {
@@ -57,8 +63,6 @@ class SecurePair(Cluster):
             for key, value in settings.items():
                 arguments += ["--set", f"{key}={value}"]
             self.brokers[name] = self.children.start(name, arguments)
-        for name in names:
-            self.until(partial(self.answers, name), f"{name} to answer")
 
     def whole(self) -> Self:
         """Start both, promote left, and wait for the ready backup."""

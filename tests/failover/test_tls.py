@@ -78,6 +78,44 @@ def test_new_certificates_while_the_pair_is_up(pair: SecurePair) -> None:
         assert not pair.said(name, "closed") and not pair.said(name, "lost")
 
 
+def test_new_certificates_that_would_part_the_pair_are_not_taken(pair: SecurePair, tmp_path: Path) -> None:
+    """Told or found out: run out, of another authority, for another host. At a start one that has run out is
+    taken, with a warning: the data is worth more."""
+    pair.whole()
+    before = {name: pair.shown(name) for name in NAMES}
+    (tmp_path / "elsewhere").mkdir()
+    other = Authority(tmp_path / "elsewhere").signed("left", "127.0.0.1")
+    pair.authority.signed("right", "127.0.0.1", days=-1)
+    os.replace(other.key, pair.folder / "left.key")
+    os.replace(other.certificate, pair.folder / "left.pem")
+    pair.hang_up("left")
+    refused = "TLS files are not taken, the ones of before stay in use: tls.certificate: "
+    ran_out = f"{refused}{pair.folder}/right.pem: has run out, at "
+    issuer = (
+        f"{refused}{pair.folder}/left.pem: is refused by who has this tls.ca ({pair.authority.ca}): unable"
+    )
+    pair.until(lambda: pair.said("left", issuer), "left to refuse another authority's")
+    pair.until(lambda: pair.said("right", ran_out), "right to refuse what has run out")
+    pair.authority.signed("left", "elsewhere.example")
+    pair.until(
+        lambda: pair.said(
+            "left", "left.pem: is for elsewhere.example, and for no host of ha.brokers (127.0.0.1)"
+        ),
+        "left to refuse another host's",
+    )
+    assert {name: pair.shown(name) for name in NAMES} == before
+    for name, status in (("left", "active"), ("right", "ready")):
+        assert (pair.answer(name)["status"], pair.answer(name)["link"]) == (status, "up")
+    pair.stop("right")
+    pair.launch("right")
+    pair.until(lambda: pair.said("right", "UTC has run out"), "right to warn of it")
+    pair.until(
+        lambda: pair.said("left", "its certificate is not taken: certificate has expired"), "left to see it"
+    )
+    pair.authority.signed("right", "127.0.0.1")
+    pair.wait_for("right", "ready")
+
+
 def test_a_node_with_a_certificate_of_another_authority_stays_out_until_it_has_a_right_one(
     pair: SecurePair, tmp_path: Path
 ) -> None:

@@ -47,6 +47,36 @@ def test_files_that_are_no_use_are_named(tmp_path: Path) -> None:
         tls_of(settings)
 
 
+def test_the_hosts_of_the_pair_are_looked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A flaw is one warning, at the start and whenever something new is taken; not a refusal."""
+    files = Authority(tmp_path).signed("node", "elsewhere.example")
+    pair = ["ha.tls=true", "ha.listen=b.example:1", "ha.brokers=a.example:1,b.example:1"]
+    pair += ["ha.public_brokers=a.example:2,b.example:2"]
+    tls = tls_of(
+        load(
+            None,
+            [*pair, f"tls.certificate={files.certificate}", f"tls.key={files.key}", f"tls.ca={files.ca}"],
+        )
+    )
+    assert tls is not None
+
+    async def scene() -> None:
+        watch = CertificateWatch(tls)
+        watch.start()
+        for _ in range(3):
+            watch.stop()
+            watch._look()
+        watch.stop()
+        watch.read()
+
+    asyncio.run(scene())
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert said == 2 * [
+        f"TLS as others see it: tls.certificate: {files.certificate}: is for elsewhere.example, and for no "
+        "host of ha.brokers (a.example, b.example)"
+    ]
+
+
 @pytest.mark.parametrize(("days", "words"), [(13.9, "runs out in 13."), (-1, "has run out"), (14.1, "")])
 def test_a_certificate_that_runs_out_is_spoken_of_once_a_day(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, days: float, words: str

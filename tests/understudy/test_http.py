@@ -16,7 +16,9 @@ import pytest
 
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
+from broker.security.tls import Tls
 from tests.broker.stored import hashed
+from tests.tls import Authority
 from understudy.config_types import HostPort
 from understudy.http import HttpServer
 from understudy.metrics import NodeCollector
@@ -251,13 +253,18 @@ def test_an_authority_that_commits_nothing_is_in_the_metrics() -> None:
     assert "understudy_authority_ok 0.0" in text.splitlines()
 
 
-def test_metrics_tell_when_the_certificate_runs_out() -> None:
-    def told(expires: float | None) -> list[str]:
-        collected = NodeCollector(StandIn().status, lambda: expires).collect()
-        (family,) = [each for each in collected if each.name == "understudy_tls_certificate_expires_seconds"]
-        return [str(sample.value) for sample in family.samples]
+def test_metrics_tell_of_the_certificate_in_use_and_of_one_that_is_refused(tmp_path: Path) -> None:
+    def told(tls: Tls | None) -> list[float]:
+        collected = NodeCollector(StandIn().status, tls).collect()
+        return [sample.value for each in collected for sample in each.samples if "_tls_" in sample.name]
 
-    assert told(None) == [] and told(1795939200.0) == ["1795939200.0"]
+    authority = Authority(tmp_path)
+    tls = authority.node("node")
+    assert told(None) == [] and told(tls) == [tls.expires_at, 0.0]
+    authority.signed("node", days=-1)
+    assert not tls.read(time.time()) and told(tls) == [tls.expires_at, 1.0]
+    authority.signed("node", days=90)
+    assert tls.read(time.time()) and told(tls) == [tls.expires_at, 0.0]
 
 
 @pytest.mark.parametrize("path", ["/api/promote", "/api/definitions"])

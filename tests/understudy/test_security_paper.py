@@ -6,6 +6,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ def test_its_commands_make_certificates_that_are_taken(tmp_path: Path) -> None:
     a, b = (Tls(TlsFiles(f"{tmp_path}/{name}.pem", f"{tmp_path}/{name}.key", ca)) for name in "ab")
     assert a.described().startswith("the certificate of a.example, 127.0.0.1 (")
     assert b.described().startswith("the certificate of b.example, 10.0.0.2 (")
+    assert a.flaw(time.time()) is None is b.flaw(time.time())
     with live_broker(lambda: a.clients) as live:
         client = Failover(f"amqps://127.0.0.1:{live.tls_port}", tls=ClientTls(ca))
         client.connect({}, deadline=0.0)

@@ -18,6 +18,7 @@ NAMES = {
     "star": ("*.b.example",),
     "star of two labels": ("*.example", "a.example"),
     "address": ("10.0.0.2",),
+    "network": ("10.0.0.0/30", "b.example"),
 }
 HOSTS = (
     "a.example", "A.Example", "x.a.example", "example", "a.example.", "10.0.0.1", "10.0.0.2", "10.0.0.10",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -94,11 +96,11 @@ def test_files_are_read_again_once_they_have_stopped_changing(files: TlsFiles, a
     said: list[str] = []
     tls = Tls(files, said.append)
     before = tls.clients
-    assert not tls.look() and said == []
+    assert not tls.look(time.time()) and said == []
     authority.signed("node", "new.example", days=90)
-    assert not tls.look() and tls.clients is before
-    assert tls.look() and tls.clients is not before
-    assert not tls.look()
+    assert not tls.look(time.time()) and tls.clients is before
+    assert tls.look(time.time()) and tls.clients is not before
+    assert not tls.look(time.time())
     assert said == [] and tls.described().startswith("the certificate of new.example")
 
 
@@ -108,24 +110,117 @@ def test_a_broken_new_file_is_said_once_and_the_old_one_stays(files: TlsFiles, a
     before, until = tls.clients, tls.expires_at
     os.unlink(files.key)
     for _ in range(5):
-        assert not tls.look()
+        assert not tls.look(time.time())
     assert (tls.clients, tls.expires_at) == (before, until)
     assert said == [
         "TLS files are not taken, the ones of before stay in use: "
         f"tls.key: {files.key}: No such file or directory"
     ]
     authority.signed("node")
-    assert not tls.look() and tls.look() and tls.clients is not before
+    assert not tls.look(time.time()) and tls.look(time.time()) and tls.clients is not before
 
 
 def test_asked_to_read_it_reads_at_once(files: TlsFiles, authority: Authority) -> None:
     said: list[str] = []
     tls = Tls(files, said.append)
-    assert tls.read() and not tls.look()
+    assert tls.read(time.time()) and not tls.look(time.time())
     authority.signed("other")
     os.replace(str(files.key).replace("node", "other"), files.key)
-    assert not tls.read() and not tls.look() and not tls.look()
+    assert not tls.read(time.time()) and not tls.look(time.time()) and not tls.look(time.time())
     assert len(said) == 1 and "is not the key of the certificate" in said[0]
+
+
+def stamp(days: float) -> str:
+    return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d %H:}"
+
+
+Bad = Callable[[Authority, Authority], object]
+BAD: dict[str, tuple[Bad, str]] = {
+    "expired": (lambda ours, _: ours.signed("node", days=-1), f"has run out, at {stamp(-1)}"),
+    "early": (lambda ours, _: ours.signed("node", since=1), f"is not good before {stamp(1)}"),
+    "of another authority": (
+        lambda _, other: other.signed("node"),
+        "is refused by who has this tls.ca (CA): unable to get local issuer certificate",
+    ),
+    "self-signed": (
+        lambda ours, _: self_signed(Path(ours.ca).parent, "node"),
+        "is refused by who has this tls.ca (CA): self-signed certificate",
+    ),
+    "for another host": (
+        lambda ours, _: ours.signed("node", "elsewhere.example", "10.0.0.9"),
+        "is for elsewhere.example, 10.0.0.9, and for no host of ha.brokers (b.example, 127.0.0.1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_new_certificate_that_others_would_refuse_is_not_taken(
+    authority: Authority, tmp_path: Path, bad: str
+) -> None:
+    said: list[str] = []
+    files = authority.signed("node")
+    tls = Tls(files, said.append, ["b.example", "127.0.0.1"])
+    before, until = tls.clients, tls.expires_at
+    make, words = BAD[bad]
+    make(authority, Authority(tmp_path, "other"))
+    for _ in range(4):
+        assert not tls.look(time.time())
+    assert (tls.clients, tls.expires_at, tls.refused, tls.flaw(time.time())) == (before, until, True, None)
+    [line] = said
+    assert line.startswith(
+        "TLS files are not taken, the ones of before stay in use: "
+        f"tls.certificate: {files.certificate}: {words.replace('CA', files.ca or '')}"
+    )
+    authority.signed("node", days=60)
+    assert tls.read(time.time()) and not tls.refused and tls.clients is not before
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_at_the_start_it_is_taken_and_told_and_so_is_one_that_is_no_worse(
+    authority: Authority, tmp_path: Path, bad: str
+) -> None:
+    """Better to serve those who do not look than nobody; and what is in use is nothing to be kept."""
+    make, words = BAD[bad]
+    other = Authority(tmp_path, "other")
+    make(authority, other)
+    files = TlsFiles(str(tmp_path / "node.pem"), str(tmp_path / "node.key"), authority.ca)
+    tls = Tls(files, pytest.fail, ["b.example", "127.0.0.1"])
+    assert words.replace("CA", authority.ca) in str(tls.flaw(time.time()))
+    before = tls.clients
+    other.signed("node", "elsewhere.example")
+    assert tls.read(time.time()) and tls.clients is not before and tls.flaw(time.time()) is not None
+    authority.signed("node")
+    assert tls.read(time.time()) and tls.flaw(time.time()) is None
+
+
+def test_an_authority_that_did_not_sign_what_is_in_use_is_not_taken(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Alone: with the old one in the same file, it is."""
+    said: list[str] = []
+    tls = Tls(authority.signed("node"), said.append)
+    old, new = Path(authority.ca).read_bytes(), Path(Authority(tmp_path, "new").ca).read_bytes()
+    Path(authority.ca).write_bytes(new)
+    assert not tls.read(time.time()) and "is refused by who has this tls.ca" in said[0]
+    Path(authority.ca).write_bytes(new + old)
+    assert tls.read(time.time()) and len(said) == 1
+
+
+def test_what_came_too_early_is_taken_when_its_time_has_come(authority: Authority) -> None:
+    tls = Tls(TlsFiles(*(files := authority.signed("node")).all()[:2]))
+    before, now = tls.clients, time.time()
+    authority.signed("node", since=1)
+    assert not tls.look(now) and not tls.look(now) and tls.refused
+    assert not tls.look(now + 86000) and tls.clients is before
+    assert tls.look(now + 86401) and not tls.refused and tls.clients is not before
+    assert files.certificate in tls.described() and not tls.look(now + 86402)
+
+
+def test_without_an_authority_or_a_pair_only_the_dates_count(authority: Authority, tmp_path: Path) -> None:
+    files = authority.signed("node")
+    tls = Tls(TlsFiles(files.certificate, files.key), pytest.fail)
+    Authority(tmp_path, "other").signed("node", "elsewhere.example")
+    assert tls.read(time.time()) and tls.flaw(time.time()) is None
 
 
 def test_what_signs_itself_is_a_certificate_like_any_other(tmp_path: Path) -> None:
