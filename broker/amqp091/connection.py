@@ -50,7 +50,7 @@ class ServerConnection(Connection):
     """Implements `hooks.ExtensionPeer`."""
 
     __slots__ = (
-        "_deaf", "_doom", "_tail", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
+        "_deaf", "_tail", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
         "handshake", "payload_max", "publisher", "state",
     )  # fmt: skip
 
@@ -64,7 +64,6 @@ class ServerConnection(Connection):
         self.channel_max = 0
         self._tail = b""
         self._deaf = False
-        self._doom: AmqpError | None = None
         self.state = State.OPENING
         self.publisher = Publisher(self, broker.publish_memo)
         self.handshake = Handshake(self, now)
@@ -196,18 +195,10 @@ class ServerConnection(Connection):
 
     # -- output
 
-    def doom(self, error: AmqpError) -> None:
-        """Close for `error`, but not now: a queue is in the middle of its dispatch."""
-        self._doom = error
-        self.broker.resuming[self] = None
-
     def resume(self) -> None:
         """By the broker, at the start of an end_tick after output was taken: go on where back-pressure
         stopped."""
         if self.state is not State.RUNNING:
-            return
-        if self._doom is not None:
-            self.close_for(self._doom)
             return
         for channel in list(self.channels.values()):
             channel.resume()

@@ -15,8 +15,9 @@ from broker.amqp091.grammar import encode_frame
 from broker.amqp091.served_frames import served_frames
 from broker.amqp091.unacked import Run
 from broker.authorization import demand
-from broker.errors import FrameError, NotAllowed, NotFound, NotImplemented_
+from broker.errors import NotAllowed, NotFound, NotImplemented_
 from broker.model.consumer import Consumer
+from broker.model.queue_arguments import check_consumer_arguments
 from broker.model.records import Entry
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Consuming(Acknowledging):
         tag = arguments["consumer_tag"] or self._new_tag()
         if tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
         consumer = ServedConsumer(
             queue, tag, self, self.number, limit=self._prefetch, no_ack=arguments["no_ack"],
             exclusive=arguments["exclusive"], arguments=arguments["arguments"],
@@ -170,13 +172,7 @@ class Consuming(Acknowledging):
         self._next_tag = tag + len(entries)
         if not consumer.no_ack:
             self._unacked.add(Run(tag, entries, queue, consumer))
-        try:
-            octets = write_deliveries(
-                connection.out, consumer, tag, entries, self.number, connection.frame_max
-            )
-        except ValueError as error:
-            connection.doom(FrameError(str(error), 60, 60))
-            return
+        octets = write_deliveries(connection.out, consumer, tag, entries, self.number, connection.frame_max)
         connection.sent(octets)
 
     def resume(self) -> None:
@@ -225,10 +221,7 @@ class Consuming(Acknowledging):
             self._unacked.add(Run(tag, [entry], queue, None))
         _, envelope, raw = entry
         if envelope.channel != self.number or envelope.largest_frame > connection.frame_max:
-            try:
-                raw = served_frames(raw, self.number, connection.frame_max)
-            except ValueError as error:
-                raise FrameError(str(error)) from None
+            raw = served_frames(raw, self.number, connection.frame_max)
         method = encode_frame(
             self.number, "basic.get-ok", delivery_tag=tag, redelivered=envelope.redelivered,
             exchange=envelope.exchange, routing_key=envelope.routing_key, message_count=queue.message_count,

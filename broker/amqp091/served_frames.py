@@ -1,4 +1,4 @@
-"""Content frames as a 0-9-1 client gets them: numbered for its channel, no larger than it agreed to, and in
+"""Content frames as a 0-9-1 client gets them: numbered for its channel, bodies cut as it agreed to, and in
 its own protocol. The one place of this package that knows of messages published over AMQP 1.0.
 """
 
@@ -9,5 +9,5 @@ from broker.amqp10.conversion import as_0_9_1, is_stored
 
 
 def served_frames(raw: bytes, channel: int, frame_max: int) -> bytes:
-    """What is stored, for `channel`. Raises ValueError as `reframe` does."""
+    """What is stored, for `channel`."""
     return reframe(as_0_9_1(raw) if is_stored(raw) else raw, channel, frame_max)

@@ -1,4 +1,5 @@
-"""What the arguments of a queue ask for: checked when a client declares it, read when it is made. Pure.
+"""What the arguments of a queue ask for: checked when a client declares it, read when it is made. Those of a
+consumer are checked. Pure.
 
 Role: the one place that knows the names, types and limits of `x-...` arguments. Which are refused, and the
 texts, are RabbitMQ's (`rabbit_amqqueue:check_declare_arguments`), because clients and people know them.
@@ -163,6 +164,11 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     REPLICATE: _level,
 }
 
+_OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
+    "x-priority": _whole,
+    "x-cancel-on-ha-failover": _boolean,
+}
+
 _STREAMS = frozenset(
     ("x-max-age", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes", "x-initial-cluster-size")
 )
@@ -202,6 +208,13 @@ def check_queue_arguments(arguments: Arguments, where: str) -> None:
     fault = fault_of(arguments) if arguments else None
     if fault is not None:
         raise PreconditionFailed(f"invalid arg '{fault[0]}' for {where}{fault[1]}")
+
+
+def check_consumer_arguments(arguments: Arguments, where: str) -> None:
+    """The same for those of a consumer (`rabbit_amqqueue:check_consume_arguments`); here they do nothing."""
+    for key, check in _OF_A_CONSUMER.items():
+        if key in arguments and (fault := check(arguments[key])) is not None:
+            raise PreconditionFailed(f"invalid arg '{key}' for {where}: {fault}")
 
 
 def rules_of(arguments: Arguments) -> QueueRules:

@@ -189,6 +189,29 @@ def test_consumer_priorities(connection: Any, channel: Any, priority: int) -> No
     assert (len(one), len(two)) == (3, 3)
 
 
+WRONG = [
+    ("x-priority", "banana", '"expected integer, got longstr"'),
+    ("x-priority", True, '"expected integer, got bool"'),
+    ("x-priority", None, '"expected integer, got void"'),
+    ("x-priority", {}, '"expected integer, got table"'),
+    ("x-priority", [1, 2, 3], '"expected integer, got array"'),
+    ("x-cancel-on-ha-failover", 1, "{unacceptable_type,signedint}"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), WRONG)
+def test_arguments_of_a_consumer_of_a_wrong_type(
+    connection: Any, channel: Any, name: str, value: Any, text: str
+) -> None:
+    queue, got = private(channel), Got()
+    told = f"PRECONDITION_FAILED - invalid arg '{name}' for queue '{queue}' in vhost '/': "
+    with refused(406, told + text):
+        connection.channel().basic_consume(queue, got, arguments={name: value}, consumer_tag="c")
+    channel.basic_consume(queue, got, arguments={name: 5 if name == "x-priority" else True}, consumer_tag="c")
+    publish(channel, queue, b"x")
+    got.wait(connection, 1)
+
+
 def test_single_active_consumer(connection: Any, channel: Any) -> None:
     queue = private(channel, **{"x-single-active-consumer": True})
     one, two = Got(), Got()

@@ -10,7 +10,7 @@ import pytest
 from pika.exceptions import UnroutableError
 
 from tests.broker.server.live import live_broker
-from tests.compatibility.clients import cut_off, drained, private, publish, refused, wait_until
+from tests.compatibility.clients import Got, cut_off, drained, private, publish, ready, refused, wait_until
 
 New = Callable[[str], str]
 
@@ -134,3 +134,22 @@ def test_frames_larger_than_agreed(connect: Callable[..., Any]) -> None:
     with cut_off(501):
         publish(channel, queue, b"x", headers={"too long for a frame": "y" * 5000})
         connection.process_data_events(20)
+
+
+@pytest.mark.parametrize("auto_ack", [False, True])
+def test_a_content_header_larger_than_the_consumer_agreed_to(
+    connect: Callable[..., Any], connection: Any, channel: Any, auto_ack: bool
+) -> None:
+    """It cannot be cut, so it comes whole; neither the queue nor another consumer is disturbed."""
+    headers = {"large": "y" * 20_000}
+    queue = str(channel.queue_declare("", auto_delete=True).method.queue)
+    small = connect(frame_max=4096)
+    asks, got = small.channel(), Got()
+    publish(channel, queue, b"x" * 50_000, headers=headers)
+    _, properties, body = asks.basic_get(queue, auto_ack=auto_ack)
+    assert (properties.headers, body) == (headers, b"x" * 50_000)
+    asks.basic_consume(queue, got, auto_ack=auto_ack)
+    publish(channel, queue, b"x" * 50_000, b"small", headers=headers)
+    got.wait(small, 2)
+    assert got.bodies == [b"x" * 50_000, b"small"] and got[0][1].headers == headers
+    assert small.is_open and ready(channel, queue) == 0

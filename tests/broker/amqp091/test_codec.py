@@ -106,9 +106,10 @@ def test_reframing_keeps_the_body(body: bytes, channel: int, frame_max: int) -> 
     )
 
 
-def test_a_header_frame_that_fits_no_frame_is_refused() -> None:
-    with pytest.raises(ValueError, match="frame_max"):
-        reframe(content(1, b"", properties=b"\x80\0\xff" + b"x" * 255), 2, 100)
+def test_a_header_frame_that_is_too_large_stays_whole() -> None:
+    properties = b"\x80\0\xff" + b"x" * 255
+    raw = content(1, b"y" * 300, properties=properties)
+    assert reframe(raw, 2, 100) == content(2, b"y" * 300, properties=properties, frame_max=100)
 
 
 def test_body_frames_are_cut_at_frame_max() -> None:
