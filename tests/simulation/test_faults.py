@@ -101,17 +101,22 @@ def test_a_joiner_that_is_fed_in_crumbs_catches_up_with_the_dead_letters() -> No
 
 @pytest.mark.parametrize("authority", list(WEIGHTS))
 def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -> None:
-    """And from then on all holds as ever: what is published after it is looked for at the end."""
-    forced = bound = 0
+    """And from then on all holds as ever: what is published when the nodes are whole again, and while another
+    primary is killed, is looked for at the end."""
+    faults = (
+        FaultPlan("f1", Fault.FORCE, When.PAIR, share=0.3, pause=0.001, length=0.5),
+        FaultPlan("f2", Fault.KILL_PRIMARY, When.WHOLE, share=0.5, pause=0.001, length=0.5),
+    )
+    forced = 0
     for plan in plans(authority, 24):
-        fault = FaultPlan("f1", Fault.FORCE, When.PAIR, share=0.3, pause=0.001, length=0.5)
-        world = World(replace(plan, faults=(fault,), movers=(), registrar=0.0))
+        world = World(replace(plan, faults=faults, movers=(), registrar=0.0))
         world.run()
         forced += world.checkers.counts["promotions, forced"]
         assert world.journal.binding
-        bound += sum(message.last_sent > world.journal.forced_until for message in world.journal.confirmed)
-    assert forced > 6
-    assert bound
+        assert world.faults.injected == [Fault.FORCE, Fault.KILL_PRIMARY], f"seed {plan.seed}"
+        since = world.journal.forced_until
+        assert any(m.last_sent > since for m in world.journal.confirmed), f"seed {plan.seed}"
+    assert forced > 12
 
 
 def test_every_kind_has_an_act() -> None:
