@@ -89,5 +89,7 @@ class CertificateWatch:
         left = self._tls.expires_at - now
         if left < WARN and now - self._warned_at >= AGAIN:
             self._warned_at = now
-            how = "has run out" if left <= 0 else f"runs out in {left / 86400:.1f} days"
-            _LOG.warning("%s %s", self._tls.described(), how)
+            how = f"runs out in {left / 86400:.1f} days"
+            if left <= 0:
+                how = "has run out: who checks it refuses this node until there is a new one"
+            _LOG.warning("%s, %s", self._tls.described(), how)
