@@ -86,10 +86,12 @@ class Hooks:
     """What an observer may decide or see; this base is a broker on its own."""
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
-        """Which sinks see this queue. May stamp `declared.replicate`. On its own: durable ones are stored."""
+        """Which sinks see this queue. May stamp `declared.replicate`; one stamped UNSET is asked about again
+        when the broker begins to serve. On its own: durable ones are stored."""
         return Scope.STORE if declared.durable and not declared.exclusive else Scope.NONE
 
     def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
+        """The same of an exchange."""
         return Scope.STORE if declared.durable else Scope.NONE
 
     def queue_created(self, queue: Queue) -> None:

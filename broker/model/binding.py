@@ -31,9 +31,9 @@ def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
 
 
 class Binding:
-    """Immutable. `scope` is what both ends have in common: a binding needs both."""
+    """Immutable."""
 
-    __slots__ = ("arguments", "key", "routing_key", "scope", "source", "target")
+    __slots__ = ("arguments", "key", "routing_key", "source", "target")
 
     def __init__(
         self, source: Exchange, target: Queue | Exchange, routing_key: str, arguments: Mapping[str, object]
@@ -42,8 +42,12 @@ class Binding:
         self.target = target
         self.routing_key = routing_key
         self.arguments = arguments
-        self.scope: Scope = source.scope & target.scope
         self.key: BindingKey = (target_key(target), routing_key, canonical(arguments))
+
+    @property
+    def scope(self) -> Scope:
+        """What both ends have in common: a binding needs both."""
+        return self.source.scope & self.target.scope
 
     @property
     def queue_uuid(self) -> bytes | None:

@@ -203,6 +203,10 @@ class Exchange:
         self.bindings: dict[BindingKey, Binding] = {}
         self.matcher: Matcher = _MATCHERS[self.type]()
 
+    def set_scope(self, scope: Scope, replicate: str) -> None:
+        """As with a queue, not while it serves: routes remember the scopes of what they lead to."""
+        self.scope, self.replicate = scope, replicate
+
     @property
     def built_in(self) -> bool:
         return self.name in BUILT_IN

@@ -42,6 +42,8 @@ FOREVER = Position(2**62, 2**62)
 REPLICATE = "x-replicate"
 """The argument by which a queue or an exchange asks for its level of replication."""
 LEVELS = ("none", "configuration", "all")
+UNSET = "unset"
+"""The level of what a broker of no pair was not told one for: it gets one when a pair's primary serves it."""
 
 
 def level_of(asked: object) -> str | None:

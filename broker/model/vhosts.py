@@ -26,6 +26,7 @@ from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
 from broker.model.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
 from broker.model.removals import ROUNDS, Removals
+from broker.model.stamping import stamp_unset
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost import VirtualHost
 
@@ -263,9 +264,10 @@ class VirtualHosts:
             raise InternalError("virtual hosts that serve follow nobody")
         apply_record(self, record)
 
-    def activate(self, epoch: int) -> None:
+    def activate(self, epoch: int) -> int:
         """Begin to serve in `epoch`: positions and ids start anew, contents become ready, older ones
-        redelivered. Queues that follow another broker's go on doing so.
+        redelivered. Queues that follow another broker's go on doing so. How many queues and exchanges of
+        level `unset` got one.
 
         Raises InternalError, with nothing changed, if a queue's copy is incomplete or of a later epoch.
         """
@@ -275,12 +277,14 @@ class VirtualHosts:
         for queue in own:
             queue.check_may_serve(epoch)
         self.history.begin_epoch(epoch)
+        stamped = stamp_unset(self)
         for vhost in self:
             obey_all(vhost)
         for queue in own:
             queue.activate(epoch)
         self._give_time()
         self.serving = True
+        return stamped
 
     def deactivate(self) -> None:
         """Stop serving: every queue is a replica again. History must be flushed before, consumers are not

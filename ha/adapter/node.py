@@ -386,7 +386,9 @@ class Node:
         self._files.raise_epoch(epoch)
         for queue in self.vhosts.queues_by_uuid.values():
             queue.replica.complete()
-        self.vhosts.activate(epoch)
+        if stamped := self.vhosts.activate(epoch):
+            what = "queues and exchanges that were declared while this broker was standalone"
+            self.log(f"{stamped} {what} now have a level: ha.replicate, {self.settings.default_level}")
         # What was promoted may be in memory only: whoever asks for it before anything new waits for the disk.
         self._store.append(Position(epoch, 0), [])
         for queue in self.vhosts.queues_by_uuid.values():

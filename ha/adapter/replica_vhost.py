@@ -243,8 +243,11 @@ class ReplicaVhost:
         graves = {r.queue: r.ends for r in wanted if isinstance(r, QueueEnds) and r.deleted}
         bindings = {encode_record(r) for r in wanted if isinstance(r, Bind)}
         changes: list[Record] = []
-        for record in self._vhosts.definitions(Scope.LINK):
-            if isinstance(record, Bind) and encode_record(record) not in bindings:
+        for record in self._vhosts.definitions():
+            if not isinstance(record, Bind) or encode_record(record) in bindings:
+                continue
+            source = self._vhosts[record.vhost].exchanges[record.source]
+            if record.scope & Scope.LINK or (source.scope & Scope.LINK and record.queue in queues):
                 changes.append(
                     Unbind(
                         record.source,

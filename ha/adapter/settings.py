@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker.model.values import UNSET
 from ha.core.authority import Authority
 from ha.core.manual import ManualAuthority
 from ha.core.register import RegisterAuthority
@@ -30,8 +31,8 @@ class HaSettings:
     public_brokers: list[str] = field(default_factory=list)
     """Where clients find the same brokers, in the same order; empty: at the same addresses."""
     replicate: str | None = None
-    """Default level of queues and exchanges that do not say `x-replicate`; None: `all` with brokers, else
-    `none`.
+    """Default level of queues and exchanges that do not say `x-replicate`; None: `all`. Without brokers there
+    is none: they get it when there are some.
     """
     on_backup_loss: str = "continue"
     """`continue`: confirm alone once the exclusion is recorded; `block`: hold confirms until a backup is
@@ -73,8 +74,8 @@ class HaSettings:
 
     @property
     def default_level(self) -> str:
-        """The effective `ha.replicate`."""
-        return self.replicate or ("all" if self.brokers else "none")
+        """The effective `ha.replicate`; UNSET without brokers."""
+        return self.replicate or "all" if self.brokers else UNSET
 
     @property
     def heartbeat(self) -> float:

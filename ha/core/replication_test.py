@@ -3,17 +3,21 @@ object.
 
 Owner: the adapter's hooks, which ask at each declaration. Levels: `none`, `configuration`, `all`. A client
 that asks for another is refused before (`check_queue_arguments`); one that an earlier version stored, or that
-a copy has from its source, counts as not said.
+a copy has from its source, counts as not said. A broker of no pair has no default, so that what says nothing
+stays `unset`; it is asked again when the broker begins to serve as the primary of one.
 """
 
 from __future__ import annotations
 
 from broker.model.records import ExchangeDeclare, QueueDeclare
-from broker.model.values import REPLICATE, Scope, level_of
+from broker.model.values import REPLICATE, UNSET, Scope, level_of
+
+_HERE = ("none", UNSET)
+"""Levels of what no link sees."""
 
 
 class ReplicationTest:
-    """Knows the default level (`ha.replicate`)."""
+    """Knows the default level (`ha.replicate`; UNSET: there is no pair)."""
 
     def __init__(self, default: str) -> None:
         self.default = default
@@ -35,9 +39,9 @@ class ReplicationTest:
         """Stamps the level. Durable ones are stored as well."""
         declared.replicate = self.queue_level(declared)
         stored = Scope.STORE if declared.durable and not declared.exclusive else Scope.NONE
-        return stored | (Scope.NONE if declared.replicate == "none" else Scope.LINK)
+        return stored | (Scope.NONE if declared.replicate in _HERE else Scope.LINK)
 
     def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
         declared.replicate = self.exchange_level(declared)
         stored = Scope.STORE if declared.durable else Scope.NONE
-        return stored | (Scope.NONE if declared.replicate == "none" else Scope.LINK)
+        return stored | (Scope.NONE if declared.replicate in _HERE else Scope.LINK)

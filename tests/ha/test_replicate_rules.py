@@ -136,7 +136,7 @@ def test_an_unused_queue_that_expires_at_the_source_stays_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "level"), [("all", "all"), ("configuration", "configuration"), (None, "none")]
+    ("asked", "level"), [("all", "all"), ("configuration", "configuration"), (None, "unset")]
 )
 def test_from_stop_on_its_level_of_replication_is_the_one_that_a_declaration_here_gets(
     asked: str | None, level: str
