@@ -17,7 +17,17 @@ from understudy.config_types import HostPort
 from understudy.management import SERVING, STATUSES, Unreachable, ask, could_serve
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
-_MEMBER_COLUMNS = ("name", "address", "status", "epoch", "connected", "in_sync", "lag", "lag_bytes")
+_MEMBER_COLUMNS = (
+    "name",
+    "address",
+    "status",
+    "epoch",
+    "connected",
+    "in_sync",
+    "lag",
+    "lag_bytes",
+    "trouble",
+)
 _HIDDEN_COLUMNS = ("uuid", "node_id")
 _NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
 """Numbers that are names of something, and not amounts: written without separators."""

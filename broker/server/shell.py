@@ -16,6 +16,7 @@ from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
 from broker.server.listener import listen
+from broker.server.resolving import Unresolved, connect
 from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
 
 if TYPE_CHECKING:
@@ -172,16 +173,17 @@ class Shell:
 
     async def _dial(self, node: Dialing, wanted: DialWanted) -> None:
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT):
-                context = None if self.dial_tls is None else self.dial_tls()
-                await self.loop.create_connection(
-                    lambda: Outbound(self, node, wanted, context), wanted.host, wanted.port
-                )
-        except (OSError, TimeoutError, ValueError) as error:
-            # ValueError: what can be no name of a host
+            context = None if self.dial_tls is None else self.dial_tls()
+            await connect(
+                lambda: Outbound(self, node, wanted, context), wanted.host, wanted.port, DIAL_TIMEOUT
+            )
+        except OSError as error:
             if not self._stopping and wanted.dial_id not in self.outbound:
-                refused = isinstance(error, ConnectionRefusedError)
-                node.dial_failed(wanted.dial_id, str(error) or "timed out", now(), refused=refused)
+                node.dial_failed(
+                    wanted.dial_id, str(error) or "timed out", now(),
+                    refused=isinstance(error, ConnectionRefusedError),
+                    unresolved=isinstance(error, Unresolved),
+                )  # fmt: skip
                 self.tick_soon()
 
     # -- life

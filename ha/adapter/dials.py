@@ -142,11 +142,14 @@ class Dials:
         )
         self.open[dial_id] = _Open(address, client)
 
-    def failed(self, dial_id: int, now: float, *, nobody: bool = False, distrust: str = "") -> None:
+    def failed(
+        self, dial_id: int, now: float, *, nobody: bool = False, distrust: str = "", unresolved: str = ""
+    ) -> None:
         address = self._of(dial_id)
         if address is not None:
             address.dial_id, address.next_at = None, now + (REFUSED_REDIAL if distrust else REDIAL)
-            self._of_whom(address).put(DialFailed(address.text, nobody=nobody, distrust=distrust))
+            failed = DialFailed(address.text, nobody=nobody, distrust=distrust, unresolved=unresolved)
+            self._of_whom(address).put(failed)
 
     def received(self, dial_id: int, data: bytes, now: float) -> None:
         item = self.open.get(dial_id)

@@ -40,6 +40,8 @@ class DialFailed:
     """The kernel there refused the connection: nobody listens."""
     distrust: str = ""
     """Why there is no TLS with whoever is there; empty: there is, or none was wanted, or nobody is."""
+    unresolved: str = ""
+    """Why its name gives no address, so that nobody was dialled; empty: it gives one."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -23,6 +23,7 @@ from broker.model.values import Position
 from broker.model.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.dial_faults import DialFaults
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
@@ -116,7 +117,7 @@ class Node:
         self.authority_trouble = ""
         self.authority_reason = "it has not been asked yet" if ha.authority != "manual" else ""
         self._core_deadline: float | None = None
-        self._refusals: dict[str, str] = {}
+        self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None
         self.now, self._wall_ms = 0.0, 0
         self._started = False
@@ -192,11 +193,14 @@ class Node:
         self.dials.dialed(dial_id, now)
 
     def dial_failed(
-        self, dial_id: int, error: str, now: float, *, refused: bool = False, distrusted: bool = False
-    ) -> None:
+        self, dial_id: int, error: str, now: float, *, refused: bool = False, distrusted: bool = False,
+        unresolved: bool = False,
+    ) -> None:  # fmt: skip
         """It could not be established; the node asks again with a new id. `refused`: the kernel there has
-        answered that nobody listens, which is more than silence. `distrusted`: TLS failed, by `error`."""
-        self.dials.failed(dial_id, now, nobody=refused, distrust=error if distrusted else "")
+        answered that nobody listens, which is more than silence. `distrusted`: TLS failed, by `error`;
+        `unresolved`: the name gives no address, by `error`."""
+        distrust, why = error if distrusted else "", error if unresolved else ""
+        self.dials.failed(dial_id, now, nobody=refused, distrust=distrust, unresolved=why)
 
     def dial_received(self, dial_id: int, data: bytes, now: float) -> None:
         """Bytes arrived."""
@@ -294,6 +298,7 @@ class Node:
     def _hear(self, now: float) -> None:
         """Everything that peers said since the last tick, in order of arrival."""
         for item in self._inbox.take():
+            self._dial_faults.heard(item)
             match item:
                 case Arrived(peer=peer, method=method, payload=payload):
                     if method == Method.MANAGE:
@@ -304,24 +309,19 @@ class Node:
                         self.core.method(peer, method, payload, now)
                 case DialOpen(peer=peer, address=address):
                     self.core.dial_open(peer, address, now)
-                case DialFailed(address=address, refusal=refusal, nobody=nobody, distrust=distrust):
-                    self._refused(address, refusal or distrust)
-                    self.core.dial_failed(address, now, refusal, nobody=nobody, distrust=distrust)
+                case DialFailed():
+                    self.core.dial_failed(
+                        item.address, now, item.refusal, nobody=item.nobody, distrust=item.distrust,
+                        unresolved=item.unresolved,
+                    )  # fmt: skip
                 case PeerLost(peer=peer, clean=clean):
                     self.core.peer_lost(peer, clean, now)
                     self.replications.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
                     self.core.authority_answered(request_id, Outcome(outcome), record, now)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
-                for name in self.dials.names():
-                    if self.core.neighbours.is_self(name):
-                        self.dials.forget(name)
-
-    def _refused(self, address: str, refusal: str) -> None:
-        """Say once, and not at each attempt, why a broker that is there does not let this node in."""
-        if refusal and self._refusals.get(address) != refusal:
-            self.log(f"link to {address} refused: {refusal}")
-        self._refusals[address] = refusal
+                for name in filter(self.core.neighbours.is_self, self.dials.names()):
+                    self.dials.forget(name)
 
     def timers(self, now: float) -> None:
         """Do what is due: heartbeats, handshakes, redials, evictions (in the `end_tick` that follows)."""

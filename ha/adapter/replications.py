@@ -176,8 +176,8 @@ class Replications:
             match item:
                 case DialOpen(peer=peer, address=address):
                     copy.opened(peer, address, now)
-                case DialFailed(address=address, refusal=refusal, distrust=distrust):
-                    copy.failed(address, refusal or distrust or "nobody answers there")
+                case DialFailed(address=address, refusal=refusal, distrust=distrust, unresolved=unresolved):
+                    copy.failed(address, refusal or distrust or unresolved or "nobody answers there")
                 case Arrived(peer=peer, method=method, payload=payload):
                     copy.method(peer, method, payload, now)
                 case PeerLost(peer=peer):

@@ -109,7 +109,9 @@ def _myself(core: HaBroker, me: Self_, position: Position) -> dict[str, Any]:
 
 
 def _members(core: HaBroker) -> list[dict[str, Any]]:
-    """The others. One that this node cannot reach has the status `unreachable`, whatever it said last."""
+    """The others. One that this node cannot reach has the status `unreachable`, whatever it said last, and a
+    `trouble` if it is known why.
+    """
     states = core.primary.member_states() if core.primary is not None else {}
     record = core.record
     found = []
@@ -126,6 +128,8 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             )
         if not member.connected and node_id not in states:
             line["status"] = "unreachable"
+        if trouble := core.neighbours.trouble_with(node_id):
+            line["trouble"] = trouble
         found.append({**line, "self": False})
     return found
 

@@ -265,12 +265,16 @@ class HaBroker:
         self._introductions.ask(peer, self.stand())
 
     def dial_failed(
-        self, address: str, now: float, refusal: str = "", *, nobody: bool = False, distrust: str = ""
-    ) -> None:
+        self, address: str, now: float, refusal: str = "", *, nobody: bool = False, distrust: str = "",
+        unresolved: str = "",
+    ) -> None:  # fmt: skip
         """Nobody let us in there; `refusal` is what the broker said, if there is one. `nobody`: the kernel
-        there says that nobody listens. `distrust`: why there is no TLS with it.
+        there says that nobody listens. `distrust`: why there is no TLS with it. `unresolved`: why its name
+        gives no address.
         """
-        self.neighbours.failed(address, refusal, now, nobody=nobody, distrust=distrust)
+        self.neighbours.failed(
+            address, refusal, now, nobody=nobody, distrust=distrust, unresolved=unresolved
+        )  # fmt: skip
         self.settle(now)
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:

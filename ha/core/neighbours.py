@@ -44,16 +44,20 @@ class Neighbours:
         entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
 
     def failed(
-        self, address: str, refusal: str, now: float, *, nobody: bool = False, distrust: str = ""
-    ) -> None:
+        self, address: str, refusal: str, now: float, *, nobody: bool = False, distrust: str = "",
+        unresolved: str = "",
+    ) -> None:  # fmt: skip
         """`refusal`: what the broker there said to our login; "" if nobody is there. `nobody`: so the kernel
-        there says, not mere silence. `distrust`: why there is no TLS with it.
+        there says, not mere silence. `distrust`: why there is no TLS with it. `unresolved`: why nobody was
+        dialled.
         """
         entry = self.book[address]
         entry.failed_at = now
         if nobody:
             entry.refused_at = now
         entry.trouble = f"has no link with this node (TLS: {distrust})" if distrust else ""
+        if unresolved:
+            entry.trouble = f"is not reached: {unresolved}"
         if refusal:
             entry.trouble = f"refuses this node ({refusal})"
 
@@ -163,6 +167,11 @@ class Neighbours:
         """Where clients and operators find the broker that is at `address` for its peers."""
         return self._public[address]
 
+    def trouble_with(self, node_id: str) -> str:
+        """Why there is no connection to a node that was met, where more is known than silence; or ""."""
+        entry = self.at(node_id)
+        return entry.trouble if entry is not None and entry.peer is None else ""
+
     def own_address(self) -> str:
         """Where clients find this node, once it has met itself; "" before."""
         return next((self._public[address] for address, entry in self.book.items() if entry.is_self), "")
@@ -175,8 +184,8 @@ class Neighbours:
         return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
 
     def troubles(self) -> list[str]:
-        """Of brokers that are there, and do not let this node in, or are not trusted, or are copies: a
-        sentence each.
+        """Of brokers that are there, and do not let this node in, or are not trusted, or are copies, and of
+        those whose names give no address: a sentence each.
         """
         book = self.book.values()
         away = [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]

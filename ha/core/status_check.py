@@ -34,7 +34,7 @@ class PeerAddress:
     refused_at: float = float("-inf")
     """When its kernel last said that nobody listens there."""
     trouble: str = ""
-    """What is wrong with the broker that is there, other than silence; "" for nothing."""
+    """What is wrong with the broker that is there, or with the name, other than silence; "" for nothing."""
 
     def heard_since(self, asked_at: float) -> bool:
         """This node itself, or it has answered since, or could not be reached since, or will not count."""

@@ -124,6 +124,8 @@ class Pair:
         """Asked only with `authority="register"`."""
         self.cut: set[frozenset[str]] = set()
         """Pairs of names between which bytes vanish and nothing connects."""
+        self.unresolved: dict[int, str] = {}
+        """Ports of hosts whose name gives no address to anybody, and why."""
         self.held: dict[tuple[str, str], int] = {}
         """(from, to) -> how many bytes may still pass; what is beyond stays on its way."""
         self.link_ends: dict[tuple[str, str], int] = {}
@@ -241,6 +243,9 @@ class Pair:
     def _dial(self, host: Host, dial_id: int, port: int) -> None:
         target = next(h for h in self.hosts if h.port == port)
         cut = frozenset({host.name, target.name}) in self.cut
+        if port in self.unresolved:
+            host.running.dial_failed(dial_id, self.unresolved[port], self.now, unresolved=True)
+            return
         if target.node is None or cut:
             host.running.dial_failed(dial_id, "no way" if cut else "refused", self.now, refused=not cut)
             return

@@ -52,3 +52,43 @@ def test_a_node_without_tls_says_that_the_other_one_speaks_it() -> None:
     said = "the server speaks TLS, and was not spoken to in it"
     assert f"127.0.0.1:{b.port} has no link with this node (TLS: {said})" in a.running.status()["reason"]
     assert [line for line in a.log if "TLS" in line] == [f"link to 127.0.0.1:{b.port} refused: {said}"]
+
+
+def test_a_name_that_gives_no_address_is_told_once_and_shown() -> None:
+    """A typo in `ha.brokers`, or a name server that is down: the node dials on, and says why in vain."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    at, why = f"127.0.0.1:{b.port}", "cannot resolve 'b' (Name or service not known)"
+    lines = [f"link to {at}: {why}"]
+
+    def told() -> list[str]:
+        return [line for line in a.log if "resolve" in line]
+
+    pair.unresolved[b.port] = why
+    pair.kill(b)
+    pair.run(3)
+    found = a.running.status()
+    assert f"{at} is not reached: {why}" in found["reason"] and told() == lines
+    (other,) = (line for line in found["members"] if not line["self"])
+    assert (other["status"], other["trouble"]) == ("unreachable", f"is not reached: {why}")
+
+    del pair.unresolved[b.port]
+    pair.start(b)
+    pair.until(lambda: b.status == "ready" and a.running.core.neighbours.away() == [])
+    found = a.running.status()
+    assert "resolve" not in found["reason"] and not [x for x in found["members"] if "trouble" in x]
+    pair.unresolved[b.port] = why
+    pair.kill(b)
+    pair.run(3)
+    assert told() == 2 * lines
+
+
+def test_a_first_promotion_says_which_name_gives_no_address() -> None:
+    pair = Pair()
+    a, b = pair.hosts
+    why = pair.unresolved[b.port] = "cannot resolve 'b' (Name or service not known)"
+    pair.start(a)
+    pair.run(0.3)
+    answer = pair.ask(a, "promote")
+    assert answer["reason"] == f"not promoted: 127.0.0.1:{b.port} is not reached: {why} and may hold data"

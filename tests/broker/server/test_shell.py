@@ -21,6 +21,7 @@ from broker.server.shell import Shell
 from broker.server.sockets import peer_of
 from tests.broker.amqp091.wire import message
 from tests.broker.server.live import live_broker
+from tests.ports import free_ports
 
 LOGIN = (
     PROTOCOL_HEADER
@@ -169,20 +170,64 @@ class _Dialler:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.failed: list[int] = []
+        self.failed: list[tuple[int, str, bool, bool]] = []
+        self.told = threading.Event()
 
-    def dial_failed(self, dial_id: int, error: str, at: float, *, refused: bool = False) -> None:
-        self.failed.append(dial_id)
+    def dial_failed(
+        self, dial_id: int, error: str, at: float, *, refused: bool = False, unresolved: bool = False
+    ) -> None:
+        self.failed.append((dial_id, error, refused, unresolved))
+        self.told.set()
+
+    def dialled(self) -> tuple[int, str, bool, bool]:
+        """Once; how it failed."""
+
+        async def scene() -> None:
+            shell = Shell(_broker())
+            await shell._dial(cast(Dialing, self), self)
+            await shell.close()
+
+        asyncio.run(scene())
+        (failed,) = self.failed
+        return failed
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "a\0b"])
 def test_a_dial_to_what_can_be_no_host_has_failed(host: str) -> None:
-    dialler = _Dialler(host)
+    number, said, refused, unresolved = _Dialler(host).dialled()
+    assert (number, refused, unresolved) == (7, False, True)
+    assert said.startswith(f"cannot resolve {host!r} (") and said.isprintable()
 
-    async def scene() -> None:
-        shell = Shell(_broker())
-        await shell._dial(cast(Dialing, dialler), dialler)
-        await shell.close()
 
-    asyncio.run(scene())
-    assert dialler.failed == [7]
+def test_a_dial_to_a_name_that_nobody_knows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lookup(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    said = "cannot resolve 'b.example' (Name or service not known)"
+    assert _Dialler("b.example").dialled() == (7, said, False, True)
+
+
+def test_a_name_server_that_is_silent_is_not_taken_for_a_silent_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialler = _Dialler("b.example")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: dialler.told.wait(60))
+    monkeypatch.setattr("broker.server.shell.DIAL_TIMEOUT", 0.05)
+    said = "cannot resolve 'b.example' (no answer within 0.05 s)"
+    assert dialler.dialled() == (7, said, False, True)
+
+
+def test_nobody_listens_only_if_nobody_does_at_any_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setattr(_Dialler, "port", port)
+    there: list[str] = []
+
+    def lookup(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in there]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    there[:] = ["127.0.0.1", "127.0.0.2"]
+    assert _Dialler("b.example").dialled()[2:] == (True, False)
+    there[:] = ["127.0.0.1", "255.255.255.255"]  # where there is no way to
+    assert _Dialler("b.example").dialled()[2:] == (False, False)

@@ -1,0 +1,56 @@
+"""A connection outward to a host by name or address: its name is looked up first, so that a name that gives
+no address is told apart from a host that does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+
+
+class Unresolved(OSError):
+    """The host's name gives no address; the text says so, for people."""
+
+
+async def addresses_of(host: str, port: int, patience: float) -> list[str]:
+    """Addresses of `host`, in the resolver's order; one that is an address already is not looked up, since
+    the threads that do so may all be waiting for a name server. Raises Unresolved, after `patience` seconds
+    at the latest.
+    """
+    try:
+        ip_address(host)
+        return [host]
+    except ValueError:
+        pass
+    try:
+        async with asyncio.timeout(patience):
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise Unresolved(f"cannot resolve {host!r} (no answer within {patience:g} s)") from None
+    except socket.gaierror as error:
+        raise Unresolved(f"cannot resolve {host!r} ({error.strerror})") from None
+    except ValueError:
+        raise Unresolved(f"cannot resolve {host!r} (no name of a host)") from None
+    return [str(address[0]) for *_, address in found]
+
+
+async def connect(make: Callable[[], asyncio.BaseProtocol], host: str, port: int, patience: float) -> None:
+    """A TCP connection to the first address of `host` that takes one, `patience` seconds for all of it.
+
+    Raises Unresolved; ConnectionRefusedError if nobody listens at any of its addresses; TimeoutError and
+    OSError.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience
+    faults: list[OSError] = []
+    for address in await addresses_of(host, port, patience):
+        try:
+            async with asyncio.timeout_at(deadline):
+                await loop.create_connection(make, address, port)
+            return
+        except OSError as error:
+            faults.append(error)
+    # What is not a refusal says more: somebody may be there.
+    raise next((fault for fault in faults if not isinstance(fault, ConnectionRefusedError)), faults[-1])
