@@ -33,12 +33,16 @@ from understudy.cli_options import (
 )
 from understudy.client_tls import ClientTls
 from understudy.config import ConfigError, load
-from understudy.quarantine import Message, QuarantineFolder, QueueSummary, Unreadable
-from understudy.republish import Outcome, Republishing
+from understudy.process import stopping
+from understudy.quarantine import QuarantineFolder, QueueSummary, Unreadable
+from understudy.quarantine_message import Message
+from understudy.quarantine_notes import Notes, NotesError
+from understudy.republish import Outcome, Republishing, Way
 
 _PLAIN_WIDTH = 140
 _RANGES_SHOWN = 4
 _BODY_SHOWN = 60
+_DAMAGE_SHOWN = 20
 
 
 @click.group()
@@ -74,7 +78,8 @@ def list_(data_dir: Path | None, config: Path | None, form: str) -> None:
     if form == "json":
         click.echo(json.dumps({"folder": str(folder.path), "queues": [_summary_json(e) for e in found]}))
     elif not found:
-        click.echo(f"nothing in quarantine in {folder.path}")
+        if not folder.damage:
+            click.echo(f"nothing in quarantine in {folder.path}")
     else:
         console = Console()
         (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(_summary_table(found, folder))
@@ -93,16 +98,17 @@ def show(
     folder = _open(data_dir, config)
     with _reading(folder) as progress:
         chosen = _chosen(folder, (queue,) if queue else (), wanted, progress)
-        shown = list(islice(chosen, limit + 1))
-    more, shown = len(shown) > limit, shown[:limit]
-    if not shown and (queue or wanted):
+        found = list(islice(chosen, limit + 1))
+    more, found = len(found) > limit, found[:limit]
+    if not found and (queue or wanted):
+        _tell_damage(folder, leaving=False)
         raise Failed(f"no such message in {folder.path}")
     if form == "json":
-        click.echo(json.dumps({"messages": [_message_json(m, folder) for m in shown], "more": more}))
-    elif not shown and not folder.damage:
+        click.echo(json.dumps({"messages": [_message_json(m, folder) for m in found], "more": more}))
+    elif not found and not folder.damage:
         click.echo(f"nothing in quarantine in {folder.path}")
     else:
-        for message in shown:
+        for message in found:
             _show(message, folder)
         if more:
             click.echo(f"there are more than {limit}: see --limit")
@@ -126,13 +132,15 @@ def show(
 @click.option("--to", metavar="QUEUE", help="Into this queue instead of the one of the same name.")
 @click.option("--route", is_flag=True, help="To the exchange and with the key of its first publisher.")
 @click.option("--again", is_flag=True, help="Those, too, that were republished before.")
+@click.option("--in-doubt", is_flag=True,
+              help="Those, too, that were sent before and never confirmed: they may be there.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what would be published.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="Keep a ledger of it in this folder.")
 @_folder_options
 def republish(
     queues: tuple[str, ...], brokers: str, user: str, password: str, timeout: float, wanted: str | None,
-    to: str | None, route: bool, again: bool, dry_run: bool, ledger: Path | None, data_dir: Path | None,
-    config: Path | None, form: str,
+    to: str | None, route: bool, again: bool, in_doubt: bool, dry_run: bool, ledger: Path | None,
+    data_dir: Path | None, config: Path | None, form: str,
 ) -> None:  # fmt: skip
     """Publish the messages of the QUEUEs (all, if none is named) again, with confirms.
 
@@ -143,19 +151,39 @@ def republish(
     if to is not None and route:
         raise Wrong("--to and --route exclude each other")
     folder = _open(data_dir, config)
+    if folder.notes is None:
+        raise Failed(folder.notes_damage)
     with _reading(folder) as progress:
-        todo = [m for m in _chosen(folder, queues, wanted, progress) if again or not folder.is_republished(m)]
-    if not todo and (queues or wanted) and not any(True for _ in _chosen(folder, queues, wanted)):
+        chosen = list(_chosen(folder, queues, wanted, progress))
+    if not chosen and (queues or wanted):
+        _tell_damage(folder, leaving=False)
         raise Failed(f"no such message in {folder.path}")
-    todo.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
-    outcome = Outcome(len(todo))
+    chosen.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
+    todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
+    outcome, code = Outcome(len(todo)), 0
     if todo and not dry_run:
-        with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
-            Republishing(folder, outcome, user=user, to=to, route=route).run(
-                todo, brokers, password, timeout, ledger, progress, tls=_tls_for(brokers)
-            )
-    _tell_outcome(outcome, form, dry_run=dry_run)
-    _tell_damage(folder)
+        way = Way(brokers, user, password, timeout, to=to, route=route, ledger=ledger, tls=_tls_for(brokers))
+        try:
+            with stopping() as stop, folder.notes.writing():
+                todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
+                outcome.wanted = len(todo)
+                with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
+                    Republishing(folder.notes, outcome, way, stop).run(todo, progress)
+        except NotesError as error:
+            raise Failed(str(error)) from None
+        code = stop.code
+    _tell_outcome(outcome, form, doubtful, folder, dry_run=dry_run)
+    if code or outcome.why or outcome.refused or doubtful or folder.damage:
+        leave(code or 1)
+
+
+def _todo(
+    chosen: list[Message], notes: Notes, *, again: bool, in_doubt: bool
+) -> tuple[list[Message], int]:  # fmt: skip
+    """What is to be published, and how many are left out since they are in doubt."""
+    fresh = [m for m in chosen if again or not notes.is_republished(m)]
+    todo = [m for m in fresh if in_doubt or not notes.is_in_doubt(m)]
+    return todo, len(fresh) - len(todo)
 
 
 def _tls_for(brokers: str) -> ClientTls | None:
@@ -163,12 +191,15 @@ def _tls_for(brokers: str) -> ClientTls | None:
     return given_tls(click.get_current_context()) if "amqps://" in brokers else None
 
 
-def _tell_outcome(outcome: Outcome, form: str, *, dry_run: bool) -> None:
-    refused = sum(outcome.refused.values())
+def _tell_outcome(
+    outcome: Outcome, form: str, doubtful: int, folder: QuarantineFolder, *, dry_run: bool
+) -> None:
+    """`doubtful`: left out of the run."""
     if form == "json":
         click.echo(json.dumps({
             "messages": outcome.wanted, "dry_run": dry_run, "republished": outcome.confirmed,
-            "refused": outcome.refused, "reason": outcome.why,
+            "noted": outcome.noted, "in_doubt": outcome.in_doubt, "left_in_doubt": doubtful,
+            "refused": outcome.refused, "unreadable": len(folder.damage), "reason": outcome.why,
         }))  # fmt: skip
     elif dry_run:
         click.echo(f"{outcome.wanted:,} messages would be republished")
@@ -176,10 +207,19 @@ def _tell_outcome(outcome: Outcome, form: str, *, dry_run: bool) -> None:
         click.echo(f"{outcome.confirmed:,} of {outcome.wanted:,} messages republished and confirmed")
     for reason, count in outcome.refused.items():
         click.echo(f"understudy: {count:,} not taken: {reason}", err=True)
+    if doubtful:
+        click.echo(
+            f"understudy: {doubtful:,} left out: an earlier run sent them and got no confirm, so they may be "
+            "there already; --in-doubt publishes them, too",
+            err=True,
+        )
+    _tell_damage(folder, leaving=False)
     if outcome.why:
-        raise Failed(f"stopped after {outcome.confirmed:,} messages: {outcome.why}")
-    if refused:
-        leave(1)
+        click.echo(
+            f"understudy: stopped: {outcome.why} ({outcome.confirmed:,} confirmed, {outcome.noted:,} noted, "
+            f"{outcome.in_doubt:,} in doubt, {outcome.not_sent:,} not sent)",
+            err=True,
+        )
 
 
 # -- choosing and showing
@@ -216,17 +256,22 @@ def _chosen(
             yield message
 
 
-def _tell_damage(folder: QuarantineFolder) -> None:
-    for damage in folder.damage:
-        click.echo(f"understudy: {damage}", err=True)
-    if folder.damage:
+def _tell_damage(folder: QuarantineFolder, *, leaving: bool = True) -> None:
+    """In a line for each of the first; with exit code 1 if `leaving`."""
+    for damage in folder.damage[:_DAMAGE_SHOWN]:
+        click.echo(f"understudy: {shown(str(damage))}", err=True)
+    if len(folder.damage) > 1:
+        click.echo(f"understudy: {len(folder.damage):,} places in {folder.path} cannot be read", err=True)
+    if folder.notes_damage:
+        click.echo(f"understudy: {folder.notes_damage}", err=True)
+    if leaving and (folder.damage or folder.notes_damage):
         leave(1)
 
 
 def _summary_json(entry: QueueSummary) -> dict[str, Any]:
     return {
         "queue": entry.queue, "name": entry.name, "messages": entry.messages, "bytes": entry.size,
-        "republished": entry.republished, "oldest_ms": entry.oldest_ms or None,
+        "republished": entry.republished, "in_doubt": entry.in_doubt, "oldest_ms": entry.oldest_ms or None,
         "newest_ms": entry.newest_ms or None,
         "ids": {str(epoch): ids.ranges() for epoch, ids in sorted(entry.ids.items())},
     }  # fmt: skip
@@ -235,12 +280,13 @@ def _summary_json(entry: QueueSummary) -> dict[str, Any]:
 def _summary_table(found: list[QueueSummary], folder: QuarantineFolder) -> Table:
     table = Table(title=f"quarantine in {cell(str(folder.path))}", title_justify="left")
     for column, side in (("queue", "left"), ("uuid", "left"), ("ids", "left"), ("messages", "right"),
-                         ("bytes", "right"), ("republished", "right"), ("enqueued", "left")):  # fmt: skip
+                         ("bytes", "right"), ("republished", "right"), ("in doubt", "right"),
+                         ("enqueued", "left")):  # fmt: skip
         table.add_column(column, justify=side, overflow="fold")  # type: ignore[arg-type]
     for entry in found:
         table.add_row(
             cell(entry.name), entry.queue[:8], _ranges(entry), f"{entry.messages:,}", f"{entry.size:,}",
-            f"{entry.republished:,}", _stretch(entry),
+            f"{entry.republished:,}", f"{entry.in_doubt:,}", _stretch(entry),
         )  # fmt: skip
     return table
 
@@ -273,7 +319,9 @@ def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
         "queue": message.queue, "name": message.title, "id": message.id, "epoch": message.epoch,
         "sequence": message.sequence, "exchange": message.exchange, "routing_key": message.routing_key,
         "persistent": message.persistent, "enqueued": message.enqueued or None,
-        "republished": folder.is_republished(message), "properties": _plain(message.properties()),
+        "republished": folder.notes is not None and folder.notes.is_republished(message),
+        "in_doubt": folder.notes is not None and folder.notes.is_in_doubt(message),
+        "properties": _plain(message.properties()),
         "body": text if text is not None else None,
         "body_hex": message.body.hex() if text is None else None,
     }  # fmt: skip
@@ -281,7 +329,11 @@ def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
 
 def _show(message: Message, folder: QuarantineFolder) -> None:
     body, text = message.body, _text(message.body)
-    again = "  (republished)" if folder.is_republished(message) else ""
+    again = ""
+    if folder.notes is not None and folder.notes.is_republished(message):
+        again = "  (republished)"
+    elif folder.notes is not None and folder.notes.is_in_doubt(message):
+        again = "  (in doubt: sent again, and not confirmed)"
     click.echo(f"{shown(message.title)} {message.id}{again}")
     route = f"exchange {shown(message.exchange) or '(default)'}  key {shown(message.routing_key)}"
     when = f"  enqueued {message.enqueued}" if message.enqueued else ""

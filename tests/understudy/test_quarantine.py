@@ -19,7 +19,9 @@ from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.test_cli import closed_port, understudy
-from understudy.quarantine import QuarantineFolder, Unreadable
+from understudy.quarantine import QuarantineFolder
+from understudy.quarantine_message import Message
+from understudy.quarantine_notes import Notes
 
 ORDERS = bytes(range(16))
 OTHERS = bytes(range(16, 32))
@@ -32,11 +34,19 @@ def raw(body: bytes, **properties: Any) -> bytes:
     return frame(HEADER, 1, head + content._serialize_properties()) + b"".join(body_frames(1, body, 4096))
 
 
-def entry(sequence: int, body: bytes, key: str = "orders", epoch: int = 7, **properties: Any) -> Entry:
+def entry(
+    sequence: int, body: bytes, key: str = "orders", epoch: int = 7, exchange: str = "", **properties: Any
+) -> Entry:
     envelope = Envelope(
-        epoch, "", key, persistent=True, wall_ms=1_700_000_000_000 + sequence, channel=1, largest_frame=4096
+        epoch,
+        exchange,
+        key,
+        persistent=True,
+        wall_ms=1_700_000_000_000 + sequence,
+        channel=1,
+        largest_frame=4096,
     )
-    return sequence, envelope, raw(body, **properties)
+    return sequence, envelope, raw(body, delivery_mode=2, **properties)
 
 
 @pytest.fixture
@@ -89,6 +99,7 @@ def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str]
     ("arguments", "code", "said"),
     [
         (("list", "-d", "{data}/nowhere"), 2, "{data}/nowhere: no such folder"),
+        (("list", "-d", "/dev/null"), 2, "/dev/null: not a folder"),
         (("show", "--id", "seven", "-d", "{data}"), 2, "'seven' is not EPOCH-SEQUENCE, such as 65537-12"),
         (("show", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
         (("republish", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
@@ -110,6 +121,24 @@ def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], t
     assert run(capsys, "republish", "-d", str(tmp_path))[0] == 0
 
 
+FORGED = "orders\n\x1b[2Junderstudy: all is well\u202e"
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("show",), ("republish",)])
+def test_names_of_clients_forge_no_lines_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    head: dict[str, Any] = {"application_headers": {FORGED: FORGED}, "message_id": FORGED}
+    forged = entry(1, FORGED.encode(), FORGED, exchange=FORGED, **head)
+    Quarantine(RealFiles(), str(tmp_path), 3).export(ORDERS, FORGED, [forged])
+    with BrokerThread() as broker:
+        more = ("-b", str(broker.address)) if arguments[0] == "republish" else ()
+        _, out, err = run(capsys, *arguments, *more, "-d", str(tmp_path))
+    assert "all is well" in out + err
+    assert not set("\x1b\u202e") & set(out + err)
+    assert not any(line.startswith("understudy: all") for line in (out + err).splitlines())
+
+
 @pytest.mark.parametrize("arguments", [("list",), ("show",), ("republish", "--dry-run")])
 def test_a_folder_of_no_broker_has_not_nothing_in_quarantine(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...]
@@ -127,9 +156,9 @@ def test_a_torn_end_is_left_out_and_damage_is_named(capsys: pytest.CaptureFixtur
     assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}, (
         "the torn one is in the second export"
     )
-    first.write_bytes(b'{"queue": 1}\n' + whole)
+    first.write_bytes(b"{}\n" + whole)
     code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
-    assert (code, err) == (1, f"understudy: {first}:1: not a message in quarantine: no 'name'\n")
+    assert (code, err) == (1, f"understudy: {first}:1, octet 0: not a message in quarantine: no 'queue'\n")
     assert sum(row["messages"] for row in json.loads(out)["queues"]) == 4
 
 
@@ -139,7 +168,7 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         channel.queue_declare("orders", durable=True, auto_delete=False)
         code, out, err = run(capsys, "republish", "-b", str(broker.address), "-d", str(data))
         assert (code, out) == (1, "3 of 4 messages republished and confirmed\n")
-        assert err == "understudy: 1 not taken: queue 'others': no_route\n"
+        assert err == "understudy: 1 not taken: queue 'others': not there\n"
         assert listed(capsys, data) == {"orders": (3, 3), "others": (1, 0)}
 
         channel.queue_declare("spare", durable=True, auto_delete=False)
@@ -165,24 +194,42 @@ def test_what_was_confirmed_is_noted_although_the_end_was_not_reached(
     nobody = f"127.0.0.1:{closed_port()}"
     code, out, err = run(capsys, "republish", "-b", nobody, "--timeout", "200ms", "-d", str(data))
     assert (code, out) == (1, "0 of 4 messages republished and confirmed\n")
-    assert err.startswith("understudy: stopped after 0 messages: given up while no broker served")
+    assert err.startswith("understudy: stopped: given up while no broker served")
+    assert err.endswith("(0 confirmed, 0 noted, 0 in doubt, 4 not sent)\n")
     assert listed(capsys, data) == {"orders": (3, 0), "others": (1, 0)}
 
 
 def test_a_torn_note_costs_no_more_than_itself(data: Path) -> None:
-    folder = QuarantineFolder(data)
-    messages = [m for m in folder.messages() if m.name == "orders"]
-    folder.note_republished(messages[:1], "here")
+    messages = [m for m in QuarantineFolder(data).messages() if m.name == "orders"]
+    note_confirmed(data, messages[:1])
     note = data / "quarantine" / "republished.jsonl"
     note.write_bytes(note.read_bytes() + b'{"queue": "000')
-    torn = QuarantineFolder(data)
-    assert [torn.is_republished(m) for m in messages] == [True, False, False]
-    torn.note_republished(messages[1:2], "here")
-    again = QuarantineFolder(data)
-    assert [again.is_republished(m) for m in messages] == [True, True, False]
-    note.write_bytes(b"nonsense\n" + note.read_bytes())
-    with pytest.raises(Unreadable, match=rf"{note}:1: not a note of what was republished"):
-        QuarantineFolder(data)
+    assert noted(data, messages) == [True, False, False]
+    note_confirmed(data, messages[1:2])
+    assert noted(data, messages) == [True, True, False]
+
+
+def note_confirmed(data: Path, messages: list[Message]) -> None:
+    notes = Notes(data / "quarantine")
+    with notes.writing():
+        notes.begin(messages, "here")
+        notes.settle(messages, [], "here")
+
+
+def noted(data: Path, messages: list[Message]) -> list[bool]:
+    notes = Notes(data / "quarantine")
+    return [notes.is_republished(message) for message in messages]
+
+
+def test_a_damaged_note_lets_nothing_be_published(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    note = data / "quarantine" / "republished.jsonl"
+    note.write_bytes(b"nonsense\n")
+    code, out, err = run(capsys, "republish", "-d", str(data), "-b", f"127.0.0.1:{closed_port()}")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"understudy: {note}:1: not a note of what was republished; without that line")
+    code, out, err = run(capsys, "list", "-d", str(data), "--format", "json")
+    assert (code, len(json.loads(out)["queues"])) == (1, 2)
+    assert err.startswith(f"understudy: {note}:1: not a note")
 
 
 def test_a_queue_of_another_virtual_host_is_told_apart_and_goes_back_there(
@@ -222,4 +269,5 @@ def test_what_came_over_amqp_1_0_is_shown_and_goes_back_as_a_0_9_1_client_would_
         assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
         found = channel.basic_get("orders", no_ack=True)
         assert (found.body, found.properties["message_id"]) == (b"onetwo", "m-1")
+        assert found.properties["delivery_mode"] == 2
         assert found.properties["application_headers"]["colour"] == "red"
