@@ -141,14 +141,16 @@ class _Session:
         self._settle(tag, multiple, "nacked")
 
     def _settle(self, tag: int, multiple: bool, outcome: str) -> None:
-        for each in [t for t in self.unsettled if t <= tag] if multiple else [tag]:
-            message = self.unsettled.pop(each, None)
-            if message is None:
-                continue
+        tags = [t for t in self.unsettled if t == tag or (multiple and t < tag)]
+        booked: list[tuple[int, str]] = []
+        for each in tags:
+            message = self.unsettled.pop(each)
             why = self._returned.pop(message.origin, "")
-            booked = "returned" if why and outcome == "confirmed" else outcome
-            self._book.settled(self._name, each, each, booked)
+            booked.append((each, "returned" if why and outcome == "confirmed" else outcome))
             self.settled.append((message, "refused by the broker" if outcome == "nacked" else why))
+        for of, run in groupby(booked, key=lambda entry: entry[1]):
+            in_order = [each for each, _ in run]
+            self._book.settled(self._name, in_order[0], in_order[-1], of)
 
     def _back(self, error: Any, _exchange: str, _routing_key: str, message: Any) -> None:
         headers = message.properties.get("application_headers") or {}
