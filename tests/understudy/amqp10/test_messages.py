@@ -78,6 +78,8 @@ def test_what_is_no_message_is_handed_out_as_octets() -> None:
     "given",
     [
         {"headers": {"list": [1]}},
+        {"headers": {"large": "x" * 300_000}},
+        {"ttl": float("inf")},
         {"headers": {"object": object()}},
         {"ttl": -1},
         {"ttl": 2**40},

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from broker.amqp10.conversion import incoming
 from broker.amqp10.encoder import write_binary, write_list, write_map, write_section
 from broker.amqp10.sections import (
     APPLICATION_PROPERTIES,
@@ -34,6 +35,9 @@ _SYMBOLS = ("content_type", "content_encoding")
 _TIMES = ("absolute_expiry_time", "creation_time")
 _IDS = ("message_id", "correlation_id")
 _NOTHING: Mapping[str, Any] = {}
+_REMEMBERED = 1024
+"""Octets before the body up to which it is remembered as good: publishers repeat themselves."""
+_EMPTY = write_section(DATA, write_binary(b""))
 
 
 class Message(NamedTuple):
@@ -63,9 +67,13 @@ def encoded(
     if isinstance(body, str):
         body = body.encode()
         properties.setdefault("content_encoding", TEXT)
-    made = _header(persistent, priority, None if ttl is None else round(ttl * 1000))
-    if annotations or properties or headers:
-        made += _checked(_sections(annotations or _NOTHING, properties, headers or _NOTHING))
+    try:
+        made = _header(persistent, priority, None if ttl is None else round(ttl * 1000))
+        if annotations or properties or headers:
+            made += _sections(annotations or _NOTHING, properties, headers or _NOTHING)
+            (_check_once if len(made) <= _REMEMBERED else _check)(made)
+    except (OverflowError, DecodeError) as error:
+        raise ValueError(f"not to be sent: {error}") from None
     return made + write_section(DATA, write_binary(body))
 
 
@@ -109,14 +117,13 @@ def _plain(value: Any) -> Any:
     return Uuid(value.bytes) if isinstance(value, uuid.UUID) else value
 
 
-@lru_cache(maxsize=512)
-def _checked(head: bytes) -> bytes:
-    """A broker would reject what it cannot read, and not count it: the books would be wrong from there on."""
-    try:
-        parse_head(head)
-    except DecodeError as error:
-        raise ValueError(f"not to be sent: {error}") from None
-    return head
+def _check(head: bytes) -> None:
+    """A broker would reject what it cannot read, and not count it: the books would be wrong from there on.
+    Raises DecodeError."""
+    incoming(head + _EMPTY)
+
+
+_check_once = lru_cache(maxsize=512)(_check)
 
 
 def decoded(payload: bytes) -> Message:
