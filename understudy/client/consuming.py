@@ -134,6 +134,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         if not self._arrived:
             self._wait(timeout)
         else:
+            self._stay_alive()
             if self._handled:
                 self._ack_if_due()
             self._write_ledger_if_due()
@@ -141,11 +142,15 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             if self._gone:
                 raise QueueGone(f"queue {self.queue!r} was deleted")
             return None
-        delivery = self._arrived.popleft()
-        self.counts.received += 1
-        self.counts.redelivered += delivery.redelivered
-        self._book.received(delivery.id, delivery.redelivered)
-        return delivery
+        try:
+            delivery = self._arrived.popleft()
+            self.counts.received += 1
+            self.counts.redelivered += delivery.redelivered
+            self._book.received(delivery.id, delivery.redelivered)
+            return delivery
+        except BaseException:  # nobody has seen it: an ack of the next one is not to cover it
+            self._lose()
+            raise
 
     def ack(self, delivery: DeliveryT) -> None:
         """`delivery`, and all handed out before it, are done with. Sent in batches; see `flush`.
@@ -156,9 +161,14 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             return
         if not self._handled:
             self._handled_at = time.monotonic()
-        self._handled.extend(self._covered(delivery))
+        try:
+            self._handled.extend(self._covered(delivery))
+        except BaseException:  # some of it is forgotten, and not handled
+            self._lose()
+            raise
         if len(self._handled) >= self._ack_every:
             self._send_ack()
+        self._stay_alive()
 
     def reject(self, delivery: DeliveryT, *, requeue: bool) -> None:
         """Give one message back (`requeue`), or away for good; whatever was acked before is sent first."""
@@ -178,6 +188,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         """Write the acks that are due and the ledger."""
         self._send_ack()
         self._book.write()
+        self._stay_alive()
 
     def close(self) -> None:
         """Ack what was handled, close, seal the ledger. What was handed out and not acked comes again to
@@ -228,6 +239,9 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     @abstractmethod
     def _say_rejected(self, delivery: DeliveryT, requeue: bool) -> None:
         """It is done with. Raises `_lost`."""
+
+    def _stay_alive(self) -> None:
+        """Say and hear the signs of life that are due, however long the caller works on what has come."""
 
     def _forget(self) -> None:
         """Of the connection, and of all that came by it. A kit forgets what it has of its own, too."""

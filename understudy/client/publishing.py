@@ -86,6 +86,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         """What is to be sent, or sent again, in order."""
         self._news: deque[Callable[[], None]] = deque()
         """What the application's callbacks are still to be told."""
+        self._telling = False
         self._closed = False
         self._abandoned = False
         forks.mind(self)
@@ -224,10 +225,17 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def _tell(self) -> None:
         """Call the callbacks: never from within py-amqp or Proton, where what they raise would be taken for a
-        lost connection. What is left when one raises is told next time.
+        lost connection. What is left when one raises is told next time. A callback may publish and flush:
+        what comes of that is told once it has returned, not from within.
         """
-        while self._news:
-            self._news.popleft()()
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._news:
+                self._news.popleft()()
+        finally:
+            self._telling = False
 
     def _wait(self, timeout: float) -> None:
         self._refuse_if_closed()

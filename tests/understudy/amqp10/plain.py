@@ -31,6 +31,14 @@ def delete(broker: BrokerThread, queue: Any) -> None:
     publisher.close()
 
 
+def delete_exchange(broker: BrokerThread, exchange: Any) -> None:
+    publisher = Publisher(str(broker.address), "deletes")
+    publisher.connect()
+    assert publisher._session is not None
+    exchange(publisher._session.channel).delete()
+    publisher.close()
+
+
 def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
     """Of the only ledger there."""
     (path,) = folder.glob("*.ledger.jsonl")

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
+from dis import opmap
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 pytest.importorskip("proton")
 
+from proton import Condition, Event, EventType
+
+import understudy.client
 from tests.failover.proxy import Cut, LinkProxy
 from tests.understudy.amqp10.plain import ORDERS, Exchange, Queue, declare, delete, records
+from tests.understudy.amqp10.scripted import Scripted, Served
 from tests.understudy.broker_thread import BrokerThread
 from understudy.client import Consumer as PlainConsumer
 from understudy.client import Publisher as PlainPublisher
 from understudy.client.amqp10 import Consumer, Delivery, Publisher, QueueGone, Refused
 
 Brokers = Callable[..., BrokerThread]
+RETURN = opmap["RETURN_VALUE"]
+KIT = str(Path(understudy.client.__file__).parent)
 
 
 def fill(broker: BrokerThread, count: int, first: int = 0) -> None:
@@ -209,6 +218,99 @@ def test_a_deleted_queue_ends_the_consumer(broker: BrokerThread) -> None:
         delete(broker, ORDERS)
         with pytest.raises(QueueGone):
             billing.receive(5.0)
+
+
+def test_what_was_handled_before_its_queue_went_is_not_said_to_be_acked(
+    broker: BrokerThread, tmp_path: Path
+) -> None:
+    """What had come is handed out, then QueueGone is raised, however often."""
+    declare(broker, ORDERS)
+    fill(broker, 4)
+    with Consumer(str(broker.address), "orders", "billing", tmp_path, prefetch=50) as billing:
+        first, second = taken(billing, 2)
+        billing.ack(first)
+        delete(broker, ORDERS)
+        billing.failover.wait(10, billing._pulse)
+        billing.ack(second)
+        billing.reject(second, requeue=True)
+        assert [delivery.body for delivery in taken(billing, 2)] == [b"2", b"3"]
+        for _ in range(2):
+            with pytest.raises(QueueGone):
+                billing.receive(0)
+        billing.flush()
+    assert (billing.counts.acked, records(tmp_path, "acked")) == (0, [])
+
+
+def test_a_permission_that_is_taken_away_is_an_error(broker: BrokerThread) -> None:
+    """Nothing is acked that was not handed out, and the next try says it again."""
+
+    def script(_served: Served, kind: EventType, what: Any) -> None:
+        if kind is Event.LINK_REMOTE_OPEN:
+            what.source.copy(what.remote_source)
+            what.open()
+            what.condition = Condition("amqp:unauthorized-access", "not any more")
+            what.close()
+
+    with Scripted(script) as peer, Consumer(peer.address, "orders", "billing") as billing:
+        for _ in range(2):
+            with pytest.raises(Refused, match="consuming from queue 'orders': not any more"):
+                billing.receive(5)
+
+
+def interrupted(at: int, what: Callable[[], None]) -> bool:
+    """Do it, with a KeyboardInterrupt at the `at`-th step within the kit; was there one?"""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal steps
+        if not frame.f_code.co_filename.startswith(KIT):
+            return None
+        frame.f_trace_opcodes = frame.f_code.co_name == "receive"
+        if event == "line" or (event == "opcode" and frame.f_code.co_code[frame.f_lasti] != RETURN):
+            steps += 1  # a return is followed by the caller's next step: Python looks for no signal there
+            if steps == at:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        what()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_an_interrupt_at_any_step_acks_nothing_that_nobody_saw(broker: BrokerThread) -> None:
+    declare(broker, ORDERS)
+    at, more = 0, True
+    seen: set[int] = set()
+    while more:
+        at += 1
+        fill(broker, 4, first=4 * at)
+        there = set(range(4 * at, 4 * at + 4))
+        with Consumer(str(broker.address), "orders", "billing", ack_every=2, ack_interval=60.0) as billing:
+            billing.connect()
+
+            def handle(delivery: Delivery | None) -> None:
+                if delivery is not None:
+                    seen.add(int(delivery.body))
+                    billing.ack(delivery)
+
+            def one_by_one(there: set[int] = there) -> None:
+                while not there <= seen:
+                    handle(billing.receive(5))
+
+            more = interrupted(at, one_by_one)
+            while not there <= seen:
+                delivery = billing.receive(1) or billing.receive(1)
+                missing = sorted(there - seen)
+                assert delivery is not None, (
+                    f"{missing} are gone, and nobody saw them: interrupted at step {at}"
+                )
+                handle(delivery)
+    assert at > 100
 
 
 def test_misuse_is_refused() -> None:

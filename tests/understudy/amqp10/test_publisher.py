@@ -130,6 +130,28 @@ def test_one_may_publish_when_told_of_a_refusal(broker: BrokerThread) -> None:
     assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (30, 28, 0)
 
 
+def test_callbacks_may_publish_and_flush_however_many_refusals_there_are(broker: BrokerThread) -> None:
+    """None is called from within another, however deep that would be."""
+    declare(broker, SMALL, ORDERS)
+    told: list[int] = []
+    depth = 0
+
+    def elsewhere(number: int, _condition: str, _text: str) -> None:
+        nonlocal depth
+        depth += 1
+        assert depth == 1
+        told.append(number)
+        shop.publish(b"more", "small" if len(told) < 1500 else "orders")
+        shop.flush(10)
+        depth -= 1
+
+    with Publisher(str(broker.address), "shop", on_nack=elsewhere) as shop:
+        for _ in range(3):
+            shop.publish(b"x", "small")
+    assert told == sorted(told) and len(told) == 1500
+    assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (3, 1500, 0)
+
+
 def test_what_a_callback_raises_reaches_the_caller_and_costs_nothing_else(broker: BrokerThread) -> None:
     declare(broker, SMALL)
     told: list[int] = []
@@ -222,16 +244,6 @@ def test_flush_says_how_many_are_not_confirmed_and_keeps_them(broker: BrokerThre
             with pytest.raises(NotConfirmed, match="1 message"):
                 shop.flush(timeout=0.01)
     assert shop.counts.confirmed == 2
-
-
-def test_an_address_that_is_not_there_is_an_error_and_no_endless_retry(broker: BrokerThread) -> None:
-    for address in ("missing", "/exchanges/missing/key"):
-        shop = Publisher(str(broker.address), "shop")
-        with pytest.raises(Refused, match="missing") as caught:
-            shop.publish(b"lost", address)
-        assert caught.value.condition == "amqp:not-found"
-        assert shop.in_doubt == 1, "it was taken charge of, and may be sent once the address is there"
-        shop.close()
 
 
 def test_a_queue_that_is_deleted_meanwhile(broker: BrokerThread) -> None:

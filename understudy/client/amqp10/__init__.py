@@ -4,7 +4,7 @@
 
     with Publisher("10.0.0.1:5672,10.0.0.2:5672", name="shop") as publisher:
         publisher.publish(b"order 1", "/queues/orders")         # returns at once; resent after a failover
-        publisher.flush()                                       # all accepted: on both brokers
+        publisher.flush()                                       # accepted: on both brokers; or refused
 
     with Consumer("10.0.0.1:5672,10.0.0.2:5672", "orders", name="billing") as consumer:
         for delivery in consumer.deliveries():

@@ -25,9 +25,9 @@ from proton import Endpoint, Event, EventType, Link, Terminus, symbol
 from broker.amqp10.addresses import of_queue, parse
 from broker.amqp10.conditions import DELETED, Fault
 from broker.amqp10.sections import Properties
-from understudy.client.amqp10.failover import LOST, Failover
+from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import decoded
-from understudy.client.amqp10.wire import Lost, Wire, refusal
+from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
 from understudy.client.books import ID_HEADER, ReplicationId, parse_replication_id
 from understudy.client.brokers import CONNECT_TIMEOUT, Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
@@ -60,10 +60,14 @@ class Consumer(ConsumerBase[Delivery]):
 
     Connects when first needed. Messages are acked in the order in which they were handed out. Whatever
     connects, such as `receive`, raises Refused for a queue that is not there or not for us.
+
+    Each method that is called says and hears the signs of life that are due. Who works on one message for
+    longer than the broker's `broker.heartbeat` calls `flush` meanwhile, more often than that; else the broker
+    ends the connection, and all that was not acked comes again.
     """
 
     failover: Failover
-    _lost = LOST
+    _lost = Lost
 
     def __init__(
         self,
@@ -118,7 +122,11 @@ class Consumer(ConsumerBase[Delivery]):
         self._attached = False
         link.open()
         link.flow(self._prefetch)
-        self._await_attach(wire)
+        try:
+            self._await_attach(wire)
+        except Lost as error:
+            self.failover.unserved(error, deadline, self._is_given_up)
+            raise
         return link
 
     def _await_attach(self, wire: Wire) -> None:
@@ -132,6 +140,18 @@ class Consumer(ConsumerBase[Delivery]):
     def _wait_for_input(self, timeout: float) -> None:
         if not self._arrived:
             self.failover.wait(timeout, self._pulse)
+
+    def _stay_alive(self) -> None:
+        wire = self.failover.wire
+        if self._source is None or wire is None or not wire.overdue:
+            return
+        try:
+            wire.pump(0)
+        except self._lost:
+            self._lose()
+        except BaseException:
+            self._lose()
+            raise
 
     def _forget(self) -> None:
         super()._forget()
@@ -148,8 +168,13 @@ class Consumer(ConsumerBase[Delivery]):
         elif kind is not Event.LINK_FLOW and not what.state & Endpoint.LOCAL_CLOSED:
             condition = what.remote_condition
             self._gone = self._attached and condition is not None and condition.name == DELETED
-            if not self._gone:
-                raise refusal(condition, f"consuming from queue {self.queue!r}")
+            if self._gone:  # nothing can be said of its messages any more
+                self._unsettled.clear()
+                self._accepted.clear()
+                self._handled.clear()
+            else:
+                name, why = reason(condition)
+                raise Refused(name, f"consuming from queue {self.queue!r}: {why}")
             return True
         return False
 

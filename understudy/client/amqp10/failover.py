@@ -78,6 +78,12 @@ class Failover(Brokers):
             raise
         return wire
 
+    def unserved(self, error: Lost, deadline: float | None, given_up: Callable[[], bool]) -> None:
+        """The broker that has let us in did not serve after all. Raises as `connect` does if that was
+        the last try; else the next one is due."""
+        self._check_patience(error, deadline, given_up)
+        time.sleep(self._retry)
+
     def wait(self, timeout: float, pulse: Pulse) -> None:
         """Serve what comes within `timeout` seconds, with heartbeats, to the broker and in the books."""
         until = time.monotonic() + timeout

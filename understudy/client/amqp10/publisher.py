@@ -13,8 +13,9 @@ ledger here. One thread; Proton is not thread safe and neither is this.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,10 +23,10 @@ from typing import Any
 from proton import Delivery, Endpoint, Event, EventType, Link, Terminus
 
 from broker.amqp10.addresses import Address, parse
-from broker.amqp10.conditions import Fault
-from understudy.client.amqp10.failover import LOST, Failover
+from broker.amqp10.conditions import MESSAGE_SIZE, Fault
+from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import encoded
-from understudy.client.amqp10.wire import Wire, refusal
+from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
 from understudy.client.brokers import Addresses
 from understudy.client.publishing import WINDOW, PublisherBase
 from understudy.ledger.ranges import RangeGatherer
@@ -33,6 +34,8 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 LINKS = 200
 """Addresses of which a link is kept; one that was not used for long makes room for another."""
+HEAR_EVERY = 0.05
+"""Seconds that a publisher only sends, at most, while it is called: then it hears what became of it."""
 _OUTCOMES: dict[int, str] = {
     Delivery.ACCEPTED: "confirmed",
     Delivery.RELEASED: "returned",
@@ -42,13 +45,15 @@ _OUTCOMES: dict[int, str] = {
 
 @dataclass(slots=True)
 class _Kept:
-    """One message in doubt. `tag`: its number on the link it went out by."""
+    """One message in doubt. `tag`: its number on the link it went out by. `alone`: there was no other in
+    doubt when it went, nor since."""
 
     sequence: int
     target: str
     payload: bytes
     session: str = ""
     tag: int = 0
+    alone: bool = False
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ class _Outlet:
 
     link: Any
     session: str
+    target: str
     address: Address
     last_tag: int = 0
     in_doubt: int = 0
@@ -74,23 +80,40 @@ class _Session:
     """Links made so far."""
     current: _Outlet | None = None
     """By which the last message went."""
+    sent: int = 0
+    """Messages so far."""
     in_doubt: dict[int, _Kept] = field(default_factory=dict)
-    """By sequence, in the order in which they were sent."""
+    """By their place among those sent, which no two have: an outcome that comes late, of one that was sent
+    again by another link, is nobody's."""
+
+    @property
+    def is_sending(self) -> bool:
+        """Has the link that was used last something that the broker's window does not take now? No other has.
+        (What the engine counts for the session counts for ever what a link left unsent that has gone.)"""
+        return self.current is not None and self.current.link.queued > 0
+
+
+def _throw(error: Exception) -> None:
+    raise error
 
 
 class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes over a list of brokers, and hears of each message what became of it.
 
     `window`: messages in doubt at most; `publish` waits when it is full. `on_return(sequence)`: no queue
-    wanted it (`released`); `on_nack(sequence, condition, text)`: a queue refuses (`rejected`); both are
-    called from within the other methods, after what they are told is in the books; what they raise comes out
-    of there, and costs nothing else. Nothing is declared over AMQP 1.0: exchanges and queues must be there.
-    Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
-    heartbeats, and so will whoever watches the ledger.
+    wanted it (`released`); `on_nack(sequence, condition, text)`: it is refused, by a queue (`rejected`), for
+    its address, or for its size; `text` names the address. Both are called from within the other methods,
+    after what they are told is in the books; what they raise comes out of there, and costs nothing else.
+    Without `on_nack`, what a queue refuses is counted only (`counts.nacked`), and for the rest Refused is
+    raised, once. What is refused is not sent again, and holds up nothing.
+
+    Nothing is declared over AMQP 1.0: exchanges and queues must be there. Connects when first needed. While
+    idle, call `poll` every few seconds, or the broker will miss the heartbeats, and so will whoever watches
+    the ledger.
     """
 
     failover: Failover
-    _lost = LOST
+    _lost = Lost
 
     def __init__(
         self,
@@ -119,6 +142,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._on_nack = on_nack
         self._settled: RangeGatherer[tuple[str, str]] = RangeGatherer()
         """Numbers by session and outcome, of which the ledger does not know yet."""
+        self._alone_until = 0
+        """Sequence of the last of those that are sent one by one: among them is one that cost a link, or
+        the connection, and the broker did not say which."""
+        self._heard_at = 0.0
 
     def publish(
         self,
@@ -138,8 +165,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
         `address`: `/queues/NAME`, `/exchanges/NAME/KEY`, or a queue's plain name. `ttl` in seconds.
         `headers` are AMQP's application properties, `properties` its properties: content_type, message_id,
         and so on, times in seconds since 1970. Returns the message's number in this publisher's life, from 1.
-        Raises ValueError and TypeError for what cannot be sent, and Refused for an address that is not there
-        or not for us.
+        Raises ValueError and TypeError for what cannot be sent. Refused, of which the class tells, names in
+        `sequences` what is given up, earlier messages perhaps; whatever else is raised, this one is kept, and
+        is not to be published again.
         """
         self._refuse_if_closed()
         self._known(address)
@@ -155,6 +183,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._ready(None)
         while self._is_held_up():
             self._wait(1.0)
+        if time.monotonic() - self._heard_at >= HEAR_EVERY:
+            self._wait(0)
+        self._tell()
         return sequence
 
     def _known(self, address: str) -> None:
@@ -170,7 +201,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     def _is_held_up(self) -> bool:
         """Is there anything that has not left for the broker?"""
-        return bool(self._waiting) or self._session is None or self._session.wire.held_up
+        session = self._session
+        return bool(self._waiting) or session is None or session.wire.held_up or session.is_sending
 
     def _begin(self, deadline: float | None) -> _Session:
         name = self._connection_name()
@@ -187,30 +219,41 @@ class Publisher(PublisherBase[_Kept, _Session]):
         waiting = self._waiting
         while waiting:
             kept = waiting[0]
+            if session.in_doubt and self._is_one_by_one(session, kept):
+                break
             outlet = self._outlet(session, kept.target)
             if outlet is None or outlet.link.credit <= 0:
                 break
+            link = outlet.link
+            if 0 < link.remote_max_message_size < len(kept.payload):
+                self._give_up_too_large(session, outlet.address, link.remote_max_message_size)
+                continue
             tag = outlet.last_tag = outlet.last_tag + 1
+            number = session.sent = session.sent + 1
             outlet.in_doubt += 1
-            kept.session, kept.tag = outlet.session, tag
-            session.in_doubt[kept.sequence] = kept  # before it leaves the other: an interrupt loses nothing
+            kept.session, kept.tag, kept.alone = outlet.session, tag, kept.sequence <= self._alone_until
+            session.in_doubt[number] = kept  # before it leaves the other: an interrupt loses nothing
             waiting.popleft()
             exchange, key, _ = outlet.address
             self._book.sent(outlet.session, exchange, key, tag, kept.sequence)
-            link = outlet.link
-            link.delivery(str(kept.sequence))
+            link.delivery(str(number))
             link.stream(kept.payload)
             link.advance()
         session.wire.send()
 
+    def _is_one_by_one(self, session: _Session, kept: _Kept) -> bool:
+        """Does it wait until no other is in doubt?"""
+        sent = next(iter(session.in_doubt.values()))
+        return min(sent.sequence, kept.sequence) <= self._alone_until
+
     def _outlet(self, session: _Session, target: str) -> _Outlet | None:
         """The link for that address; None while another one is still to be rid of what it was given."""
-        current, outlet = session.current, session.outlets.get(target)
-        if outlet is not None and outlet is current:
+        outlet = session.outlets.get(target)
+        if outlet is not None and outlet is session.current:
             return outlet
-        if current is not None and session.wire.session.outgoing_bytes:
+        if session.is_sending:
             session.wire.send()
-            if session.wire.session.outgoing_bytes:
+            if session.is_sending:
                 return None
         if outlet is None:
             if len(session.outlets) >= LINKS and not self._make_room(session):
@@ -229,7 +272,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         link.target.type = Terminus.TARGET
         link.snd_settle_mode = Link.SND_UNSETTLED
         link.open()
-        return _Outlet(link, f"{session.name}/{name}", parse(target))
+        return _Outlet(link, f"{session.name}/{name}", target, parse(target))
 
     def _make_room(self, session: _Session) -> bool:
         """Close the link that was not used for longest, if all is known of what went by it."""
@@ -242,6 +285,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     def _wait_for_input(self, timeout: float) -> None:
         self.failover.wait(timeout, self._pulse)
+        self._heard_at = time.monotonic()
         self._note_settled()
 
     # -- what the broker says ------------------------------------------------------------------------------
@@ -253,11 +297,12 @@ class Publisher(PublisherBase[_Kept, _Session]):
             if self._waiting:
                 self._send_waiting()
             return True
-        if kind is not Event.LINK_REMOTE_OPEN:
-            if not what.state & Endpoint.LOCAL_CLOSED:
-                raise refusal(what.remote_condition, f"publishing to {what.target.address!r}")
+        if kind is Event.LINK_REMOTE_OPEN:
+            return False
+        if what.state & Endpoint.LOCAL_CLOSED:
             what.free()
-        return False
+            return False
+        return self._link_closed(what)
 
     def _outcome(self, delivery: Delivery) -> bool:
         session = self._session
@@ -281,8 +326,87 @@ class Publisher(PublisherBase[_Kept, _Session]):
                 self._news.append(partial(self._on_return, kept.sequence))
         elif self._on_nack is not None:
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
+            text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
             self._news.append(partial(self._on_nack, kept.sequence, name, text))
         return True
+
+    # -- what is refused -----------------------------------------------------------------------------------
+
+    def _link_closed(self, link: Any) -> bool:
+        """The broker has closed it. Attached or not: an address that is not there, or not for us, is answered
+        by an attach without a target, and then this."""
+        session = self._session
+        outlet = None if session is None else session.outlets.get(link.target.address)
+        if session is None or outlet is None or outlet.link != link:
+            return False
+        del session.outlets[outlet.target]
+        condition, text = reason(link.remote_condition)
+        if not outlet.last_tag:
+            refused = [kept for kept in self._waiting if kept.target == outlet.target]
+            self._waiting = deque(kept for kept in self._waiting if kept.target != outlet.target)
+            self._note_unsent(outlet.session, outlet.address, refused)
+            self._refused(refused, condition, text)
+        else:
+            self._sort_out(session, condition, text, outlet)
+        link.close()
+        link.free()
+        if session.current is outlet:
+            session.current = None
+        session.wire.send()
+        return True
+
+    def _give_up_too_large(self, session: _Session, address: Address, most: int) -> None:
+        """The next one that waits is larger than the broker takes: sent, it would cost the link."""
+        kept = self._waiting.popleft()
+        session.opened += 1
+        self._note_unsent(f"{session.name}/{session.opened}", address, [kept])
+        what = f"a message of {len(kept.payload)} octets, more than the {most} that the broker takes"
+        self._refused([kept], MESSAGE_SIZE, what)
+
+    def _sort_out(self, session: _Session, condition: str, text: str, outlet: _Outlet | None = None) -> None:
+        """The broker has closed a link, or (None) all of them, and given no outcome of what was in doubt
+        there. That may be at any of its brokers' queues, or be the reason: it is sent again, one by one, and
+        what costs a link while it is alone is given up."""
+        lost = {n: k for n, k in session.in_doubt.items() if outlet is None or k.session == outlet.session}
+        if not lost:
+            return
+        rest = {number: kept for number, kept in session.in_doubt.items() if number not in lost}
+        again = list(lost.values())
+        if len(again) == 1 and again[0].alone:
+            session.in_doubt = rest
+            self._settled.add((again[0].session, "nacked"), again[0].tag)
+            self._refused(again, condition, text)
+            return
+        self._alone_until = max(self._alone_until, *[kept.sequence for kept in again])
+        if outlet is not None:
+            self._waiting, session.in_doubt = deque([*again, *self._waiting]), rest  # at once, as in `_lose`
+            self.counts.resent += len(again)
+
+    def _lose(self) -> None:
+        session = self._session
+        if session is not None and (ended := session.wire.ended) is not None:
+            session.wire.ended = None
+            self._sort_out(session, str(ended.name), ended.description or "no reason given")
+        super()._lose()
+
+    def _refused(self, refused: Sequence[_Kept], condition: str, why: str) -> None:
+        """All of them for one address."""
+        if not refused:
+            return
+        text = f"publishing to {refused[0].target!r}: {why}"
+        self.counts.nacked += len(refused)
+        if self._on_nack is not None:
+            self._news.extend(partial(self._on_nack, kept.sequence, condition, text) for kept in refused)
+        else:
+            error = Refused(condition, text, tuple([kept.sequence for kept in refused]))
+            self._news.append(partial(_throw, error))
+
+    def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
+        """In the books they are the only ones of a session of their own, which no broker counts."""
+        exchange, key, _ = address
+        for tag, kept in enumerate(refused, start=1):
+            self._book.sent(session, exchange, key, tag, kept.sequence)
+            self._settled.add((session, "nacked"), tag)
 
     # -- the books -----------------------------------------------------------------------------------------
 

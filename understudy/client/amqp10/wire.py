@@ -17,7 +17,7 @@ from typing import Any
 from proton import Collector, Condition, Event, EventType, ProtonException, Transport, symbol
 from proton import Connection as Engine
 
-from broker.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED, Fault
+from broker.amqp10.conditions import FORCED, NOT_ALLOWED, UNAUTHORIZED, Fault
 from broker.amqp10.framing import SASL, SASL_HEADER, whole
 from broker.amqp10.sasl import LARGEST_FRAME, OK, TEMPORARY, frame
 from broker.amqp10.types import Array, DecodeError, Described, Symbol, read, write
@@ -50,26 +50,30 @@ class Lost(OSError):
 
 
 class Refused(Exception):
-    """The broker will not have it, however often it is asked. `condition` is AMQP 1.0's word for why."""
+    """The broker will not have it, however often it is asked. `condition` is AMQP 1.0's word for why;
+    `sequences`: the numbers of the messages that a publisher has given up for that, and sends no more."""
 
-    def __init__(self, condition: str, text: str) -> None:
+    def __init__(self, condition: str, text: str, sequences: tuple[int, ...] = ()) -> None:
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
         self.text = text
+        self.sequences = sequences
 
 
-def refusal(condition: Condition | None, what: str) -> Refused:
-    """For a link that the broker has closed."""
+def reason(condition: Condition | None) -> tuple[str, str]:
+    """Why the broker has closed a link: AMQP 1.0's word, and a text."""
     if condition is None:
-        return Refused("amqp:link:detach-forced", f"{what} was closed without a reason")
-    return Refused(str(condition.name), f"{what}: {condition.description or 'no reason given'}")
+        return "amqp:link:detach-forced", "closed without a reason"
+    return str(condition.name), condition.description or "no reason given"
 
 
 class Wire:
-    """`session`: the only one. `serve` is set by whoever has the links."""
+    """`session`: the only one. `serve` is set by whoever has the links. `ended`: why the broker has
+    closed the connection or the session, if it said why, and did not only stop."""
 
     def __init__(self, sock: socket.socket, heartbeat: float) -> None:
         self.serve: Serve = lambda _kind, _what: False
+        self.ended: Condition | None = None
         self._sock = sock
         self._unsent = False
         self._opened = self._closing = self._closed = False
@@ -100,8 +104,13 @@ class Wire:
 
     @property
     def held_up(self) -> bool:
-        """Is there something that the network, or the broker's window, does not take now?"""
-        return self._unsent or self.session.outgoing_bytes > 0
+        """Is there something that the network does not take now?"""
+        return self._unsent
+
+    @property
+    def overdue(self) -> bool:
+        """Is it time to say something, or to look whether the broker has? Then `pump(0)` is to be called."""
+        return 0 < self._due <= time.monotonic()
 
     def pump(self, timeout: float) -> bool:
         """Send what is there to send, and serve what has come, or comes within `timeout` seconds. Was it what
@@ -130,8 +139,8 @@ class Wire:
                 transport.pop(sent)
         except _NOT_NOW:
             self._unsent = True
-        except ProtonException as error:
-            raise Lost(str(error)) from None
+        except (OSError, ProtonException) as error:
+            raise _lost(error) from None
         else:
             self._unsent = False
 
@@ -143,9 +152,10 @@ class Wire:
                 data = self._sock.recv(_READ)
             except _NOT_NOW:
                 return some
-            except OSError:
+            except OSError as error:
+                why = _lost(error)
                 self._events()
-                raise
+                raise why from None
             if not data:
                 self._events()
                 raise Lost("closed by the broker without a word")
@@ -188,11 +198,22 @@ class Wire:
         elif kind is Event.CONNECTION_REMOTE_CLOSE:
             self._closed = True
             if not self._closing:
-                raise _ending(self.engine.remote_condition)
+                raise self._ending(self.engine.remote_condition)
         elif kind is Event.TRANSPORT_ERROR:
             raise Lost(str(self._transport.condition or "the protocol engine failed"))
         elif kind is Event.SESSION_REMOTE_CLOSE and not self._closing:
-            raise Lost("the broker has ended the session")
+            self.ended = self.session.remote_condition
+            raise Lost(f"the broker has ended the session: {self.ended or 'no reason given'}")
+
+    def _ending(self, condition: Condition | None) -> Lost | Refused:
+        if condition is None:
+            return Lost("closed by the broker")
+        name, text = str(condition.name), condition.description or ""
+        if name in _FOR_GOOD:
+            return Refused(name, text)
+        if name != FORCED:
+            self.ended = condition
+        return Lost(f"{name}: {text}")
 
     # -- the end
 
@@ -220,11 +241,12 @@ class Wire:
         self._sock.close()
 
 
-def _ending(condition: Condition | None) -> Lost | Refused:
-    if condition is None:
-        return Lost("closed by the broker")
-    name, text = str(condition.name), condition.description or ""
-    return Refused(name, text) if name in _FOR_GOOD else Lost(f"{name}: {text}")
+def _lost(error: Exception) -> Exception:
+    """What stands for an error of the socket or the engine. An OSError without a number is none: it was
+    raised by a handler of signals, as many an application's TimeoutError is, and is the application's."""
+    if isinstance(error, OSError) and error.errno is None and not isinstance(error, ssl.SSLError):
+        return error
+    return Lost(str(error))
 
 
 def dial(
