@@ -191,6 +191,22 @@ def test_a_link_that_is_closed_before_anything_went_by_it() -> None:
         assert (shop.in_doubt, shop.counts.nacked, shop.failover.connects) == (0, 1, 1)
 
 
+def test_all_else_is_confirmed_before_a_refusal_is_raised_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `with` ends by a `flush`; an error in its midst would leave the rest in doubt."""
+    monkeypatch.setattr("understudy.client.amqp10.publisher.HEAR_EVERY", 60.0)
+    script = Squeamish("connection")
+    with Scripted(script) as peer:
+        shop = Publisher(peer.address, "shop", tmp_path)
+        with pytest.raises(Refused, match="amqp:internal-error: publishing to 'orders'") as caught, shop:
+            for body in ("1", "2", "poison", "4", "last"):
+                shop.publish(body.encode(), "orders")
+    assert caught.value.sequences == (3,)
+    assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (4, 1, 0)
+    assert sorted(own_numbers(tmp_path, "confirmed")) == [1, 2, 4, 5]
+
+
 def test_a_link_that_is_closed_midway_holds_up_no_other() -> None:
     """Of what it was given, part is left unsent: nobody waits for that."""
     closed: list[str] = []

@@ -93,10 +93,6 @@ class _Session:
         return self.current is not None and self.current.link.queued > 0
 
 
-def _throw(error: Exception) -> None:
-    raise error
-
-
 class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes over a list of brokers, and hears of each message what became of it.
 
@@ -146,6 +142,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """Sequence of the last of those that are sent one by one: among them is one that cost a link, or
         the connection, and the broker did not say which."""
         self._heard_at = 0.0
+        self._errors: deque[Refused] = deque()
+        """What is still to be raised, for want of `on_nack`."""
+        self._flushing = False
 
     def publish(
         self,
@@ -398,8 +397,23 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if self._on_nack is not None:
             self._news.extend(partial(self._on_nack, kept.sequence, condition, text) for kept in refused)
         else:
-            error = Refused(condition, text, tuple([kept.sequence for kept in refused]))
-            self._news.append(partial(_throw, error))
+            self._errors.append(Refused(condition, text, tuple([kept.sequence for kept in refused])))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
+        serves; Refused, where nobody else is told of it, once all the others are confirmed.
+        """
+        self._flushing = True
+        try:
+            super().flush(timeout)
+        finally:
+            self._flushing = False
+        self._tell()
+
+    def _tell(self) -> None:
+        super()._tell()
+        if self._errors and not (self._flushing or self._telling):
+            raise self._errors.popleft()
 
     def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
         """In the books they are the only ones of a session of their own, which no broker counts."""
