@@ -354,6 +354,11 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             "ha.min_backups",
             f"{ha.min_backups} needs more brokers than the {len(ha.brokers)} of ha.brokers",
         )
+    if ha.on_backup_loss == "block" and len(ha.brokers) < 2:
+        yield (
+            "ha.on_backup_loss",
+            f"'block' needs more brokers than the {len(ha.brokers)} of ha.brokers, to confirm anything",
+        )
     if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
         yield (
             "ha.public_brokers",

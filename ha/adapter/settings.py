@@ -35,8 +35,8 @@ class HaSettings:
     is none: they get it when there are some.
     """
     on_backup_loss: str = "continue"
-    """`continue`: confirm alone once the exclusion is recorded; `block`: hold confirms until a backup is
-    back.
+    """`continue`: confirm alone, once the exclusion of whom this node has lost is recorded; `block`: confirm
+    nothing while no backup is in sync.
     """
     min_backups: int = 0
     """With fewer backups in sync than this, confirms are held, whatever `on_backup_loss` says."""

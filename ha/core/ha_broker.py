@@ -41,6 +41,7 @@ from ha.core.promotion import Attempt, Promotion
 from ha.core.proof_seeker import ProofSeeker
 from ha.core.record_keeper import Outcome, RecordKeeper, lost_words
 from ha.core.role import Context, Self_
+from ha.core.standing import wanted_words
 from ha.core.switchover import Switchover
 from ha.core.tuning import Tuning
 
@@ -329,6 +330,8 @@ class HaBroker:
         if self.backup is not None and self.backup.linked:
             return False, self.backup.reason()
         verdict = self.promotion.judge()
+        if verdict.granted and self._c.tuning.wanted:
+            return True, f"{verdict.reason}; confirms will wait until {wanted_words(self._c.tuning)}"
         return verdict.granted, verdict.reason
 
     def following(self) -> Backup | None:
@@ -344,8 +347,10 @@ class HaBroker:
             self.epoch, self._position(), promoting=self.promotion.active, withheld=self.withheld
         )
 
-    def serve(self, attempt: Attempt, now: float) -> None:
-        """The record that names this node is committed and durable: the epoch may begin."""
+    def serve(self, attempt: Attempt, now: float) -> str:
+        """The record that names this node is committed and durable: the epoch may begin. Why confirms are
+        held for want of backups, or "".
+        """
         record, old = self._c.record, attempt.old
         if record is None or record.owner != self._c.me.who:
             raise Broken("to serve without the record that names this node")
@@ -360,6 +365,7 @@ class HaBroker:
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
         self._c.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
         self._c.do(Announce("promoted", self._c.me.node_id, self._c.me.name, attempt.how))
+        return self.primary.held()
 
     def switch_over(self, token: int, to: str | None, now: float) -> None:
         """An operator wants another node to be primary, and nothing to be lost by it."""

@@ -31,7 +31,7 @@ from ha.core.quiesce import QuiescePoints
 from ha.core.record_keeper import RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
-from ha.core.standing import reason_of, state_of
+from ha.core.standing import held_words, reason_of, state_of
 
 TICK = 0.001
 """Seconds by which a deadline is overslept, so that "longer than" holds when it is judged."""
@@ -56,8 +56,9 @@ class Primary:
         """To be excluded, and why; they count until that is committed."""
         self.applied = FOREVER
         self.durable = FOREVER
-        self._hold: tuple[Position, Position] | None = None
-        self._lost_one = False
+        nothing = before_all_of(self.epoch)
+        self._hold: tuple[Position, Position] | None = (nothing, nothing)
+        """Up to where confirms may go while fewer backups are in sync than are wanted; else None."""
         self.had_backup = bool(record.in_sync)
         self._next_beat = now
         self._judged_at = now
@@ -73,8 +74,6 @@ class Primary:
             backup = RemoteBackup(who, record.names.get(who.node_id, ""), None, now)
             backup.guard = QueueGuard.of_expected(self.epoch)
             self.backups[who.node_id] = backup
-        if len(self.backups) < context.tuning.min_backups:
-            self._hold = (before_all_of(self.epoch), before_all_of(self.epoch))
         self._settle()
 
     # -- the record
@@ -112,7 +111,6 @@ class Primary:
         last = self._model.position()
         if self._hold is None:
             self._hold = (min(self.applied, last), min(self.durable, last))
-        self._lost_one = True
         del self._leaving[backup.who]
         self._feeder.record(self.backups.values(), self.record)
         self._note_record("excluded", backup)
@@ -123,6 +121,8 @@ class Primary:
             self._c.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
             self._close(backup.peer, why)
         self._settle()
+        if held := self.held():
+            self._c.log(held)
         back = self.backups.get(backup.who.node_id)
         if back is not None and back.phase is Phase.ASKED:
             self._admit(back)
@@ -189,7 +189,8 @@ class Primary:
                 self._include(backup, now)
             elif not backup.expected and now - since > self._c.tuning.ack_timeout:
                 backup.guard, backup.phase = None, Phase.CATCHING
-                self._c.log(f"{backup.name} stalls while catching up; confirms no longer wait for it")
+                held = "" if self._hold is not None else "; confirms no longer wait for it"
+                self._c.log(f"{backup.name} stalls while catching up{held}")
                 self._settle()
 
     def reset_queue(self, peer: int, queue: bytes, why: str) -> None:
@@ -226,8 +227,8 @@ class Primary:
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.phase, backup.expected, backup.since = Phase.IN_SYNC, False, now
             self._points.hasten(now)
-            self._lost_one, self.had_backup = False, True
-            self._c.log(f"{backup.name} is in sync from {_text(backup.acked)} on")
+            self.had_backup = True
+            self._c.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
             self._note_record("included", backup)
             self._c.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
         self._settle()
@@ -251,10 +252,8 @@ class Primary:
         guards = [b.guard for b in self._all() if b.guard is not None]
         applied = min((g.applied for g in guards), default=FOREVER)
         durable = min((g.durable for g in guards), default=FOREVER)
-        wanted = max(self._c.tuning.min_backups, 1 if self._lost_one and self._c.tuning.block_on_loss else 0)
         if self._hold is not None:
-            there = sum(b.phase is Phase.IN_SYNC for b in self.backups.values())
-            if there >= wanted:
+            if sum(b.phase is Phase.IN_SYNC for b in self.backups.values()) >= self._c.tuning.wanted:
                 self._hold = None
             else:
                 applied, durable = min(applied, self._hold[0]), min(durable, self._hold[1])
@@ -417,8 +416,12 @@ class Primary:
     def reason(self) -> str:
         return reason_of(
             self.backups.values(), [b.name for b, _ in self._leaving.values()], withheld=self.lease.withheld,
-            held=self._hold is not None,
+            held=self.held(),
         )  # fmt: skip
+
+    def held(self) -> str:
+        """Why confirms are held for want of backups, and how that ends; "" if they are not."""
+        return held_words(self._c.tuning, self.backups.values()) if self._hold is not None else ""
 
     def in_sync_names(self) -> list[str]:
         return sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)
@@ -442,7 +445,3 @@ class Primary:
         self._c.note(
             "insync", name=",".join(names), n=self._model.position().n, peer=backup.name, reason=what
         )  # fmt: skip
-
-
-def _text(position: Position) -> str:
-    return f"({position.epoch}, {position.n})"

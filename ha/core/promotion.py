@@ -81,8 +81,10 @@ class Stage(Protocol):
     def ask_all(self) -> None:
         """Say hello to every peer that this node has dialed."""
 
-    def serve(self, attempt: Attempt, now: float) -> None:
-        """Change roles: the record is committed, and no earlier owner confirms any more."""
+    def serve(self, attempt: Attempt, now: float) -> str:
+        """Change roles: the record is committed, and no earlier owner confirms any more. Why confirms are
+        held for want of backups, or "".
+        """
 
 
 class Promotion:
@@ -329,10 +331,13 @@ class Promotion:
         if now < attempt.serve_at and not self._owner_is_over(attempt):
             return
         self.attempt = None
-        self._stage.serve(attempt, now)
+        held = self._stage.serve(attempt, now)
         epoch = attempt.record.epoch if attempt.record is not None else 0
         self._c.log(f"promoted in epoch {epoch} ({attempt.how}): {attempt.reason}")
-        self._answer(attempt, True, f"promoted in epoch {epoch}: {attempt.reason}")
+        if held:
+            self._c.log(held)
+        reason = f"{attempt.reason}; {held}" if held else attempt.reason
+        self._answer(attempt, True, f"promoted in epoch {epoch}: {reason}")
 
     def _owner_is_over(self, attempt: Attempt) -> bool:
         """The old owner has said that it does not serve, or its kernel that nobody listens there any more.

@@ -42,3 +42,8 @@ class Tuning:
     """How long an operator waits for the answer of the authority; a commit that is asked for goes on."""
     terms: Terms = field(default_factory=dict)
     """What the configuration of a primary and of its backups must agree on."""
+
+    @property
+    def wanted(self) -> int:
+        """Backups that must be in sync before anything is confirmed, whatever has been before."""
+        return max(self.min_backups, 1 if self.block_on_loss else 0)

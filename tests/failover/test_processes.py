@@ -24,7 +24,7 @@ import pika
 import pytest
 
 from tests.failover.pair import FAULTS, PATIENCE, Pair, channel_of, kinds, understudy
-from understudy.client import Consumer, Publisher
+from understudy.client import Consumer, NotConfirmed, Publisher
 from understudy.demo import queues_in
 from understudy.demo_plain import Plain, plain_connection
 from understudy.management import ask
@@ -267,6 +267,26 @@ def test_a_backup_that_is_stopped_holds_up_nobody(tmp_path: Path) -> None:
             shop.flush(timeout=PATIENCE)
         changes = [record["reason"] for record in pair.ledger("left") if record["kind"] == "insync"]
         assert changes == ["promoted", "included", "excluded"]
+
+
+def test_under_block_a_promoted_backup_confirms_nothing_before_another_is_in_sync(tmp_path: Path) -> None:
+    with Pair(tmp_path, "ha.on_backup_loss=block") as pair:
+        pair.whole()
+        with Publisher(pair.both, "shop", declare=[ORDERS]) as shop:
+            shop.publish(b"1", "orders")
+            shop.flush(timeout=PATIENCE)
+            pair.kill("left")
+            code, told, err = pair.command("promote", "right")
+            assert code == 0, err
+            assert "confirms are held until a backup is in sync (ha.on_backup_loss is block)" in told
+            shop.publish(b"2", "orders")
+            with pytest.raises(NotConfirmed):
+                shop.flush(timeout=1)
+            assert "confirms are held" in str(pair.answer("right")["reason"])
+            pair.start("left")
+            shop.flush(timeout=PATIENCE)
+            assert pair.status("left") == "ready"
+        assert drain(pair, "orders", 2).keys() == {1, 2}
 
 
 def test_a_primary_whose_disk_refuses_a_write_does_not_keep_its_backup_from_being_promoted(

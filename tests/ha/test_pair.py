@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
+
+import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
 from broker.engine import Peer
@@ -148,8 +151,47 @@ def test_block_holds_confirms_until_a_backup_is_back() -> None:
     assert pair.contents(b, "q") == "x"
 
 
-def test_min_backups_holds_from_the_start() -> None:
-    pair = Pair(min_backups=1)
+def test_block_holds_the_confirms_of_a_promoted_backup_until_another_is_there() -> None:
+    pair = Pair(on_backup_loss="block")
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.kill(a)
+    pair.run(0.2)
+    assert pair.ask(b, "promote")["ok"]
+    position = pair.publish(b, "q", "x")
+    pair.run(8.0)
+    assert not pair.confirmed(b, position)
+    assert not pair.confirmed(b, position, durable=False)
+    pair.start(a)
+    pair.until(lambda: pair.confirmed(b, position))
+    assert pair.contents(a, "q") == "x"
+
+
+def test_block_holds_the_confirms_of_the_last_copy_after_its_restart() -> None:
+    pair = Pair(on_backup_loss="block")
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.kill(b)
+    pair.run(3.0)
+    pair.kill(a, keep=True)
+    pair.start(a)
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    position = pair.publish(a, "q", "x")
+    pair.run(8.0)
+    assert not pair.confirmed(a, position)
+    pair.start(b)
+    pair.until(lambda: pair.confirmed(a, position))
+    assert pair.contents(b, "q") == "x"
+
+
+@pytest.mark.parametrize("policy", [{"min_backups": 1}, {"on_backup_loss": "block"}])
+def test_the_policy_holds_from_the_start(policy: dict[str, Any]) -> None:
+    pair = Pair(**policy)
     pair.start()
     pair.run(0.3)
     a, b = pair.hosts

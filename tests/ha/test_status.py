@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.ha.pair import Host, Pair
 
 
@@ -36,3 +38,59 @@ def test_who_cannot_be_reached_is_shown_as_such_whatever_it_said_last() -> None:
     pair.until(lambda: c.status == "ready")
     pair.run(1.5)
     assert members(a)["c"]["status"] == members(b)["c"]["status"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("settings", "left", "words"),
+    [
+        (
+            {"on_backup_loss": "block"},
+            [],
+            "a backup is in sync (ha.on_backup_loss is block); start another broker; "
+            "to go on without, restart this broker with ha.on_backup_loss=continue and promote it",
+        ),
+        (
+            {"min_backups": 2},
+            ["b"],
+            "2 backups are in sync (ha.min_backups is 2); start another broker; "
+            "to go on without, restart this broker with ha.min_backups=1 and promote it",
+        ),
+        (
+            {"min_backups": 1, "on_backup_loss": "block"},
+            [],
+            "a backup is in sync (ha.min_backups is 1 and ha.on_backup_loss is block); start another broker; "
+            "to go on without, restart this broker with ha.min_backups=0 and ha.on_backup_loss=continue and "
+            "promote it",
+        ),
+    ],
+)
+def test_a_primary_that_holds_confirms_says_for_whom_and_how_to_go_on(
+    settings: dict[str, Any], left: list[str], words: str
+) -> None:
+    pair = Pair(3, **settings)
+    pair.up()
+    a = pair.hosts[0]
+    gone = [host for host in pair.hosts[1:] if host.name not in left]
+    for host in gone:
+        pair.kill(host)
+    pair.run(5.0)
+    told = f"confirms are held until {words}"
+    assert a.running.status()["reason"] == f"serving, but {told}"
+    assert told in a.log
+    pair.start(gone[0])
+    pair.until(lambda: gone[0].status == "ready")
+    pair.run(0.2)
+    assert "held" not in a.running.status()["reason"]
+
+
+def test_who_is_on_the_way_is_named_while_confirms_are_held() -> None:
+    pair = Pair(on_backup_loss="block")
+    pair.start()
+    pair.run(0.3)
+    a, b = pair.hosts
+    b.syncing = False
+    answer = pair.ask(a, "promote")
+    assert answer["ok"] and "confirms are held until a backup is in sync" in answer["reason"]
+    pair.declare(a, "q")
+    pair.run(1.0)
+    assert "; on the way: b; to go on without, restart" in a.running.status()["reason"]

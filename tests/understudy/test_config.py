@@ -101,6 +101,10 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.on_backup_loss=panic", "ha.on_backup_loss"),
         ("ha.min_backups=-1", "ha.min_backups"),
         ("ha.min_backups=1", "ha.min_backups (--set): 1 needs more brokers than the 0 of ha.brokers"),
+        (
+            "ha.on_backup_loss=block",
+            "ha.on_backup_loss (--set): 'block' needs more brokers than the 0 of ha.brokers",
+        ),
         ("ha.lease=" + "9" * 400 + "s", "ha.lease (--set): '999"),
         ("ledger.rotate_age=101000d", "is a duration of more than 100 years"),
         ("ledger.dir=", "ledger.dir (--set): needs the path of a directory"),

@@ -200,12 +200,11 @@ class Held26:
 
 
 class Alone26:
-    """26: under `block`, once one was excluded and nobody is left in the record, and below `min_backups`,
-    nothing that is published from then on is confirmed."""
+    """26: nothing that is published while fewer are in the record than `min_backups`, or nobody under
+    `block`, is confirmed, whoever serves and whatever came before."""
 
     def __init__(self, plan: Plan, clock: Clock, records: Records, journal: Journal) -> None:
-        self.block = plan.on_backup_loss == "block"
-        self.least = plan.min_backups
+        self.wanted = max(plan.min_backups, plan.on_backup_loss == "block")
         self.clock = clock
         self.records = records
         self.journal = journal
@@ -213,7 +212,6 @@ class Alone26:
         """When the record got too small."""
         self.checked = 0
         self._newest: RecordOnDisk | None = None
-        self._lost = False
 
     def changed(self, machine: Machine) -> None:
         """Some disk has another record."""
@@ -221,12 +219,7 @@ class Alone26:
         if new is None or (old is not None and new.version <= old.version):
             return
         self._newest = new
-        if old is None or old.epoch != new.epoch or len(new.in_sync) > len(old.in_sync):
-            self._lost = False
-        elif len(new.in_sync) < len(old.in_sync):
-            self._lost = True
-        wanted = max(self.least, 1 if self.block and self._lost else 0)
-        if len(new.in_sync) >= wanted:
+        if len(new.in_sync) >= self.wanted:
             self.since = None
         elif self.since is None:
             self.since = self.clock.now

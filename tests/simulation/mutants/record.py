@@ -13,6 +13,8 @@ from ha.core.primary import Primary
 from ha.core.queue_guard import QueueGuard
 from ha.core.record_keeper import Commit, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
+from ha.core.role import Context
+from ha.core.tuning import Tuning
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -72,22 +74,29 @@ def _never_overdue(silent_since: Any) -> Any:
     return lambda self: self.last_ack + 1e6
 
 
-def _forget_that_one_was_lost(excluded: Any) -> Any:
+def _go_on_alone(excluded: Any) -> Any:
     def broken(self: Primary, backup: RemoteBackup, why: str, now: float) -> None:
         excluded(self, backup, why, now)
-        self._lost_one = False
+        self._hold = None
         self._settle()
 
     return broken
 
 
-def _want_none(settle: Any) -> Any:
-    def broken(self: Primary) -> None:
-        if not self._lost_one:
+def _begin_alone(init: Any) -> Any:
+    """Only what it loses itself is missed."""
+
+    def broken(self: Primary, context: Context, *args: Any) -> None:
+        init(self, context, *args)
+        if context.tuning.block_on_loss:
             self._hold = None
-        settle(self)
+            self._settle()
 
     return broken
+
+
+def _wants_no_number(wanted: Any) -> Any:
+    return property(lambda self: 1 if self.block_on_loss else 0)
 
 
 MUTANTS = (
@@ -131,13 +140,20 @@ MUTANTS = (
         "go on alone where the policy is to block",
         "The last backup is excluded, and confirms go on without one, though `ha.on_backup_loss` is block.",
         (26,),
-        (Patch(Primary, "_excluded", _forget_that_one_was_lost),),
+        (Patch(Primary, "_excluded", _go_on_alone),),
     ),
     Mutant(
         "serve with fewer backups than wanted",
-        "A new primary confirms although fewer than `ha.min_backups` are in the record.",
+        "A primary confirms although fewer than `ha.min_backups` are in the record.",
         (26,),
-        (Patch(Primary, "_settle", _want_none),),
+        (Patch(Tuning, "wanted", _wants_no_number),),
+    ),
+    Mutant(
+        "begin a reign alone where the policy is to block",
+        "A primary that has just been promoted confirms alone, though `ha.on_backup_loss` is block, until it "
+        "has had a backup and lost it.",
+        (26,),
+        (Patch(Primary, "__init__", _begin_alone),),
     ),
     Mutant(
         "join whoever serves, however it is configured",
