@@ -128,7 +128,9 @@ def load_manifest(copy: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise BackupFailed(f"{path} is damaged: it is not what a backup writes") from None
     if version != FORMAT:
-        raise BackupFailed(f"{path} has format {version}, and this version reads {FORMAT} only")
+        raise BackupFailed(
+            f"{path} has format {version}, and this version reads {FORMAT} only: use the one that wrote it"
+        )
     if checksum != _checksum(body):
         raise BackupFailed(f"{path} is damaged: its checksum does not match")
     try:

@@ -60,7 +60,11 @@ class RecordFile:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreCorrupt(self.path, 0, "it is not a file of this program") from error
         if version != FORMAT:
-            raise StoreUnusable(f"{self.path} has format {version}, and this version reads {FORMAT} only")
+            raise StoreUnusable(
+                f"{self.path} has format {version}, and this version reads {FORMAT} only: run the version "
+                f"that wrote it, or move the data directory away and let this node join as a new one; "
+                f"nothing was changed"
+            )
         if not isinstance(body, dict) or checksum != _checksum(body):
             raise StoreCorrupt(self.path, 0, "its checksum does not match")
         return body

@@ -16,6 +16,7 @@ from ha.core.backup import LinkEnd
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.in_sync_record import InSyncRecord, RecordVersion
 from ha.core.membership import Status
+from ha.core.refusal import with_next
 from ha.core.role import Self_
 from ha.core.terms import Terms
 
@@ -77,11 +78,18 @@ class Evidence:
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """`how`: unforced, bootstrap, cold or force-lossy; `reason`: one sentence, whichever way it went."""
+    """`how`: unforced, bootstrap, cold or force-lossy; `reason`: one sentence, whichever way it went; `way`:
+    what to do next, if it is refused.
+    """
 
     granted: bool
     reason: str
     how: str = ""
+    way: str = ""
+
+    @property
+    def sentence(self) -> str:
+        return with_next(self.reason, self.way)
 
 
 class Authority(Protocol):

@@ -382,7 +382,12 @@ class Backup:
                 if self._c.resetting:
                     return f"in the record, but fetching {len(self._c.resetting)} queues again"
                 left = self._replicator.open_queues if self._replicator is not None else 0
-                return f"catching up with {self.primary_name}; {left} queues on their way"
+                if left or self._replicator is None:
+                    return f"catching up with {self.primary_name}; {left} queues on their way"
+                return (
+                    f"catching up with {self.primary_name}; all queues are here, and it has yet to put this "
+                    f"node in the record: see its status"
+                )
             case _:
                 refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""
                 return self.disagreement or refused or "no primary is known"

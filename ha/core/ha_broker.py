@@ -40,6 +40,7 @@ from ha.core.primary import Primary
 from ha.core.promotion import Attempt, Promotion
 from ha.core.proof_seeker import ProofSeeker
 from ha.core.record_keeper import Outcome, RecordKeeper, lost_words
+from ha.core.refusal import with_next
 from ha.core.role import Context, Self_
 from ha.core.standing import wanted_words
 from ha.core.switchover import Switchover
@@ -309,7 +310,8 @@ class HaBroker:
             already = f"already {self.status.value} in epoch {self._epoch}"
             if self.withheld:
                 doubt = f"{already}, but it cannot prove it, and clients get nothing for now"
-                self._c.do(Answer(token, False, doubt))
+                way = "have a backup or the authority answer it; if none can, end it and promote a backup"
+                self._c.do(Answer(token, False, with_next(doubt, way)))
             else:
                 self._c.do(Answer(token, True, already))
         elif self.promotion.active and not (force_lossy and self.promotion.yields):
@@ -332,7 +334,7 @@ class HaBroker:
         verdict = self.promotion.judge()
         if verdict.granted and self._c.tuning.wanted:
             return True, f"{verdict.reason}; confirms will wait until {wanted_words(self._c.tuning)}"
-        return verdict.granted, verdict.reason
+        return verdict.granted, verdict.sentence
 
     def following(self) -> Backup | None:
         return self.backup

@@ -112,15 +112,18 @@ class JoinRequest:
         if not primary:
             return f"{me.name} is not the primary ({status.value})"
         if self.version != VERSION:
-            return f"its link version is {self.version}, this one's is {VERSION}"
+            return f"its link version is {self.version}, this one's is {VERSION}: run one release on both"
         if self.cluster_id is not None and self.cluster_id != cluster_id:
-            return f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}"
+            return (
+                f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}: take it out of "
+                f"ha.brokers, or start it with an empty data directory"
+            )
         if self.who.node_id == me.node_id:
             return f"it has this node's own identity: {COPY}"
         if self.number == me.number:
             return f"both have the node number {self.number}: give one a new data directory"
         if self.name == me.name:
-            return f"both are called {self.name}: broker.name differs within a pair"
+            return f"both are called {self.name}: give one another broker.name"
         for backup in backups:
             if backup.peer is None:
                 continue
@@ -132,7 +135,7 @@ class JoinRequest:
             if backup.number == self.number:
                 return f"{backup.name} has the node number {self.number} too: give one a new data directory"
             if backup.name == self.name:
-                return f"another backup is called {self.name} too: broker.name differs within a pair"
+                return f"another backup is called {self.name} too: give one another broker.name"
         return None
 
 

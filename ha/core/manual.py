@@ -8,12 +8,18 @@ on disk. Pure functions of the evidence. Owner: HaBroker.
 from __future__ import annotations
 
 from ha.core.authority import Evidence, PeerAnswer, Verdict
+from ha.core.backup import LinkEnd
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
 from ha.core.role import Self_
 
 EPOCH_STEP = 1 << 16
 """An epoch is counter x 2^16 + the node's number: two nodes never mint the same one."""
+
+AGAIN = "end it, start it again and ask once more"
+"""It answers then, and does not serve: who is in the record is promoted unforced."""
+IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
+IF_LOST = "if that is lost for good, promote this node with --force-lossy"
 
 
 class ManualAuthority:
@@ -42,25 +48,41 @@ class ManualAuthority:
 
     def _judge(self, e: Evidence) -> Verdict:
         if e.copies:
-            return _no(e.copies[0])  # each of the two would take what the record says for its own
+            return _no(e.copies[0], "")  # each of the two would take what the record says for its own
         for answer in e.answers.values():
             if answer.serving and not (answer.withheld and self.ARBITRATES):
-                return _no(f"{answer.name} is serving in epoch {answer.epoch}; demote it first")
+                return _no(
+                    f"{answer.name} is serving in epoch {answer.epoch}",
+                    f"demote it first, or switch over; if it hangs, {AGAIN}",
+                )
             if answer.promoting and not self.ARBITRATES:
-                return _no(f"{answer.name} is being promoted at this very moment; ask again if it is refused")
+                return _no(
+                    f"{answer.name} is being promoted at this very moment", "ask again if it is refused"
+                )
             if answer.number == e.me.number:
                 return _no(
-                    f"{answer.name} has the same node number {e.me.number}: give one a new data directory"
+                    f"{answer.name} has the same node number {e.me.number}",
+                    "start the newer of the two with an empty data directory",
                 )
         newest = e.newest
         if e.foreign and (newest is None or e.me.who not in newest.in_sync):
-            return _no(e.foreign[0])  # whoever is in the record needs nobody's answer, and no stranger's
+            # Whoever is in the record needs nobody's answer, and no stranger's.
+            return _no(
+                e.foreign[0], "take it out of ha.brokers, or this node's data directory is the wrong one"
+            )
         if newest is None:
             return self._bootstrap(e)
         if e.record is not None and e.record.cluster_id != newest.cluster_id:
-            return _no(f"the newest record is of another cluster, {newest.cluster_id}")
+            return _no(
+                f"the newest record is of another cluster, {newest.cluster_id}",
+                "give this cluster a register of its own (ha.cib_set), or start this node with an empty data "
+                "directory to join the other",
+            )
         if e.me.who in newest.in_sync and e.resetting:
-            return _no(f"{e.resetting} of this node's queues had to be fetched again, and are not whole")
+            return _no(
+                f"{e.resetting} of this node's queues had to be fetched again, and are not whole",
+                f"start {newest.owner_name} again, and promote it; {IF_LOST}",
+            )
         if e.me.who in newest.in_sync:
             return self._in_sync(e, newest)
         if e.me.who == newest.owner:
@@ -70,11 +92,14 @@ class ManualAuthority:
     def _bootstrap(self, e: Evidence) -> Verdict:
         """Nobody was ever primary."""
         if e.unanswered:
-            return _no(f"{', '.join(e.unanswered)} and may hold data")
+            return _no(
+                f"{', '.join(e.unanswered)} and may hold data",
+                f"have it run and let this node in, and ask again; {IF_LOST}",
+            )
         for answer in e.answers.values():
             if answer.position.epoch or answer.epoch:
                 return _no(
-                    f"{answer.name} holds data and this node was never its backup; promote {answer.name}"
+                    f"{answer.name} holds data and this node was never its backup", f"promote {answer.name}"
                 )
         return Verdict(
             True, "no broker of the pair has ever been primary, and all of them answer", "bootstrap"
@@ -87,11 +112,17 @@ class ManualAuthority:
         if end is not None and end.epoch != newest.epoch:
             end = None  # what became of an older primary says nothing of this one
         if e.linked:
-            return _no(f"the link to the primary {owner} is up; demote it first")
+            return _no(
+                f"the link to the primary {owner} is up",
+                f"demote it first, or switch over; if it hangs, {AGAIN}",
+            )
         if end is not None and end.handed_over and not end.asked_again:
             return Verdict(True, f"in the record, and {end.primary} has handed over to this node", "unforced")
         if end is not None and end.excluded:
-            return _no(f"{end.primary} has excluded this node from the record")
+            return _no(
+                f"{end.primary} has excluded this node from the record",
+                f"start {end.primary} again, and promote it; {IF_LOST}",
+            )
         if end is not None and end.proves_the_end(e.ack_timeout):
             return Verdict(
                 True, f"in the record, and the link to {end.primary} closed while it was fresh", "unforced"
@@ -100,16 +131,9 @@ class ManualAuthority:
             return Verdict(
                 True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
             )
-        if end is None:
-            return _no(
-                f"no link to {owner} in epoch {newest.epoch} has ended here: it may serve without this node"
-            )
-        if end.asked_again:
-            return _no(f"{owner} was asked to take this node in again, and may have excluded it for that")
-        if not end.clean:
-            return _no(f"the link to {owner} went silent instead of closing, so that it may still serve")
         return _no(
-            f"the last acknowledgement to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
+            _doubt(end, owner, newest.epoch),
+            f"start {owner} again, after ending it if it hangs, and ask once more; {IF_OFF}",
         )
 
     def _former_owner(self, e: Evidence, newest: InSyncRecord) -> Verdict:
@@ -118,36 +142,57 @@ class ManualAuthority:
             newest.names.get(i.node_id, i.node_id[:8]) for i in newest.in_sync if i.node_id not in e.answers
         ]
         if missing:
-            return _no(f"{', '.join(sorted(missing))} could have been promoted since, and does not answer")
+            return _no(
+                f"{', '.join(sorted(missing))} could have been promoted since, and does not answer",
+                f"start it and ask again; {IF_OFF}",
+            )
         return Verdict(True, "this node was the last primary, and nobody has taken over since", "unforced")
 
     def _cold(self, e: Evidence, newest: InSyncRecord) -> Verdict:
         """This process was started after the record was written."""
+        named = sorted(newest.names.get(i, i[:8]) for i in newest.node_ids - {e.me.node_id})
+        others = " or ".join(named)
         if e.me.node_id not in newest.node_ids:
             return _no(
-                f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages"
+                f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
+                f"start and promote {others}; {IF_LOST}",
             )
         missing = sorted(newest.node_ids - {e.me.node_id} - e.answers.keys())
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
             return _no(
-                f"{names} of the record of epoch {newest.epoch} does not answer and may hold more; start it"
+                f"{names} of the record of epoch {newest.epoch} does not answer and may hold more",
+                f"start it and ask again; {IF_LOST}",
             )
         members = [e.answers[i] for i in sorted(newest.node_ids) if i != e.me.node_id]
         for answer in members:
             if _alive(answer, newest):
-                return _no(f"{answer.name} runs on since the record was written; promote {answer.name}")
+                return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
         if e.incomplete:
-            return _no("this node's copy is incomplete: it was stopped while catching up")
+            return _no(
+                "this node's copy is incomplete: it was stopped while catching up",
+                f"start and promote {others}; {IF_LOST}",
+            )
         whole = [answer for answer in members if not answer.incomplete]
         # Of several, the one that will not be refused in its turn.
         latest = max(whole, key=lambda answer: answer.position, default=None)
         if latest is not None and latest.position > e.position:
             return _no(
-                f"{latest.name} has a later copy ({tuple(latest.position)} to {tuple(e.position)}); "
-                f"promote {latest.name}"
+                f"{latest.name} has a later copy ({tuple(latest.position)} to {tuple(e.position)})",
+                f"promote {latest.name}",
             )
         return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
+
+
+def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:
+    """Why the end of the link does not prove that of the primary."""
+    if end is None:
+        return f"no link to {owner} in epoch {epoch} has ended here: it may serve without this node"
+    if end.asked_again:
+        return f"{owner} was asked to take this node in again, and may have excluded it for that"
+    if not end.clean:
+        return f"the link to {owner} went silent instead of closing, so that it may still serve"
+    return f"the last acknowledgement to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
 
 
 def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
@@ -156,5 +201,5 @@ def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
     return (who in record.in_sync and not answer.resetting) or who == record.owner
 
 
-def _no(reason: str) -> Verdict:
-    return Verdict(False, reason)
+def _no(reason: str, way: str) -> Verdict:
+    return Verdict(False, reason, way=way)

@@ -26,8 +26,11 @@ from ha.core.in_sync_record import InSyncRecord, is_behind, next_record
 from ha.core.lineage import Lineage
 from ha.core.neighbours import Neighbours
 from ha.core.record_keeper import RETRY, Outcome, RecordKeeper
+from ha.core.refusal import with_next
 from ha.core.role import Context
 from ha.core.status_check import StatusCheck, evidence_of, newest_known
+
+LOOK = "see who serves (understudy status); if nobody does, ask again"
 
 
 class Step(enum.Enum):
@@ -250,14 +253,15 @@ class Promotion:
         if self._has_slept(attempt, now):
             self._ask_anew(attempt, now)
         if attempt.reading and now >= attempt.answer_by:
-            self._refuse(attempt, "the authority does not answer")
+            way = "see that it runs and can be reached from here, and ask again"
+            self._refuse(attempt, "the authority does not answer", way)
             return
         if attempt.reading or not attempt.check.done(now):
             return
         evidence = self.evidence(attempt)
         verdict = self._authority.judge(evidence, force_lossy=attempt.check.force_lossy)
         if not verdict.granted:
-            self._refuse(attempt, verdict.reason)
+            self._refuse(attempt, verdict.reason, verdict.way)
             return
         attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
         attempt.known = self._c.record
@@ -316,17 +320,18 @@ class Promotion:
         if attempt is None:
             return
         if held is None:
-            self._refuse(attempt, "the authority has lost the record")
+            self._refuse(attempt, "the authority has lost the record", "ask again")
             return
         self._lineage.adopt(held)
-        self._refuse(attempt, f"the record has changed meanwhile: epoch {held.epoch} is {held.owner_name}'s")
+        reason = f"the record has changed meanwhile: epoch {held.epoch} is {held.owner_name}'s"
+        self._refuse(attempt, reason, LOOK)
 
     # -- waiting
 
     def _wait(self, attempt: Attempt, now: float) -> None:
         """Serve, once no earlier owner can be confirming any more; unless somebody else was promoted."""
         if self._c.record != attempt.record:
-            self._refuse(attempt, "a newer record has come in while this node waited")
+            self._refuse(attempt, "a newer record has come in while this node waited", LOOK)
             return
         if now < attempt.serve_at and not self._owner_is_over(attempt):
             return
@@ -371,13 +376,14 @@ class Promotion:
         """
         if self.attempt is not None:
             self._keeper.forget()
-            self._refuse(self.attempt, reason)
+            self._refuse(self.attempt, reason, "")
 
-    def _refuse(self, attempt: Attempt, reason: str) -> None:
+    def _refuse(self, attempt: Attempt, reason: str, way: str) -> None:
         self.attempt = None
         self._keeper.forget()
-        self._c.log(f"promotion refused: {reason}")
-        self.last_refusal = f"not promoted: {reason}"
+        sentence = with_next(reason, way)
+        self._c.log(f"promotion refused: {sentence}")
+        self.last_refusal = f"not promoted: {sentence}"
         self._answer(attempt, False, self.last_refusal)
 
     def _answer(self, attempt: Attempt, ok: bool, reason: str) -> None:

@@ -32,7 +32,11 @@ class RegisterAuthority(ManualAuthority):
 
     def _judge(self, e: Evidence) -> Verdict:
         if is_behind(e.newest, e.record):
-            return _no("the register has lost a record that this node knows of: it may lack a later one, too")
+            return _no(
+                "the register has lost a record that this node knows of: it may lack a later one, too",
+                "put its newest copy back; if that is gone, and nobody of the pair serves, promote with "
+                "--force-lossy",
+            )
         return super()._judge(e)
 
     def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:

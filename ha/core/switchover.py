@@ -31,6 +31,7 @@ from ha.core.ports import PrimaryModel
 from ha.core.primary import Primary
 from ha.core.promotion import Promotion
 from ha.core.record_keeper import RecordKeeper
+from ha.core.refusal import with_next
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 
@@ -121,16 +122,19 @@ class Switchover:
                 token, False, "a standalone broker has nobody to switch over to: it has no ha.brokers"
             )
         elif self.plan is not None:
-            self._answer(token, False, f"a switchover to {self.plan.name} is under way")
+            self._answer(
+                token, False, with_next(f"a switchover to {self.plan.name} is under way", "wait for it")
+            )
         elif primary is None:
             found = self._stage.known_primary()
-            self._answer(token, False, f"{me.name} does not serve; {found or 'nobody that it knows of'} does")
+            reason = f"{me.name} does not serve; {found or 'nobody that it knows of'} does"
+            self._answer(token, False, with_next(reason, "ask that one" if found else "promote one"))
         elif to in (me.name, me.node_id):
             self._answer(token, True, f"{me.name} serves already, in epoch {primary.epoch}")
         elif self._stage.withheld:
-            self._answer(
-                token, False, "it cannot prove that it is the primary, and hands nothing over for now"
-            )
+            reason = "it cannot prove that it is the primary, and hands nothing over for now"
+            way = "ask again when its status shows a proof; if it gets none, end it and promote the backup"
+            self._answer(token, False, with_next(reason, way))
         else:
             self._choose(primary, token, to, now)
 
@@ -140,9 +144,13 @@ class Switchover:
         if not ready and to is not None:
             named = backups[0] if backups else None
             stands = f"it is {named.phase.value}" if named is not None else "it is no backup of this node"
-            self._answer(token, False, f"{to} cannot take over: {stands}")
+            names = ", ".join(sorted(b.name for b in primary.backups.values()))
+            others = f"its backups are {names}" if names else "start it"
+            way = "ask again when its status is ready" if named is not None else others
+            self._answer(token, False, with_next(f"{to} cannot take over: {stands}", way))
         elif not ready:
-            self._answer(token, False, "no backup is in sync: nobody could take over without a loss")
+            reason = "no backup is in sync: nobody could take over without a loss"
+            self._answer(token, False, with_next(reason, "start one, and ask again when its status is ready"))
         else:
             self._drain(primary, max(ready, key=lambda b: (b.acked_durable, b.acked, b.name)), token, now)
 
@@ -215,7 +223,8 @@ class Switchover:
         primary.drains = False
         self._c.do(TakeInput())
         self._c.log(f"goes on serving: {plan.name} could not take over: {why}")
-        self._end(plan, False, f"not switched over to {plan.name}: {why}")
+        reason = f"not switched over to {plan.name}: {why}"
+        self._end(plan, False, with_next(reason, f"{self._c.me.name} serves on; ask again"))
 
     # -- handed over
 

@@ -95,7 +95,7 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
     assert (
         ask.refusal(me, "c", Status.ACTIVE, (), primary=True)
-        == "both are called a: broker.name differs within a pair"
+        == "both are called a: give one another broker.name"
     )
     assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), primary=True) is None
     assert ask.refusal(me, "c", Status.ACTIVE, (), primary=False) == "a is not the primary (active)"
@@ -110,7 +110,7 @@ def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_seco
         a, b, c = pair.hosts
         if same == "name":
             c.called = "b"
-            sentence = "another backup is called b too: broker.name differs within a pair"
+            sentence = "another backup is called b too: give one another broker.name"
         else:
             c.number = b.number
             sentence = f"b has the node number {b.number} too: give one a new data directory"

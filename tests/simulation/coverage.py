@@ -63,13 +63,17 @@ UNREACHABLE: Mapping[Entry, str] = {
     (watching.GIVEN_UP, "it cannot keep up"): "no joiner falls 256 MiB behind",
     **dict.fromkeys(
         [
-            (watching.JOIN_REFUSED, "both are called …: broker.name differs within a pair"),
+            (watching.JOIN_REFUSED, "both are called …: give one another broker.name"),
             (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
-            (watching.JOIN_REFUSED, "it belongs to cluster …, this one to …"),
-            (watching.JOIN_REFUSED, "its link version is …, this one's is …"),
+            (
+                watching.JOIN_REFUSED,
+                "it belongs to cluster …, this one to …: take it out of ha.brokers, or start it with an "
+                "empty data directory",
+            ),
+            (watching.JOIN_REFUSED, "its link version is …, this one's is …: run one release on both"),
             (watching.JOIN_REFUSED, "it has this node's own identity: …"),
             (watching.JOIN_REFUSED, "another process has the identity of …: …"),
-            (watching.REFUSED, "… has the same node number …: give one a new data directory"),
+            (watching.REFUSED, "… has the same node number …"),
             (watching.REFUSED, "the newest record is of another cluster, …"),
         ],
         NO_STRANGERS,
@@ -78,7 +82,7 @@ UNREACHABLE: Mapping[Entry, str] = {
         [
             (watching.REFUSED, "a standalone broker cannot be demoted: it has no ha.brokers"),
             (watching.REFUSED, "a standalone broker has nobody to switch over to: it has no ha.brokers"),
-            (watching.REFUSED, "… holds data and this node was never its backup; promote …"),
+            (watching.REFUSED, "… holds data and this node was never its backup"),
         ],
         NEVER_ALONE,
     ),
@@ -128,7 +132,7 @@ RARE: Mapping[Entry, str] = {
         for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
         for after in LOST_OR_OUT
     },
-    (watching.JOIN_REFUSED, "another backup is called … too: broker.name differs within a pair"): A_NEW_DISK,
+    (watching.JOIN_REFUSED, "another backup is called … too: give one another broker.name"): A_NEW_DISK,
     (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"): A_NEW_DISK,
     watching.phase_step(Phase.GUARDED, Phase.CATCHING): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LOST): A_JOINER_ENDS,

@@ -29,6 +29,7 @@ from ha.core.membership import Membership
 from ha.core.primary import Primary
 from ha.core.promotion import Promotion
 from ha.core.record_keeper import Outcome, RecordKeeper
+from ha.core.refusal import NEXT
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.switchover import Switchover
 from ha.pacemaker import procedure, standing
@@ -63,12 +64,14 @@ OPERATION = "operation of a client"
 
 REFUSALS = (
     arguments_of([manual, register], frozenset({"_no"}), 0)
+    + returns_of(manual, "_doubt")
     + arguments_of([promotion], frozenset({"_refuse"}), 1)
     + arguments_of([ha_broker], frozenset({"give_up"}), 0)
     + arguments_of([ha_broker], frozenset({"Answer"}), 2, where=(1, False))
     + arguments_of([promotion], frozenset({"_answer"}), 2, where=(1, False))
     + returns_of(promotion, "waits_for")
     + arguments_of([switchover], frozenset({"_answer", "_end"}), 2, where=(1, False))
+    + arguments_of([ha_broker, promotion, switchover], frozenset({"with_next"}), 0)
 ).without(f"{NOT_PROMOTED}{HOLE}")
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
@@ -200,7 +203,8 @@ def _take_effects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]
             if kind is SendMethod:
                 ledger[SENT[effect.method]] += 1
             elif kind is Answer and not effect.ok:
-                ledger[REFUSED, REFUSALS.kind_of(effect.reason.removeprefix(NOT_PROMOTED))] += 1
+                reason = effect.reason.removeprefix(NOT_PROMOTED).partition(NEXT)[0]
+                ledger[REFUSED, REFUSALS.kind_of(reason)] += 1
             elif kind is Note and effect.kind == "promote":
                 ledger[GRANTED, effect.fields["reason"]] += 1
             elif kind is SendStream:

@@ -1,0 +1,76 @@
+"""Refused promotions say what to do next, and who does it gets further."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.store.errors import StoreUnusable
+from broker.store.node_files import RecordFile
+from ha.core.refusal import NEXT
+from tests.ha.pair import Pair
+from tests.simulation.virtual_disk import VirtualDisk
+
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+
+
+@pytest.mark.parametrize("slept", [0.1, 3.0, 6.0])
+def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unforced(slept: float) -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "x")
+    pair.run(0.3)
+    a.frozen = True
+    pair.run(slept)
+    reason = pair.ask(b, "promote")["reason"]
+    assert NEXT in reason and "hangs" in reason and "start" in reason
+    a.frozen = False
+    pair.kill(a, keep=True)
+    pair.start(a)
+    pair.run(0.3)
+    answer = pair.ask(b, "promote")
+    assert answer["ok"] and "forced" not in answer["reason"], answer
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == "x"
+
+
+def test_a_primary_that_hangs_and_is_lost_leaves_the_flag_that_the_refusal_names() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    a.frozen = True
+    pair.run(5.0)
+    assert "with --force-lossy" in pair.ask(b, "promote")["reason"]
+    forced = pair.ask(b, "promote", force_lossy=True)
+    assert forced["ok"] and NEXT not in forced["reason"]
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_every_refused_promotion_that_a_transcript_shows_names_the_next_step(path: Path) -> None:
+    told = [line for line in path.read_text().splitlines() if "> promotion refused: " in line]
+    assert [line for line in told if NEXT not in line and "identity of" not in line] == []
+
+
+def test_a_switchover_to_nobody_in_sync_says_what_to_do() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    assert pair.ask(b, "switchover", to=None)["reason"].endswith("does; next: ask that one")
+    assert "; next: its backups are b" in pair.ask(a, "switchover", to="c")["reason"]
+    pair.kill(b)
+    pair.run(3.0)
+    assert "; next: start one, and ask again" in pair.ask(a, "switchover", to=None)["reason"]
+
+
+def test_a_record_of_another_format_says_what_to_do() -> None:
+    disk = VirtualDisk()
+    disk.make_directory("/a")
+    record = RecordFile(disk, "/a", "insync.json")
+    file = disk.open_append(record.path)
+    file.write(b'{"format": 2, "checksum": "", "body": {}}')
+    file.close()
+    with pytest.raises(StoreUnusable, match=r"has format 2, .* run the version that wrote it, or move"):
+        record.load()
