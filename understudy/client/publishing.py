@@ -233,7 +233,11 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._telling = True
         try:
             while self._news:
-                self._news.popleft()()
+                try:
+                    self._news[0]()
+                finally:  # not before: an interrupt would leave it untold
+                    if self._news:
+                        self._news.popleft()
         finally:
             self._telling = False
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
-from dis import opmap
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,8 +13,8 @@ pytest.importorskip("proton")
 
 from proton import Condition, Event, EventType
 
-import understudy.client
 from tests.failover.proxy import Cut, LinkProxy
+from tests.understudy.amqp10.interrupts import interrupted
 from tests.understudy.amqp10.plain import ORDERS, Exchange, Queue, declare, delete, records
 from tests.understudy.amqp10.scripted import Scripted, Served
 from tests.understudy.broker_thread import BrokerThread
@@ -26,8 +23,6 @@ from understudy.client import Publisher as PlainPublisher
 from understudy.client.amqp10 import Consumer, Delivery, Publisher, QueueGone, Refused
 
 Brokers = Callable[..., BrokerThread]
-RETURN = opmap["RETURN_VALUE"]
-KIT = str(Path(understudy.client.__file__).parent)
 
 
 def fill(broker: BrokerThread, count: int, first: int = 0) -> None:
@@ -257,32 +252,7 @@ def test_a_permission_that_is_taken_away_is_an_error(broker: BrokerThread) -> No
                 billing.receive(5)
 
 
-def interrupted(at: int, what: Callable[[], None]) -> bool:
-    """Do it, with a KeyboardInterrupt at the `at`-th step within the kit; was there one?"""
-    steps = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal steps
-        if not frame.f_code.co_filename.startswith(KIT):
-            return None
-        frame.f_trace_opcodes = frame.f_code.co_name == "receive"
-        if event == "line" or (event == "opcode" and frame.f_code.co_code[frame.f_lasti] != RETURN):
-            steps += 1  # a return is followed by the caller's next step: Python looks for no signal there
-            if steps == at:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        what()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
-def test_an_interrupt_at_any_step_acks_nothing_that_nobody_saw(broker: BrokerThread) -> None:
+def test_an_interrupt_at_any_place_acks_nothing_that_nobody_saw(broker: BrokerThread) -> None:
     declare(broker, ORDERS)
     at, more = 0, True
     seen: set[int] = set()
@@ -307,7 +277,7 @@ def test_an_interrupt_at_any_step_acks_nothing_that_nobody_saw(broker: BrokerThr
                 delivery = billing.receive(1) or billing.receive(1)
                 missing = sorted(there - seen)
                 assert delivery is not None, (
-                    f"{missing} are gone, and nobody saw them: interrupted at step {at}"
+                    f"{missing} are gone, and nobody saw them: interrupted at place {at}"
                 )
                 handle(delivery)
     assert at > 100

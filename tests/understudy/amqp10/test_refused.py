@@ -12,6 +12,7 @@ pytest.importorskip("proton")
 from proton import Condition, Delivery, Event, EventType, Terminus
 
 from broker.amqp10.sections import DATA, body_octets, outline
+from tests.understudy.amqp10.interrupts import interrupted
 from tests.understudy.amqp10.plain import ORDERS, Exchange, Queue, declare, delete_exchange, records
 from tests.understudy.amqp10.scripted import Scripted, Served
 from tests.understudy.broker_thread import BrokerThread
@@ -23,11 +24,12 @@ TOO_LARGE = b" " * (16 * 2**20)
 
 
 def bodies(broker: BrokerThread, queue: str) -> list[str]:
-    """All that is in it, in order."""
+    """All that is in it, in order; it is empty then."""
     found = []
     with PlainConsumer(str(broker.address), queue, "reader") as reader:
         while (delivery := reader.receive(0.2)) is not None:
             found.append(bytes(delivery.body).decode())  # type: ignore[arg-type]
+            reader.ack(delivery)
     return found
 
 
@@ -205,6 +207,32 @@ def test_all_else_is_confirmed_before_a_refusal_is_raised_at_the_end(
     assert caught.value.sequences == (3,)
     assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (4, 1, 0)
     assert sorted(own_numbers(tmp_path, "confirmed")) == [1, 2, 4, 5]
+
+
+def test_an_interrupt_at_any_place_forgets_no_message_and_no_refusal(broker: BrokerThread) -> None:
+    """One place in seven is tried. What was in doubt may be there twice."""
+    declare(broker, ORDERS, Queue("others"))
+    addresses = ("orders", "missing", "orders", "others")
+    at, more = -6, True
+    while more:
+        at += 7
+        told: list[int] = []
+        shop = Publisher(str(broker.address), "shop", on_nack=lambda *what, told=told: told.append(what[0]))
+        shop.connect()
+
+        def publish_all(shop: Publisher = shop, at: int = at) -> None:
+            while (done := shop.counts.published) < len(addresses):
+                shop.publish(b"%d" % (4 * at + done), addresses[done])
+            shop.flush(10)
+
+        more = interrupted(at, publish_all)
+        publish_all()
+        assert told == [2], f"interrupted at place {at}"
+        assert shop.counts.confirmed >= 3 and (shop.counts.nacked, shop.in_doubt) == (1, 0)
+        shop.close()
+    assert at > 300
+    there = {int(body) for queue in ("orders", "others") for body in bodies(broker, queue)}
+    assert there == {4 * step + number for step in range(1, at + 1, 7) for number in (0, 2, 3)}
 
 
 def test_a_link_that_is_closed_midway_holds_up_no_other() -> None:

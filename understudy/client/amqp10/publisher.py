@@ -177,8 +177,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
             properties=properties,
         )  # fmt: skip
         self._wait_for_room()
-        sequence = self.counts.published = self.counts.published + 1  # now: a callback may have published
-        self._waiting.append(_Kept(sequence, address, payload))
+        kept = _Kept(0, address, payload)
+        # Now, since a callback may have published; and at once: Python looks for no signal until it is kept.
+        sequence = kept.sequence = self.counts.published = self.counts.published + 1
+        self._waiting.append(kept)
         self._ready(None)
         while self._is_held_up():
             self._wait(1.0)
@@ -226,6 +228,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             link = outlet.link
             if 0 < link.remote_max_message_size < len(kept.payload):
                 self._give_up_too_large(session, outlet.address, link.remote_max_message_size)
+                waiting = self._waiting
                 continue
             tag = outlet.last_tag = outlet.last_tag + 1
             number = session.sent = session.sent + 1
@@ -307,17 +310,14 @@ class Publisher(PublisherBase[_Kept, _Session]):
         session = self._session
         if not delivery.settled or session is None:
             return False
-        kept = session.in_doubt.pop(int(delivery.tag), None)
+        number = int(delivery.tag)
+        kept = session.in_doubt.get(number)
         outcome = _OUTCOMES.get(delivery.remote_state, "nacked")
         why = delivery.remote.condition if outcome == "nacked" else None
         delivery.settle()
         if kept is None:
             return False
-        outlet = session.outlets.get(kept.target)
-        if outlet is not None:
-            outlet.in_doubt -= 1
         self._settled.add((kept.session, outcome), kept.tag)
-        setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
         if outcome == "confirmed":
             self.failover.serving()
         elif outcome == "returned":
@@ -327,6 +327,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
             text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
             self._news.append(partial(self._on_nack, kept.sequence, name, text))
+        del session.in_doubt[number]  # last: what an interrupt leaves half done is sent again, not forgotten
+        setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+        outlet = session.outlets.get(kept.target)
+        if outlet is not None:
+            outlet.in_doubt -= 1
         return True
 
     # -- what is refused -----------------------------------------------------------------------------------
@@ -342,9 +347,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         condition, text = reason(link.remote_condition)
         if not outlet.last_tag:
             refused = [kept for kept in self._waiting if kept.target == outlet.target]
-            self._waiting = deque(kept for kept in self._waiting if kept.target != outlet.target)
             self._note_unsent(outlet.session, outlet.address, refused)
-            self._refused(refused, condition, text)
+            self._give_up(refused, condition, text)
         else:
             self._sort_out(session, condition, text, outlet)
         link.close()
@@ -356,11 +360,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     def _give_up_too_large(self, session: _Session, address: Address, most: int) -> None:
         """The next one that waits is larger than the broker takes: sent, it would cost the link."""
-        kept = self._waiting.popleft()
+        kept = self._waiting[0]
         session.opened += 1
         self._note_unsent(f"{session.name}/{session.opened}", address, [kept])
         what = f"a message of {len(kept.payload)} octets, more than the {most} that the broker takes"
-        self._refused([kept], MESSAGE_SIZE, what)
+        self._give_up([kept], MESSAGE_SIZE, what)
 
     def _sort_out(self, session: _Session, condition: str, text: str, outlet: _Outlet | None = None) -> None:
         """The broker has closed a link, or (None) all of them, and given no outcome of what was in doubt
@@ -372,9 +376,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         rest = {number: kept for number, kept in session.in_doubt.items() if number not in lost}
         again = list(lost.values())
         if len(again) == 1 and again[0].alone:
-            session.in_doubt = rest
             self._settled.add((again[0].session, "nacked"), again[0].tag)
-            self._refused(again, condition, text)
+            self._give_up(again, condition, text)
             return
         self._alone_until = max(self._alone_until, *[kept.sequence for kept in again])
         if outlet is not None:
@@ -388,16 +391,23 @@ class Publisher(PublisherBase[_Kept, _Session]):
             self._sort_out(session, str(ended.name), ended.description or "no reason given")
         super()._lose()
 
-    def _refused(self, refused: Sequence[_Kept], condition: str, why: str) -> None:
+    def _give_up(self, refused: Sequence[_Kept], condition: str, why: str) -> None:
         """All of them for one address."""
-        if not refused:
+        session = self._session
+        if not refused or session is None:
             return
+        sequences = {kept.sequence for kept in refused}
         text = f"publishing to {refused[0].target!r}: {why}"
-        self.counts.nacked += len(refused)
+        news, errors = deque(self._news), deque(self._errors)
         if self._on_nack is not None:
-            self._news.extend(partial(self._on_nack, kept.sequence, condition, text) for kept in refused)
+            news.extend(partial(self._on_nack, kept.sequence, condition, text) for kept in refused)
         else:
-            self._errors.append(Refused(condition, text, tuple([kept.sequence for kept in refused])))
+            errors.append(Refused(condition, text, tuple(sorted(sequences))))
+        waiting = deque(kept for kept in self._waiting if kept.sequence not in sequences)
+        in_doubt = {n: kept for n, kept in session.in_doubt.items() if kept.sequence not in sequences}
+        # At once, as in `_lose`: each is told, and told once.
+        self._waiting, session.in_doubt, self._news, self._errors = waiting, in_doubt, news, errors
+        self.counts.nacked += len(refused)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
