@@ -168,7 +168,14 @@ class ReplicationIdSet:
             made._ranges.update(many.ranges_within(first, last))
         return made
 
-    __or__, __sub__, __and__ = union, difference, intersection
+    def __or__(self, other: ReplicationIdSet) -> ReplicationIdSet:
+        return self.union(other)
+
+    def __sub__(self, other: ReplicationIdSet) -> ReplicationIdSet:
+        return self.difference(other)
+
+    def __and__(self, other: ReplicationIdSet) -> ReplicationIdSet:
+        return self.intersection(other)
 
     def __contains__(self, seq: int) -> bool:
         at = self._ranges.bisect_right(seq) - 1

@@ -64,7 +64,8 @@ class Scope(enum.IntFlag):
         long."""
         return _SCOPES[int.__and__(self, other)]
 
-    __rand__ = __and__
+    def __rand__(self, other: int) -> Scope:
+        return self & other
 
 
 _SCOPES = tuple(Scope(bits) for bits in range(4))

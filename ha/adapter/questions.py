@@ -79,7 +79,7 @@ class Questions:
         self._owed[self._tokens] = reply
         match command:
             case "promote":
-                force, fenced = bool(args.get("force_lossy", False)), args.get("fenced", False)
+                force, fenced = bool(args.get("force_lossy")), args.get("fenced") or False
                 cluster = node.random_bytes(16).hex()
                 node.core.promote(self._tokens, cluster, now, force_lossy=force, fenced=fenced)
                 node.look_soon(now)

@@ -68,7 +68,10 @@ class _OwnInbox(Inbox):
 
     def __init__(self, numbers: Inbox) -> None:
         super().__init__()
-        self.new_peer = numbers.new_peer  # type: ignore[method-assign]
+        self._numbers = numbers
+
+    def new_peer(self) -> int:
+        return self._numbers.new_peer()
 
 
 class Replications:

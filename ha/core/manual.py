@@ -157,7 +157,7 @@ class ManualAuthority:
                 f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
                 f"start and promote {others}; {IF_LOST}",
             )
-        missing = sorted(newest.node_ids - {e.me.node_id} - e.answers.keys())
+        missing = sorted(newest.node_ids - {e.me.node_id, *e.answers})
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
             return _no(

@@ -69,7 +69,7 @@ class Line(SessionOwner):
         self.clock.after(RECONNECT, self._connect)
         self._settle(None)
 
-    def _settle(self, text: str | None) -> None:
+    def _settle(self, text: bytes | None) -> None:
         answer, self._answer, self.busy = self._answer, None, False
         if self._limit is not None:
             self._limit.cancel()
