@@ -80,7 +80,8 @@ def returns_of(module: ModuleType, function: str) -> Sentences:
 def _parsed(module: ModuleType) -> ast.Module:
     if module.__file__ is None:
         raise ValueError(f"{module.__name__} has no source")
-    return ast.parse(Path(module.__file__).read_text())
+    # Not the file itself, which is machine code where the simulation is compiled.
+    return ast.parse(Path(module.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py").read_text())
 
 
 def _arguments(

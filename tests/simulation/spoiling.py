@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from broker.model.records import Dequeue, EnqueueRun, Record
 from broker.model.vhosts import VirtualHosts
+from tests.simulation.replacing import as_it_is, replace_on
 
 
 class Spoilt(Exception):
@@ -18,20 +18,20 @@ def spoil(
     told: Callable[[], object] = bool,
 ) -> None:  # fmt: skip
     """The next record of that kind (for that queue) is not applied, with an error, or silently."""
-    target: Any = vhosts
+    plain = as_it_is(VirtualHosts, "apply")
     armed = [True]
 
     def apply(record: Record) -> None:
         if not armed or not isinstance(record, kind) or (queue and queue not in queues_of(record)):
-            VirtualHosts.apply(vhosts, record)
+            plain(vhosts, record)
             return
         armed.clear()
-        del target.apply
+        replace_on(vhosts, "apply", None)
         told()
         if not silent:
             raise Spoilt("this one is spoilt")
 
-    target.apply = apply
+    replace_on(vhosts, "apply", apply)
 
 
 def queues_of(record: EnqueueRun | Dequeue) -> list[bytes]:

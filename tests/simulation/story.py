@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest import mock
 
 from broker.model.values import Position
 from ha.adapter.effect_runner import EffectRunner
@@ -36,6 +35,7 @@ from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine, OutputTap
 from tests.simulation.overheard import REGISTER, Ear, Event
 from tests.simulation.plan import Plan
+from tests.simulation.replacing import replaced
 from tests.simulation.world import World
 
 SHOWN_ITEMS = 4
@@ -272,27 +272,32 @@ class LastWords:
 def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]:
     """What no wire carries: what a core decides for itself, and what it asks the register."""
     reads: set[tuple[str, int]] = set()
-    carry_out, take_answer = EffectRunner._one, Node.authority_answered
 
-    def one(self: EffectRunner, effect: Effect, now: float) -> None:
-        event = _of_effect(effect, self._node.me.name)
-        if event is not None:
-            event.at = round(world.clock.now, 6)
-            heard(event)
-        if isinstance(effect, ReadRegister):
-            reads.add((self._node.me.name, effect.request_id))
-        carry_out(self, effect, now)
+    def carrying_out(original: Callable[..., None]) -> Callable[..., None]:
+        def one(self: EffectRunner, effect: Effect, now: float) -> None:
+            event = _of_effect(effect, self._node.me.name)
+            if event is not None:
+                event.at = round(world.clock.now, 6)
+                heard(event)
+            if isinstance(effect, ReadRegister):
+                reads.add((self._node.me.name, effect.request_id))
+            original(self, effect, now)
 
-    def answered(self: Node, request_id: int, outcome: Any, record: Any, now: float) -> None:
-        group = READS if (self.me.name, request_id) in reads and outcome == "done" else ""
-        held = record_line(record_from_json(record)) if record is not None else "nothing"
-        text = "no answer" if outcome == "unknown" else f"{outcome}: {held}"
-        heard(Event(round(world.clock.now, 6), "say", REGISTER, text, self.me.name, group=group))
-        take_answer(self, request_id, outcome, record, now)
+        return one
+
+    def answering(original: Callable[..., None]) -> Callable[..., None]:
+        def answered(self: Node, request_id: int, outcome: Any, record: Any, now: float) -> None:
+            group = READS if (self.me.name, request_id) in reads and outcome == "done" else ""
+            held = record_line(record_from_json(record)) if record is not None else "nothing"
+            text = "no answer" if outcome == "unknown" else f"{outcome}: {held}"
+            heard(Event(round(world.clock.now, 6), "say", REGISTER, text, self.me.name, group=group))
+            original(self, request_id, outcome, record, now)
+
+        return answered
 
     with (
-        mock.patch.object(EffectRunner, "_one", one),
-        mock.patch.object(Node, "authority_answered", answered),
+        replaced(EffectRunner, "_one", carrying_out),
+        replaced(Node, "authority_answered", answering),
     ):
         yield
 

@@ -45,10 +45,10 @@ def test_a_run_fills_the_ledger_and_is_the_same_run() -> None:
 
 
 def test_nothing_is_left_of_the_watching() -> None:
-    before = {name: vars(owner).get(name) for owner, name, _ in watching._WRAPPERS}
+    before = {name: vars(owner).get(name) for owner, name, _ in watching.WRAPPERS}
     with watching.watching():
         assert "phase" in vars(RemoteBackup)
-    assert {name: vars(owner).get(name) for owner, name, _ in watching._WRAPPERS} == before
+    assert {name: vars(owner).get(name) for owner, name, _ in watching.WRAPPERS} == before
     assert "phase" not in vars(RemoteBackup)
 
 

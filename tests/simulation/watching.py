@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from operator import attrgetter
 from typing import Any, ClassVar, get_args
-from unittest import mock
 
 from broker.amqp091.channel import Channel
 from broker.amqp091.frames import REJECT
@@ -34,6 +32,7 @@ from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.switchover import Switchover
 from ha.pacemaker import procedure, standing
 from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
+from tests.simulation.replacing import replaced, told
 from tests.simulation.sentences import HOLE, arguments_of, returns_of
 
 Entry = tuple[str, str]
@@ -123,9 +122,9 @@ def begin() -> Ledger:
 def watching() -> Iterator[None]:
     """Count, until the end of the `with`."""
     with ExitStack() as stack:
-        for owner, attribute, wrap in _WRAPPERS:
-            original = getattr(owner, attribute, None)
-            stack.enter_context(mock.patch.object(owner, attribute, wrap(original), create=original is None))
+        for owner, attribute, wrap in WRAPPERS:
+            stack.enter_context(replaced(owner, attribute, wrap))
+        stack.enter_context(told(RemoteBackup, "phase", _phase))
         yield
 
 
@@ -140,6 +139,11 @@ def register_answer(read: bool, outcome: Outcome) -> Entry:
 
 def _count(theme: str, what: str, many: int = 1) -> None:
     _Current.ledger[theme, what] += many
+
+
+def _phase(before: Phase | None, after: Phase) -> None:
+    if before is not after:
+        _Current.ledger[phase_step(before, after)] += 1
 
 
 # -- the wrappers: each takes the original and gives what stands in its place
@@ -179,18 +183,6 @@ def _become(original: Callable[..., None]) -> Callable[..., None]:
             _count(STATUS, f"{before.value} -> {status.value}")
 
     return become
-
-
-def _phase(_: None) -> property:
-    """Stands where instances had a plain attribute. Reading it stays as quick as C can make it."""
-
-    def change(self: RemoteBackup, phase: Phase) -> None:
-        before: Phase | None = self.__dict__.get("_phase")
-        self.__dict__["_phase"] = phase
-        if before is not phase:
-            _Current.ledger[phase_step(before, phase)] += 1
-
-    return property(attrgetter("_phase"), change)
 
 
 def _take_effects(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -344,9 +336,8 @@ def _publish(original: Callable[..., Any]) -> Callable[..., Any]:
     return publish
 
 
-_WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
+WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (Membership, "become", _become),
-    (RemoteBackup, "phase", _phase),
     (HaBroker, "take_effects", _take_effects),
     (HaBroker, "step_down", _step_down),
     (Switchover, "_resume", _resume),
