@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Ids(Protocol):
+    """What `queue.ids` may be; a hook may put its own there."""
+
+    epoch: int
+    next: int
+
+    def take(self, count: int) -> int:
+        """Reserve `count` sequences; the first of them."""
+        ...
+
 
 class IdSource:
-    """Gives sequences of one epoch for one queue, from 1 without gaps.
-
-    A hook may put its own on `queue.ids`: anything with `epoch`, `next` and `take`.
-    """
+    """Gives sequences of one epoch for one queue, from 1 without gaps."""
 
     __slots__ = ("epoch", "next")
 

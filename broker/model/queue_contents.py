@@ -22,7 +22,7 @@ from broker.model.backlog import WINDOW, Backlog
 from broker.model.consumer import Consumer
 from broker.model.epoch_ends import EpochEnd, EpochEnds, after_milestone
 from broker.model.history import History
-from broker.model.id_source import IdSource
+from broker.model.id_source import Ids, IdSource
 from broker.model.message_run import Overflow, as_runs
 from broker.model.priority_ready import PriorityReady
 from broker.model.queue_arguments import QueueRules, rules_of
@@ -139,7 +139,7 @@ class QueueContents:
         self.history = history
         self.on_schedule = on_schedule
         self.mode = mode
-        self.ids = IdSource(epoch)
+        self.ids: Ids = IdSource(epoch)
         self.ready = self._nothing_ready()
         self.backlog = Backlog()
         self.back = self.ready

@@ -43,7 +43,7 @@ class HaHooks(Hooks):
 
     def set_ids(self, queue: Queue) -> None:
         """Ids of this epoch, from 1: each queue has its own."""
-        queue.ids = IdSetter(self.core.epoch)  # type: ignore[assignment]
+        queue.ids = IdSetter(self.core.epoch)
 
     def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
         error = self._check.opening(connection)
