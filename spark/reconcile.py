@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -233,13 +234,15 @@ def _timeline(measured: DataFrame, books: Books) -> Mapping[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Reconcile and print the result as JSON. Exit status 0 proven, 1 violated, 2 not provable, 3 usage."""
-    from spark.session import SparkUnavailable
+    """Reconcile and print the result as JSON. Exit status 0 proven, 1 violated, 2 not provable, 3 wrong
+    usage, or it could not be done."""
+    from spark.session import SparkUnavailable, said_by_spark
 
     parser = argparse.ArgumentParser(
         prog="spark.reconcile",
         description="Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.",
-        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage.",
+        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage, or it could "
+        "not be done; 141 the reader of the output went away.",
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="LEDGER_DIR")
     parser.add_argument("--master", help="Spark master; by default two local threads, or spark-submit's own")
@@ -260,9 +263,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SparkUnavailable as error:
         print(f"reconcile: {error}", file=sys.stderr)
         return 3
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"reconcile: {where}{error.strerror or error}", file=sys.stderr)
+        return 3
+    except Exception as error:
+        if (said := said_by_spark(error)) is None:
+            raise
+        print(f"reconcile: {said}", file=sys.stderr)
+        return 3
     print(json.dumps(answer, indent=1))
     return {"proven": 0, "violated": 1, "not provable": 2}[answer["verdict"]]
 
 
+def program() -> NoReturn:
+    """`main` as a process of its own: no fault of it, nor of its output, ends with 1, which is "violated"."""
+    from spark.streams import UNDONE, OutputLost, ended, prepare
+
+    prepare()
+    try:
+        code = main()
+    except OutputLost:
+        code = UNDONE
+    except Exception:
+        traceback.print_exc()
+        code = UNDONE
+    sys.exit(ended(code, "reconcile"))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

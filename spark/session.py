@@ -33,6 +33,15 @@ class SparkUnavailable(Exception):
     """Spark cannot be started here. The text is one line that says what to install."""
 
 
+def said_by_spark(error: Exception) -> str | None:
+    """Why Spark failed, in one line; None where the error is not Spark's. py4j's first line says where."""
+    if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        return None
+    lines = [line.strip(": ") for line in str(error).splitlines()]
+    found = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+    return f"Spark failed: {found[0] if found else type(error).__name__}"
+
+
 def java_version(java: Path) -> int | None:
     """Major version of a `java` program; None if it does not run or does not say."""
     try:

@@ -1,22 +1,23 @@
 """The command line. `understudy --help` lists the commands; each group of them has a module of its own.
 
 Whatever a user gets wrong (an option, a key, a file) ends in one line on standard error and exit code 2; what
-goes wrong on the way (unreachable, refused) in one line and exit code 1.
+goes wrong on the way (unreachable, refused) in one line and exit code 1. Of any command, 141 says that the
+reader of its output went away, and 3 that the output could not be written, or that it broke down.
 """
 
 from __future__ import annotations
 
-import os
 import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import click
 
-from broker.errors import shown
+from spark.streams import UNDONE, OutputLost, ended, prepare
 from understudy import __version__
-from understudy.process import INTERRUPTED, heard, quiet, streams
+from understudy.process import INTERRUPTED, heard, of_file, quiet
 
 _COMMANDS = {
     "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),
@@ -94,7 +95,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
-    streams()
+    prepare()
     try:
         code = run(cli.main, arguments)
     except KeyboardInterrupt:
@@ -102,22 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     quiet()
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        # What is left in the buffer would fail once more at exit, with a code of the interpreter's own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not code:
-            code = _unwritten(error)
-    sys.exit(code)
-
-
-def _unwritten(error: OSError) -> int:
-    if isinstance(error, BrokenPipeError):
-        return 141
-    where = f"{shown(str(error.filename))}: " if error.filename else ""
-    click.echo(f"understudy: {where}{error.strerror or error}", err=True)
-    return 1
+    sys.exit(ended(code, "understudy"))
 
 
 def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
@@ -137,5 +123,12 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         click.echo("understudy: interrupted", err=True)
         return INTERRUPTED
     except OSError as error:
-        return _unwritten(error)
+        click.echo(f"understudy: {of_file(error)}", err=True)
+        return 1
+    except OutputLost:
+        return UNDONE
+    except Exception:
+        # A fault of the program's own. Python would end with 1, which of some commands is a finding.
+        traceback.print_exc()
+        return UNDONE
     return result if isinstance(result, int) else 0

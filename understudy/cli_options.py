@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 from broker.errors import shown
 from understudy.client_tls import ClientTls, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
+from understudy.process import of_file
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,12 +32,13 @@ class Failed(click.ClickException):
 
 
 USAGE = 3
-"""Exit status for a wrong option of a command about ledgers, and where PySpark or Java is missing."""
+"""Exit status for a wrong option of a command about ledgers, and where it could not be done: PySpark or Java
+is missing, a file fails."""
 
 
 class UsageCommand(click.Command):
-    """A command about ledgers: a usage error ends with status 3, in one line, since 2 means that there is
-    nothing to judge by."""
+    """A command about ledgers: a usage error, and a file that fails, end with status 3, in one line, since 1
+    means that something was found, and 2 that there is nothing to judge by."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -44,8 +46,18 @@ class UsageCommand(click.Command):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
-            group = parent.info_name if parent is not None and parent.parent is not None else None
-            stop(group or str(self.name), error.format_message(), USAGE)
+            stop(self._called(parent), error.format_message(), USAGE)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            stop(self._called(ctx.parent), of_file(error), USAGE)
+
+    def _called(self, parent: click.Context | None) -> str:
+        """After the group that it is in, if it is in one."""
+        group = parent.info_name if parent is not None and parent.parent is not None else None
+        return group or str(self.name)
 
 
 def unreadable(folders: Iterable[Path]) -> str | None:

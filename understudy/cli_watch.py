@@ -115,7 +115,8 @@ def watch(
     limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
     try:
         kept = Checkpoint(where)
-        sinks: list[LineSink | Webhook | Metrics] = [LineSink(kept, form)]
+        told = LineSink(kept, form)
+        sinks: list[LineSink | Webhook | Metrics] = [told]
         hook = metrics = None
         if webhook is not None:
             hook = Webhook(webhook, kept.journal, where / "posted")
@@ -131,7 +132,7 @@ def watch(
     if hook is not None and left:
         click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
     kept.close()
-    sys.exit(_status(run, folders) if once else 0)
+    sys.exit(_status(run, folders, told.losses) if once else 0)
 
 
 def _serve(metrics: Metrics, host: str, port: int) -> Metrics:
@@ -156,6 +157,7 @@ def _hold_signals() -> None:
 
 def _run(run: Watch) -> None:
     """Signals end the watch between two batches."""
+    from spark.session import said_by_spark
     from spark.watch.checkpoint import CheckpointError
 
     def end(_number: int, _frame: object) -> None:
@@ -171,22 +173,16 @@ def _run(run: Watch) -> None:
     except CheckpointError:
         raise
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        if (said := said_by_spark(error)) is None:
             raise
-        _fail(f"Spark failed: {_reason(error)}", NOTHING)
+        _fail(said, NOTHING)
 
 
-def _reason(error: Exception) -> str:
-    """The first line that says why; py4j's own says where."""
-    lines = [line.strip(": ") for line in str(error).splitlines()]
-    found = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-    return found[0] if found else type(error).__name__
-
-
-def _status(run: Watch, folders: tuple[Path, ...]) -> int:
-    """Under --once. What could not be judged is said: by an alarm, or here."""
+def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
+    """Under --once. What could not be judged is said: by an alarm, or here. `losses`: those that were told,
+    which an earlier run may have found."""
     books = run.judge.books
-    if run.losses:
+    if run.losses or losses:
         return LOSS
     why = ""
     if not run.done:

@@ -1,4 +1,4 @@
-"""The process that a command runs in: its standard streams, and what an interrupt does before and after.
+"""The process that a command runs in: what an interrupt does before, meanwhile and after; words for errors of files.
 
 Role: used by `understudy.__main__` and `understudy.cli`; loads nothing that takes time.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from broker.errors import shown
 
 INTERRUPTED = 130
 
@@ -70,16 +71,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
 
 
-def streams() -> None:
-    """A standard stream that whoever started the process has closed is /dev/null: else the next file that is
-    opened has its number, and gets what is said. What the output cannot encode is escaped."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+def of_file(error: OSError) -> str:
+    """What the error of a file is, in words: the file, if it is known, and why."""
+    where = f"{shown(str(error.filename))}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"

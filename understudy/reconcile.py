@@ -55,7 +55,8 @@ SHOWN_FINDINGS = 20
 def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Path | None, form: str) -> None:
     """Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.
 
-    Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage.
+    Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage, or it could not be done;
+    141 the reader of the output went away.
     """
     for folder in folders:
         if not folder.exists():
@@ -97,7 +98,7 @@ def driven(
 
     `fail` is told in one line, with an exit status, what went wrong; `nothing` is raised without ledgers.
     """
-    from spark.session import SparkUnavailable
+    from spark.session import SparkUnavailable, said_by_spark
 
     # An interrupt in the midst of a question to the JVM goes to the root logger, with all that was called.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -110,10 +111,9 @@ def driven(
     except SparkUnavailable as error:
         fail(str(error), USAGE)
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
+        if (said := said_by_spark(error)) is None:
             raise
-        first = str(error).strip().splitlines()
-        fail(f"Spark failed: {first[0] if first else type(error).__name__}", USAGE)
+        fail(said, USAGE)
     raise AssertionError("unreachable")
 
 

@@ -34,6 +34,8 @@ class LineSink:
         self._cursor = Cursor(checkpoint.folder / "printed")
         self._json = form == "json"
         self._stream = stream or sys.stdout
+        self.losses = 0
+        """Alarms of a loss that were written, those that an earlier run left among them."""
         self.emit(self._journal.after(self._cursor.n))
 
     def emit(self, lines: list[Line]) -> None:
@@ -41,6 +43,7 @@ class LineSink:
             print(json.dumps(line) if self._json else as_text(line), file=self._stream)
         if lines:
             self._stream.flush()
+            self.losses += sum(line["severity"] == "loss" for line in lines)
             self._cursor.move(lines[-1]["n"])
 
 

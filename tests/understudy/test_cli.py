@@ -143,15 +143,15 @@ def test_passwd_prints_a_user_for_the_configuration_file(
         door.authenticate("guest", "guest", loopback=True)
 
 
-def test_output_that_cannot_be_written_is_one_line_and_exit_1() -> None:
+def test_output_that_cannot_be_written_is_one_line_and_exit_3() -> None:
     for arguments in (["--version"], ["passwd", "joe", "--stdin"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "understudy", *arguments],
                 stdout=full, stderr=subprocess.PIPE, input="secret\n", text=True, timeout=60,
             )  # fmt: skip
-        assert done.returncode == 1
-        assert done.stderr == "understudy: No space left on device\n"
+        assert done.returncode == 3
+        assert done.stderr == "understudy: cannot write the output: No space left on device\n"
 
 
 def test_a_password_without_a_terminal_is_asked_for_by_nobody() -> None:

@@ -102,8 +102,8 @@ def test_lines_are_written_once_over_restarts(checkpoint: Checkpoint, form: str)
     sink = LineSink(checkpoint, form, out)
     sink.emit(checkpoint.journal.append([alarm(1)]))
     checkpoint.journal.append([alarm(2)])  # killed before it was written
-    LineSink(checkpoint, form, out)
-    LineSink(checkpoint, form, out)
+    assert LineSink(checkpoint, form, out).losses == 1
+    assert LineSink(checkpoint, form, out).losses == 0
     lines = out.getvalue().splitlines()
     assert len(lines) == 2
     if form == "json":

@@ -233,6 +233,7 @@ def test_once_that_is_stopped_says_that_not_all_was_judged(
     checkpoint = Checkpoint(tmp_path / "watch")
     run = Watch([tmp_path], checkpoint, Limits(), [], once=True)
     run.stop()
+    assert _status(run, (tmp_path,), losses=1) == 1, "told now, found by an earlier run"
     assert _status(run, (tmp_path,)) == 2
     assert capsys.readouterr().err == "understudy watch: stopped before all was judged (exit status 2)\n"
     checkpoint.close()
