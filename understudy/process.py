@@ -1,4 +1,4 @@
-"""The process that a command runs in: what an interrupt does before, meanwhile and after; words for errors of files.
+"""The process that a command runs in: interrupts before, meanwhile and after; errors of files in words.
 
 Role: used by `understudy.__main__` and `understudy.cli`; loads nothing that takes time.
 """

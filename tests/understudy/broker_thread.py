@@ -23,10 +23,12 @@ class BrokerThread:
     """A standalone broker without a store. `stop` says goodbye to clients, `kill` does not."""
 
     def __init__(
-        self, epoch: int = 1, vhosts: tuple[str, ...] = (), protocols: Mapping[bytes, Any] | None = None
-    ) -> None:
+        self, epoch: int = 1, vhosts: tuple[str, ...] = (), protocols: Mapping[bytes, Any] | None = None,
+        settings: BrokerSettings | None = None,
+    ) -> None:  # fmt: skip
         """`vhosts`: those besides `/`; `protocols`: those besides AMQP 0-9-1."""
         self._epoch = epoch
+        self._settings = settings or BrokerSettings()
         self._protocols = protocols or {}
         self._vhosts = vhosts
         self._bound = threading.Event()
@@ -78,7 +80,7 @@ class BrokerThread:
         vhost = VirtualHosts(hooks, history, lambda: os.urandom(16)).root
         vhost.whole.activate(self._epoch)
         vhost.whole.change_directory([EntryPut("vhost", "", name) for name in self._vhosts])
-        self._broker = Broker(BrokerSettings(), hooks, vhost.whole)
+        self._broker = Broker(self._settings, hooks, vhost.whole)
         self._broker.protocols.update(self._protocols)
         self._shell = shell = Shell(self._broker)
         await shell.listen("127.0.0.1", 0)

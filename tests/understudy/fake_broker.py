@@ -15,6 +15,7 @@ from typing import Any
 from amqp.exceptions import ConnectionForced
 
 from understudy.client.books import Pulse
+from understudy.client.transport import Lost
 
 
 @dataclass
@@ -50,7 +51,7 @@ class FakeChannel:
 
     def basic_publish(self, message: Any, exchange: str, routing_key: str, mandatory: bool) -> None:
         if self.fail_after is not None and len(self.published) >= self.fail_after:
-            raise ConnectionResetError
+            raise Lost("reset by the broker")
         headers = message.properties.get("application_headers") or {}
         self.published.append(
             Published(
@@ -109,6 +110,8 @@ class FakeFailover:
     connects: int = 0
     connected: bool = False
     outage_marks: list[str] = field(default_factory=list)
+    held_up: bool = False
+    blocked: str = ""
 
     def title(self, queue: str) -> str:
         return queue
@@ -132,9 +135,13 @@ class FakeFailover:
     def serving(self) -> None:
         self.outage_marks.append("serving")
 
-    def drop(self) -> None:
+    def beat(self) -> None:
+        """No heartbeats here."""
+
+    def drop(self, *, outage: bool = True) -> None:
+        if outage and self.connected:
+            self.outage_marks.append("lost")
         self.connected = False
-        self.outage_marks.append("lost")
 
     def close(self) -> None:
         self.connected = False

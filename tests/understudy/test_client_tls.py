@@ -13,7 +13,6 @@ import amqp
 import kombu
 import pika
 import pytest
-from amqp.transport import SSLTransport
 
 from broker.security.tls import Tls, TlsFiles
 from tests.broker.server.live import Live, live_broker
@@ -21,6 +20,7 @@ from tests.tls import Authority
 from tests.understudy.test_cli import understudy
 from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
 from understudy.client.failover import Failover
+from understudy.client.transport import SecureTransport
 from understudy.client_tls import SecureAddress, parse_broker, secured, tls_of
 from understudy.config_types import HostPort, TlsHostPort
 from understudy.definitions import QueueDefinition
@@ -74,7 +74,9 @@ def test_a_broker_that_hangs_is_left_without_its_farewell(authority: Authority) 
         thread = threading.Thread(target=hang)
         thread.start()
         there = f"127.0.0.1:{server.getsockname()[1]}"
-        transport = SSLTransport(there, connect_timeout=20, ssl=ClientTls(authority.ca).for_amqp("127.0.0.1"))
+        transport = SecureTransport(
+            there, connect_timeout=20, ssl=ClientTls(authority.ca).for_amqp("127.0.0.1")
+        )
         transport.connect()
         failover = Failover(f"amqps://{there}")
         failover.connection = kombu.Connection("amqp://")

@@ -28,6 +28,7 @@ from understudy.client.consumer import Consumer, Delivery
 from understudy.client.consuming import QueueGone
 from understudy.client.publisher import Publisher
 from understudy.client.publishing import NotConfirmed
+from understudy.client.refusals import Refused
 from understudy.client_tls import ClientTls
 
 __all__ = [
@@ -39,4 +40,5 @@ __all__ = [
     "Outage",
     "Publisher",
     "QueueGone",
+    "Refused",
 ]

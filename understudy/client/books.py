@@ -120,11 +120,11 @@ class SentBook:
             self._at = time.monotonic()
             self._ledger.flush()
 
-    def settled(self, session: str, first: int, last: int, outcome: str) -> None:
-        """`outcome`: confirmed, nacked or returned."""
+    def settled(self, session: str, first: int, last: int, outcome: str, reason: str | None = None) -> None:
+        """`outcome`: confirmed, nacked or returned. `reason`: the broker's, where it gave one."""
         if self._ledger is not None:
             self._end_run()
-            self._ledger.record(outcome, prod=session, first=first, last=last)
+            self._ledger.record(outcome, prod=session, first=first, last=last, reason=reason)
 
     def write(self) -> None:
         if self._ledger is not None:

@@ -15,6 +15,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from understudy.client.books import ID_HEADER, ReplicationId, parse_replication_id
@@ -26,7 +27,9 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Delivery:
-    """One message as it arrived. `body` is bytes, or str where the publisher named a content encoding."""
+    """One message as it arrived. `body` is bytes, or str where the publisher named a content encoding that is
+    one of text. A timestamp in `headers` is a `datetime`, or an int, in seconds since 1970, where that is
+    after the year 9999."""
 
     body: bytes | str
     properties: Mapping[str, Any]
@@ -45,11 +48,24 @@ class Delivery:
         return headers
 
 
+@lru_cache(maxsize=64)
+def _nothing(encoding: str | None) -> bytes | str:
+    """An empty body, for which py-amqp has `""`: of the type that another one would have."""
+    try:
+        return b"" if encoding is None else b" ".decode(encoding)[:0]
+    except (LookupError, ValueError):
+        return b""
+
+
 class Consumer(ConsumerBase[Delivery]):
     """Consumes one queue over a list of brokers.
 
     `declare`: kombu queues and exchanges declared on each new connection, before consuming. Connects when
     first needed. Messages are acked in the order in which they were handed out.
+
+    Each method that is called says and hears the signs of life that are due. Who works on one message for
+    longer than the heartbeat calls `flush` meanwhile, more often than that; else the broker ends the
+    connection, and all that was not acked comes again. `heartbeat=0` does without.
     """
 
     failover: Failover
@@ -105,6 +121,15 @@ class Consumer(ConsumerBase[Delivery]):
     def _wait_for_input(self, timeout: float) -> None:
         self.failover.wait(timeout, self._pulse, limit=self._prefetch or 1000)
 
+    def _stay_alive(self) -> None:
+        try:
+            self.failover.beat()
+        except self._lost:
+            self._lose()
+        except BaseException:  # a half-written frame: not to be used again
+            self._lose()
+            raise
+
     def _forget(self) -> None:
         super()._forget()
         self._unsettled.clear()
@@ -116,7 +141,7 @@ class Consumer(ConsumerBase[Delivery]):
         properties = message.properties
         headers = properties.get("application_headers")
         delivery = Delivery(
-            message.body,
+            message.body or _nothing(properties.get("content_encoding")),
             properties,
             bool(info["redelivered"]),
             info["exchange"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from select import POLLIN, poll
 from typing import Any
 from urllib.parse import quote
 
@@ -20,12 +19,10 @@ from kombu.exceptions import OperationalError
 
 from understudy.client.books import Pulse
 from understudy.client.brokers import Brokers
+from understudy.client.connection import Connection, Transport
+from understudy.client.transport import Lost
 from understudy.config_types import HostPort
 
-READ_TIMEOUT = 10.0
-"""Seconds that one blocking read (the answer to a declare, say) may take before the connection counts as
-lost.
-"""
 _KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations are partial
 
 
@@ -34,28 +31,30 @@ class _Connection(_KombuConnection):  # type: ignore[misc]
 
     ssl: Any
 
+    def get_transport_cls(self) -> Any:
+        return Transport
+
     def _establish_connection(self) -> Any:
         if isinstance(self.ssl, dict):
             self.ssl = {**self.ssl, "server_hostname": self.hostname}
         return super()._establish_connection()
 
 
-_FRAME_TIMEOUT = 0.5
-"""Seconds to wait for the rest of a frame before others get their turn; what has come of it is kept."""
-
 LOST: tuple[type[Exception], ...] = (
-    OSError,
+    Lost,
     amqp.exceptions.RecoverableConnectionError,
     amqp.exceptions.FrameError,
     amqp.exceptions.ChannelNotOpen,
     amqp.exceptions.UnexpectedFrame,
     amqp.exceptions.InternalError,
 )
-"""What py-amqp raises when a connection is gone. `TimeoutError` is among them: catch it first. Not among them
-is what no other try heals, such as 530 for a virtual host that is not there, or not for us.
+"""What is raised when a connection is gone. Not among them is what no other try heals, such as 530 for a
+virtual host that is not there, or not for us; nor is any OSError of the application's.
 """
-_NOT_YET: tuple[type[Exception], ...] = (*LOST, OperationalError)
-_GOODBYE: tuple[type[Exception], ...] = (*LOST, AMQPError, AttributeError)
+_NOT_YET: tuple[type[Exception], ...] = (*LOST, OSError, OperationalError)
+GOODBYE_TIMEOUT = 2.0
+"""Seconds that a broker may take to answer a goodbye; one that blocks publishers does not read it."""
+_GOODBYE: tuple[type[Exception], ...] = (*LOST, OSError, AMQPError, AttributeError)
 """What taking leave of a dead connection may raise; py-amqp's AttributeError when its transport is gone
 already.
 """
@@ -65,7 +64,11 @@ class Failover(Brokers):
     """Addresses, credentials, and at most one open connection."""
 
     connection: Any = None
-    _heartbeat_at = 0.0
+    """Kombu's."""
+    _inner: Connection | None = None
+    """The one that it has, ours."""
+    _beat_every = 1.0
+    _beat_at = 0.0
 
     @property
     def connected(self) -> bool:
@@ -96,17 +99,15 @@ class Failover(Brokers):
                 ssl=False if self._tls is None else self._tls.for_amqp(self.addresses[0].host),
                 connect_timeout=self._connect_timeout,
                 heartbeat=self._heartbeat,
-                transport_options={
-                    "client_properties": dict(client_properties),
-                    "read_timeout": READ_TIMEOUT,
-                },
+                transport_options={"client_properties": dict(client_properties)},
             )
             try:
                 connection.ensure_connection(
                     errback=waiting, interval_start=self._retry, interval_step=0, interval_max=self._retry
                 )
+                inner: Connection = connection.connection
                 # With it py-amqp reads a frame within each publish, and a callback might come between.
-                connection.connection.client_properties["capabilities"]["connection.blocked"] = False
+                inner.client_properties["capabilities"]["connection.blocked"] = False
                 channel = connection.channel()
             except _NOT_YET as error:
                 connection.collect()
@@ -116,7 +117,8 @@ class Failover(Brokers):
             except BaseException:
                 connection.collect()
                 raise
-            self.connection = connection
+            self.connection, self._inner = connection, inner
+            self._beat_every = inner.heartbeat / 3 or 1.0
             self.connects += 1
             self._failed = 0
             return channel
@@ -131,76 +133,65 @@ class Failover(Brokers):
         """Of the broker we are connected to, or the empty string."""
         return "" if self.connection is None else str(self.connection.host)
 
-    def drain(self, timeout: float) -> bool:
-        """Handle one frame, waiting up to `timeout` seconds for it; False if none came, or not all of it.
+    @property
+    def held_up(self) -> bool:
+        """Does the broker, or the network, take no more from a publisher now?"""
+        inner = self._inner
+        return inner is not None and inner.held_up
 
-        The wait is a `poll` of ours: py-amqp with a timeout of 0 spins when half a frame has arrived. What
-        TLS has read and not given out yet is no input to poll for.
-        """
-        connection = self.connection.connection
-        try:
-            if not (self._tls is not None and connection.sock.pending()):
-                waiting = poll()
-                waiting.register(connection.sock, POLLIN)
-                if not waiting.poll(timeout * 1000):
-                    return False
-            connection.drain_events(timeout=_FRAME_TIMEOUT)
-        except TimeoutError:
-            return False
-        return True
-
-    def drain_all(self, timeout: float, limit: int = 1000) -> bool:
-        """`drain`, then whatever else is there already, at most `limit` frames. Was there any?"""
-        left = limit
-        while left > 0 and self.drain(timeout):
-            timeout = 0
-            left -= 1
-        return left < limit
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from publishers now (`low on memory`); empty if it does."""
+        return "" if self._inner is None else self._inner.blocked
 
     def wait(self, timeout: float, pulse: Pulse, limit: int = 1000) -> None:
-        """`drain_all`, with heartbeats, to the broker and in the books, however long the wait is."""
-        while True:
-            step = min(timeout, pulse.left)
-            some = self.drain_all(step, limit)
+        """Send what is unsent and handle what comes, at most `limit` methods, waiting up to `timeout` seconds
+        for something; with heartbeats, to the broker and in the books, however long the wait is. Raises LOST,
+        and what the broker says."""
+        until = time.monotonic() + timeout
+        while self._inner is not None:
+            some = self._inner.serve(min(timeout, pulse.left, self._beat_every), limit)
             self.beat()
             pulse.beat()
-            timeout -= step
+            timeout = until - time.monotonic()
             if some or timeout <= 0:
                 return
 
     def beat(self) -> None:
-        """Send and check heartbeats; cheap, to be called often."""
+        """Send and check heartbeats; cheap, to be called often. Raises LOST."""
         now = time.monotonic()
-        if now - self._heartbeat_at >= 1 and self.connection is not None:
-            self._heartbeat_at = now
-            self.connection.heartbeat_check()
+        if now - self._beat_at >= self._beat_every and self._inner is not None:
+            self._beat_at = now
+            self._inner.beat()
 
     def drop(self, *, outage: bool = True) -> None:
-        connection, self.connection = self.connection, None
+        connection, self.connection, self._inner = self.connection, None, None
         if connection is None:
             return
         if outage:
             self._note_lost()
         try:
-            transport = getattr(connection._connection, "_transport", None)  # the properties would connect
-            if transport is not None and transport.sock is not None:
-                transport.sock.settimeout(0)  # else TLS waits for the farewell of a broker that may hang
             connection.collect()
         except _GOODBYE:
             pass
 
     def abandon(self) -> None:
-        connection, self.connection = self.connection, None
-        transport = None if connection is None else getattr(connection._connection, "_transport", None)
+        connection, self.connection, self._inner = self.connection, None, None
+        transport = (
+            None if connection is None else getattr(connection._connection, "_transport", None)
+        )  # the property would connect
         if transport is not None and transport.sock is not None:
             transport.sock.close()  # its own `close` would shut the parent's down, too
             transport.sock = None
 
     def close(self) -> None:
+        inner, self._inner = self._inner, None
         connection, self.connection = self.connection, None
         if connection is None:
             return
         try:
+            if inner is not None:
+                inner.patience = GOODBYE_TIMEOUT
             connection.release()
         except _GOODBYE:
             pass

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,10 +26,14 @@ from amqp.exceptions import AMQPError
 from understudy.client.brokers import Addresses
 from understudy.client.failover import LOST, Failover, declare_all
 from understudy.client.publishing import WINDOW, PublisherBase
+from understudy.client.refusals import Refused, is_of_a_publish
+from understudy.client.transport import Lost
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 SEQUENCE_HEADER = "x-producer-sequence"
 """Header of mandatory messages: a returned one is known again by it."""
+HEAR_EVERY = 0.05
+"""Seconds that a publisher only sends, at most, while it is called: then it hears what became of it."""
 _LARGEST_PROPERTIES = 131072 - 8 - 12
 """Octets: they must fit into one frame of the usual size."""
 _Message: Any = amqp.Message
@@ -96,14 +101,22 @@ class Publisher(PublisherBase[_Kept, _Session]):
     """Publishes with confirms over a list of brokers.
 
     `window`: messages in doubt at most; `publish` waits when it is full. `declare`: kombu queues and
-    exchanges declared on each new connection. `on_return(sequence, code, text)` and `on_nack(sequence)` are
-    called from within the other methods, once for each message and after it is in the books; what they raise
-    comes out of there, and costs nothing else. Connects when first needed. While idle, call `poll` every few
-    seconds, or the broker will miss the heartbeats, and so will whoever watches the ledger.
+    exchanges declared on each new connection. `on_return(sequence, code, text)`: no queue wanted it;
+    `on_nack(sequence)`: a queue refuses it; `on_refused(refused)`: the broker does, for its exchange, its
+    size or its properties, and closes the channel over it. Without `on_refused`, Refused is raised, once.
+
+    What is returned or refused is not sent again, and holds up nothing. All of them are told from within the
+    other methods, once for each message and after it is in the books: by `publish` before it takes charge of
+    its own. What they raise comes out of there, and costs nothing else; they may publish and flush
+    themselves.
+
+    Connects when first needed. While idle, call `poll` every few seconds, or the broker will miss the
+    heartbeats, and so will whoever watches the ledger.
     """
 
     failover: Failover
     _lost = LOST
+    _hear_every = HEAR_EVERY
 
     def __init__(
         self,
@@ -115,6 +128,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         declare: Iterable[Any] = (),
         on_return: Callable[[int, int, str], None] | None = None,
         on_nack: Callable[[int], None] | None = None,
+        on_refused: Callable[[Refused], None] | None = None,
         given_up: Callable[[], bool] = lambda: False,
         ledger_heartbeat: float = LEDGER_HEARTBEAT,
         **connection: Any,
@@ -132,6 +146,17 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._declare = tuple(declare)
         self._on_return = on_return
         self._on_nack = on_nack
+        self._on_refused = on_refused
+        self._alone_until = 0
+        """Sequence of the last of those that are sent one by one: among them is one that the broker refused,
+        and it did not say which."""
+        self._heard_at = 0.0
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from publishers now (`low on memory`), as of the last time it was
+        heard; empty if it does."""
+        return self.failover.blocked
 
     def publish(
         self,
@@ -144,10 +169,12 @@ class Publisher(PublisherBase[_Kept, _Session]):
         headers: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> int:
-        """Take charge of one message; waits only while the window is full or no broker serves.
+        """Take charge of one message; waits only while the window is full, no broker serves, or the broker
+        takes no more: does not read, or blocks publishers, as under a memory alarm.
 
         Returns its number in this publisher's life, from 1. `properties` are AMQP's: content_type,
-        message_id, and so on. Raises ValueError and TypeError for what cannot be sent.
+        message_id, and so on. Raises ValueError and TypeError for what cannot be sent, Refused for an earlier
+        message; then this one was not taken. After ConnectFailed it was, and is sent with the next call.
         """
         self._refuse_if_closed()
         _check_route(exchange, routing_key)
@@ -163,7 +190,22 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self.counts.published = sequence
         self._waiting.append(kept)
         self._ready(None)
+        if time.monotonic() - self._heard_at >= self._hear_every:
+            self._hear(0)
         return sequence
+
+    def _wait_for_room(self) -> None:
+        """In the window, and for what was published before to leave."""
+        self._tell()
+        if self._waiting:
+            self._ready(None)
+        while self.in_doubt >= self._window or self._waiting or self.failover.held_up:
+            self._wait(1.0)
+        self._refuse_if_closed()
+
+    @property
+    def _hindrance(self) -> str:
+        return f": the broker takes no messages now ({self.blocked})" if self.blocked else ""
 
     # -- connection ----------------------------------------------------------------------------------------
 
@@ -185,7 +227,10 @@ class Publisher(PublisherBase[_Kept, _Session]):
         assert session is not None
         waiting = self._waiting
         publish = session.channel.basic_publish
-        while waiting:
+        while waiting and not self.failover.held_up:
+            alone = self._alone_until
+            if alone and session.in_doubt and next(iter(session.in_doubt.values())).sequence <= alone:
+                return
             kept = waiting[0]
             kept.returned = None  # not by this broker
             tag = session.last_tag = session.last_tag + 1
@@ -195,7 +240,15 @@ class Publisher(PublisherBase[_Kept, _Session]):
             publish(kept.message, kept.exchange, kept.routing_key, kept.mandatory)
 
     def _wait_for_input(self, timeout: float) -> None:
-        self.failover.wait(timeout, self._pulse)
+        self._heard_at = time.monotonic()
+        try:
+            self.failover.wait(timeout, self._pulse)
+        except AMQPError as error:
+            if self._session is None or not is_of_a_publish(error):
+                raise
+            self._give_up_refused(self._session, error)
+            self.failover.drop(outage=False)  # it serves; the channel is gone
+            raise Lost(str(error)) from None
 
     # -- what the broker says ------------------------------------------------------------------------------
 
@@ -228,6 +281,27 @@ class Publisher(PublisherBase[_Kept, _Session]):
                 self._news.append(partial(self._on_nack, kept.sequence))
         self._note_settled(session, run_first, tag, run_outcome)
         return first, tag
+
+    def _give_up_refused(self, session: _Session, error: AMQPError) -> None:
+        """The broker has closed the channel for one of the messages in doubt, and does not say for which.
+        What was sent before it may be in queues, what was sent behind it is not: all are sent again, one by
+        one, and the one that is refused while it is alone is given up. So none goes out more than once
+        again."""
+        in_doubt = session.in_doubt
+        if len(in_doubt) > 1:
+            self._alone_until = next(reversed(in_doubt.values())).sequence
+            return
+        for tag, kept in in_doubt.items():
+            code, text = error.reply_code, " ".join(str(error.reply_text).split())
+            message_id = kept.message.properties.get("message_id")
+            refused = Refused(kept.sequence, message_id, kept.exchange, kept.routing_key, code, text)
+            if self._on_refused is None:
+                self._errors.append(refused)
+            else:
+                self._news.append(partial(self._on_refused, refused))
+            self.counts.nacked += 1
+            self._book.settled(session.name, tag, tag, "nacked", f"{code} {text}")
+        in_doubt.clear()
 
     def _returned(self, error: Any, _exchange: str, _routing_key: str, message: Any) -> None:
         sequence = (message.properties.get("application_headers") or {}).get(SEQUENCE_HEADER)

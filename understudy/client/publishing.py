@@ -34,7 +34,7 @@ class PublisherCounts:
     returned: int = 0
     """Mandatory ones that the broker gave back: no queue wanted them. Not among the confirmed."""
     nacked: int = 0
-    """Refused by the broker; not sent again."""
+    """Refused by the broker or a queue; not sent again."""
     resent: int = 0
     """Sent once more after a lost connection; each was in doubt at that time."""
 
@@ -87,6 +87,9 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._news: deque[Callable[[], None]] = deque()
         """What the application's callbacks are still to be told."""
         self._telling = False
+        self._errors: deque[Exception] = deque()
+        """What the application is still to be told by raising it, once each."""
+        self._flushing = False
         self._closed = False
         self._abandoned = False
         forks.mind(self)
@@ -119,16 +122,25 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
-        serves; a try to connect that has begun is finished, within `connect_timeout`.
+        serves; a try to connect that has begun is finished, within `connect_timeout`. Raises Refused, where
+        nobody else is told of it, once all the others are confirmed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        before, self._flushing = self._flushing, True
+        try:
+            self._tell()
+            self._wait_for_all(deadline)
+        finally:
+            self._flushing = before
+        self._write()
         self._tell()
+
+    def _wait_for_all(self, deadline: float | None) -> None:
         while self.in_doubt:
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
             if left <= 0:
-                raise NotConfirmed(f"{self.in_doubt} messages are not confirmed yet")
+                raise NotConfirmed(f"{self.in_doubt} messages are not confirmed yet{self._hindrance}")
             self._wait(left)
-        self._write()
 
     def close(self) -> None:
         """Close without waiting for what is in doubt (`flush` does); the ledger is sealed."""
@@ -150,6 +162,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._session = None
         self._waiting.clear()
         self._news.clear()
+        self._errors.clear()
         self._book.abandon()
         self.failover.abandon()
 
@@ -167,6 +180,11 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     @abstractmethod
     def _wait_for_input(self, timeout: float) -> None:
         """Handle what comes within `timeout` seconds. Raises `_lost`."""
+
+    @property
+    def _hindrance(self) -> str:
+        """Why no more is confirmed, if that is known: the end of a sentence."""
+        return ""
 
     def _write(self) -> None:
         """What is known goes into the ledger."""
@@ -226,7 +244,8 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
     def _tell(self) -> None:
         """Call the callbacks: never from within py-amqp or Proton, where what they raise would be taken for a
         lost connection. What is left when one raises is told next time. A callback may publish and flush:
-        what comes of that is told once it has returned, not from within.
+        what comes of that is told once it has returned, not from within. Then raise what is to be raised, but
+        not while others are waited for.
         """
         if self._telling:
             return
@@ -240,8 +259,15 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
                         self._news.popleft()
         finally:
             self._telling = False
+        if self._errors and not self._flushing:
+            raise self._errors.popleft()
 
     def _wait(self, timeout: float) -> None:
+        self._hear(timeout)
+        self._tell()
+
+    def _hear(self, timeout: float) -> None:
+        """`_wait`, but what is heard is told later."""
         self._refuse_if_closed()
         self._write()
         until = time.monotonic() + timeout
@@ -255,4 +281,3 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         except BaseException:
             self._lose()
             raise
-        self._tell()

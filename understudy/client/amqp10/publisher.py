@@ -142,9 +142,6 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """Sequence of the last of those that are sent one by one: among them is one that cost a link, or
         the connection, and the broker did not say which."""
         self._heard_at = 0.0
-        self._errors: deque[Refused] = deque()
-        """What is still to be raised, for want of `on_nack`."""
-        self._flushing = False
 
     def publish(
         self,
@@ -327,8 +324,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
             text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
             self._news.append(partial(self._on_nack, kept.sequence, name, text))
-        del session.in_doubt[number]  # last: what an interrupt leaves half done is sent again, not forgotten
         setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+        del session.in_doubt[number]  # last: what an interrupt leaves half done is sent again, not forgotten
         outlet = session.outlets.get(kept.target)
         if outlet is not None:
             outlet.in_doubt -= 1
@@ -405,25 +402,11 @@ class Publisher(PublisherBase[_Kept, _Session]):
             errors.append(Refused(condition, text, tuple(sorted(sequences))))
         waiting = deque(kept for kept in self._waiting if kept.sequence not in sequences)
         in_doubt = {n: kept for n, kept in session.in_doubt.items() if kept.sequence not in sequences}
-        # At once, as in `_lose`: each is told, and told once.
-        self._waiting, session.in_doubt, self._news, self._errors = waiting, in_doubt, news, errors
-        self.counts.nacked += len(refused)
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until nothing is in doubt. Raises NotConfirmed after `timeout` seconds, also while no broker
-        serves; Refused, where nobody else is told of it, once all the others are confirmed.
-        """
-        self._flushing = True
-        try:
-            super().flush(timeout)
-        finally:
-            self._flushing = False
-        self._tell()
-
-    def _tell(self) -> None:
-        super()._tell()
-        if self._errors and not (self._flushing or self._telling):
-            raise self._errors.popleft()
+        nacked = self.counts.nacked + len(refused)
+        # At once, as in `_lose`: each is told and counted, once.
+        self._waiting, session.in_doubt, self._news, self._errors, self.counts.nacked = (
+            waiting, in_doubt, news, errors, nacked,
+        )  # fmt: skip
 
     def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
         """In the books they are the only ones of a session of their own, which no broker counts."""
