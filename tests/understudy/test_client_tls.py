@@ -60,6 +60,24 @@ def test_the_kit_publishes_and_consumes_in_bulk(live: Live, authority: Authority
     assert got == [b"%d" % number for number in range(count)]
 
 
+def test_returns_are_read_over_tls_while_messages_are_written(live: Live, authority: Authority) -> None:
+    """Large ones, and many: else both sides wait for the other to read."""
+    trust = ClientTls(authority.ca)
+    returned: list[int] = []
+    tell = lambda number, *_: returned.append(number)  # noqa: E731
+    with Publisher(address(live), name="shop", declare=[ORDERS], tls=trust, on_return=tell) as publisher:
+        for number in range(400):
+            publisher.publish(b" " * (1_000_000 if number % 10 == 0 else 100), "nowhere", mandatory=True)
+        publisher.publish(b" " * 3_000_000, "orders")
+        publisher.flush(30)
+        assert (publisher.counts.confirmed, publisher.failover.connects) == (1, 1)
+    assert returned == list(range(1, 401))
+    with Consumer(address(live), "orders", name="billing", tls=trust) as consumer:
+        delivery = consumer.receive(10)
+        assert delivery is not None and len(delivery.body) == 3_000_000
+        consumer.ack(delivery)
+
+
 def test_a_broker_that_hangs_is_left_without_its_farewell(authority: Authority) -> None:
     """TLS would wait for it, as long as a broker may take to let us in, before the next one is tried."""
     dropped = threading.Event()
