@@ -37,7 +37,7 @@ from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, 
 from understudy.ledger.inspection import Report, inspect_all
 from understudy.ledger.retention import Plan, Unprunable, plan, prune, tidy
 from understudy.ledger.segments import JSONL, PARQUET, NeedsArrow, Series, arrow, find, finished, last_record
-from understudy.ledger.writer import LedgerError
+from understudy.ledger.writer import LedgerError, parse_writer_name
 
 DAMAGED, NOTHING = 1, 2
 fail = partial(stop, "ledger")
@@ -269,9 +269,16 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
+def _writer(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return parse_writer_name(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @ledger.command("convert", cls=UsageCommand)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--writer", required=True, metavar="NAME", help="What the client is called.")
+@click.option("--writer", required=True, metavar="NAME", callback=_writer, help="What the client is called.")
 @click.option("--role", type=click.Choice(list(EVENTS)), required=True)
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), required=True, help="Of the FILEs.")
 @click.option(

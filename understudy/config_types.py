@@ -58,6 +58,11 @@ def parse_node_name(value: str) -> str:
     """What a broker is called, in logs, ledgers and commands."""
     if not 0 < len(value) <= 100 or not value.isprintable():
         raise ValueError(f"{value[:40]!r} is no name of a broker: 1 to 100 characters that can be printed")
+    if value[0] in "._":
+        raise ValueError(
+            f"{value[:40]!r} is no name of a broker: the files of its ledger would begin with {value[0]!r},"
+            " and be hidden from those who read them"
+        )
     return value
 
 

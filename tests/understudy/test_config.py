@@ -111,6 +111,8 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("broker.heartbeat=0.5s", "broker.heartbeat (--set): must be whole seconds"),
         ("broker.name=" + "x" * 101, "broker.name (--set): 'xxx"),
         ("broker.name=a\nb", "broker.name (--set): 'a\\nb' is no name of a broker"),
+        ("broker.name=_a", "broker.name (--set): '_a' is no name of a broker: the files of its ledger"),
+        ("broker.name=.a", "broker.name (--set): '.a' is no name of a broker: the files of its ledger"),
         ("ha.authority=oracle", "ha.authority"),
         ("ha.password=", "ha.password"),
         ("ha.username=", "ha.username"),

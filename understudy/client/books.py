@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from understudy.ledger.ranges import RangeGatherer
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
-from understudy.ledger.writer import LedgerWriter, wall_microseconds
+from understudy.ledger.writer import LedgerWriter, parse_writer_name, wall_microseconds
 
 ID_HEADER = "x-replication-id"
 _ID = re.compile("([0-9a-f]{32}):([0-9]{1,18}):([0-9]{1,18})")
@@ -48,10 +48,11 @@ class Pulse:
 
 
 def open_ledger(ledger_dir: Any, name: str, role: str, incarnation: int) -> LedgerWriter | None:
-    """The client's own ledger, or None when it keeps none. Raises LedgerError."""
+    """The client's own ledger, or None when it keeps none. Raises LedgerError, and ValueError for a name
+    whose ledger nobody would read."""
     if ledger_dir is None:
         return None
-    return LedgerWriter(str(ledger_dir), name, role, incarnation=incarnation)
+    return LedgerWriter(str(ledger_dir), parse_writer_name(name), role, incarnation=incarnation)
 
 
 def new_incarnation() -> int:

@@ -44,6 +44,17 @@ class LedgerError(Exception):
     """The ledger cannot be opened. `str()` is one line for a person."""
 
 
+def parse_writer_name(value: str) -> str:
+    """Who writes a ledger. Its files begin with the name, and files that begin with `.` or `_` are hidden
+    from Spark: such a ledger would be written, and never read. Raises ValueError."""
+    if not value or value[0] in "._":
+        raise ValueError(
+            f"{value[:40]!r} is no name for the writer of a ledger: it is empty, or begins with '.' or '_',"
+            " and whoever reads ledgers passes such files over"
+        )
+    return value
+
+
 class LedgerFile(Protocol):
     """An open ledger file."""
 

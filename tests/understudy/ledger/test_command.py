@@ -64,6 +64,23 @@ def test_wrong_usage_is_status_3(arguments: tuple[str, ...]) -> None:
     one_line(run(*arguments), 3, "understudy ledger: ")
 
 
+def test_convert_takes_no_name_whose_ledger_nobody_would_read(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("")
+    arguments = (
+        "convert",
+        tmp_path / "log",
+        "--writer",
+        "_x",
+        "--role",
+        "consumer",
+        "--format",
+        "csv",
+        "--out",
+        tmp_path,
+    )
+    one_line(run(*arguments), 3, "'_x' is no name for the writer of a ledger")
+
+
 def test_check_tells_who_wrote_what_and_how_it_ended(folder: Path, life: Life) -> None:
     found = run("check", folder)
     assert found.exit_code == 2 and "open" in found.output
