@@ -111,6 +111,7 @@ class FakeFailover:
     connected: bool = False
     outage_marks: list[str] = field(default_factory=list)
     held_up: bool = False
+    unsent: bool = False
     blocked: str = ""
 
     def title(self, queue: str) -> str:

@@ -155,6 +155,17 @@ def test_a_consumer_takes_leave_while_publishers_are_blocked() -> None:
             assert after.receive(0.2) is None
 
 
+def test_publish_returns_once_its_message_has_left() -> None:
+    """Whoever calls nothing for a while has published all the same."""
+    with BrokerThread() as broker, Publisher(str(broker.address), "shop", declare=[ORDERS]) as shop:
+        for _ in range(4):
+            shop.publish(b" " * 15 * MIB, "orders")
+            assert not shop.failover.unsent
+        with Consumer(str(broker.address), "orders", "billing") as billing:
+            until = lambda: billing.counts.received == 4  # noqa: E731
+            assert sum(1 for _ in billing.deliveries(until=until)) == 4
+
+
 def test_a_flush_says_that_the_broker_takes_nothing() -> None:
     broker = FakeFailover()
     shop = publisher(broker)

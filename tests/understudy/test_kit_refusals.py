@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,20 @@ def test_one_that_is_too_large_costs_nothing_else(broker: BrokerThread) -> None:
         assert (shop.counts.confirmed, shop.in_doubt) == (2, 0), "all else is confirmed before it is raised"
         shop.publish(b"3", "orders")
     assert in_order_of_first(arrived(broker)) == [b"1", b"2", b"3"]
+
+
+def test_a_few_polls_are_enough_for_what_is_sent_one_by_one(broker: BrokerThread) -> None:
+    heard: list[Refused] = []
+    with Publisher(str(broker.address), "shop", declare=[ORDERS], on_refused=heard.append) as shop:
+        shop._hear_every = math.inf
+        for number in range(200):
+            shop.publish(b"%d" % number, "orders", "missing" if number == 150 else "")
+        polls = 0
+        while shop.in_doubt:
+            shop.poll(5)
+            polls += 1
+        assert (len(heard), shop.counts.confirmed) == (1, 199)
+        assert polls < 20
 
 
 def test_a_refusal_is_raised_once_and_by_publish_before_it_takes_its_own(broker: BrokerThread) -> None:

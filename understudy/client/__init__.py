@@ -3,7 +3,7 @@
     from understudy.client import Publisher, Consumer
 
     with Publisher("10.0.0.1:5672,10.0.0.2:5672", name="shop") as publisher:
-        publisher.publish(b"order 1", routing_key="orders")     # returns at once; resent after a failover
+        publisher.publish(b"order 1", routing_key="orders")     # on its way; resent after a failover
         publisher.flush()                                       # all confirmed
 
     with Consumer("10.0.0.1:5672,10.0.0.2:5672", "orders", name="billing") as consumer:
@@ -11,6 +11,8 @@
             print(delivery.body, delivery.redelivered)          # acked, in batches, once the loop comes back
 
 Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.pem")` says whom to trust.
+
+docs/CLIENTS.md says what becomes of messages that are refused, and of slow brokers and applications.
 
 Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
 window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for

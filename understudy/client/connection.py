@@ -51,8 +51,13 @@ class Connection(_Base):  # type: ignore[misc]
         return made(host, connect_timeout=connect_timeout, **({"ssl": ssl} if ssl else {}))
 
     @property
+    def unsent(self) -> bool:
+        """Is there something that the network does not take now?"""
+        return bool(self._transport.unsent)
+
+    @property
     def held_up(self) -> bool:
-        """Does the broker say that it takes nothing, or the network not take what it was given?"""
+        """Is there, or does the broker say that it takes nothing?"""
         return bool(self._transport.unsent) or bool(self.blocked)
 
     def blocking_read(self, timeout: float | None = None) -> Any:

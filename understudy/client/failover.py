@@ -140,6 +140,12 @@ class Failover(Brokers):
         return inner is not None and inner.held_up
 
     @property
+    def unsent(self) -> bool:
+        """Is there something that the network does not take now?"""
+        inner = self._inner
+        return inner is not None and inner.unsent
+
+    @property
     def blocked(self) -> str:
         """Why the broker takes nothing from publishers now (`low on memory`); empty if it does."""
         return "" if self._inner is None else self._inner.blocked

@@ -169,12 +169,14 @@ class Publisher(PublisherBase[_Kept, _Session]):
         headers: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> int:
-        """Take charge of one message; waits only while the window is full, no broker serves, or the broker
-        takes no more: does not read, or blocks publishers, as under a memory alarm.
+        """Take charge of one message; returns once it has left. Waits only while the window is full, no
+        broker serves, or the broker takes no more: does not read, or blocks publishers, as under a memory
+        alarm.
 
         Returns its number in this publisher's life, from 1. `properties` are AMQP's: content_type,
         message_id, and so on. Raises ValueError and TypeError for what cannot be sent, Refused for an earlier
-        message; then this one was not taken. After ConnectFailed it was, and is sent with the next call.
+        message; then this one was not taken. After ConnectFailed or an interrupt it may have been (see
+        `counts.published`), and is sent with the next call.
         """
         self._refuse_if_closed()
         _check_route(exchange, routing_key)
@@ -190,12 +192,14 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self.counts.published = sequence
         self._waiting.append(kept)
         self._ready(None)
+        while self._waiting or self.failover.unsent:
+            self._hear(1.0)
         if time.monotonic() - self._heard_at >= self._hear_every:
             self._hear(0)
         return sequence
 
     def _wait_for_room(self) -> None:
-        """In the window, and for what was published before to leave."""
+        """In the window, at the broker, and for what was published before to leave."""
         self._tell()
         if self._waiting:
             self._ready(None)
@@ -240,15 +244,20 @@ class Publisher(PublisherBase[_Kept, _Session]):
             publish(kept.message, kept.exchange, kept.routing_key, kept.mandatory)
 
     def _wait_for_input(self, timeout: float) -> None:
-        self._heard_at = time.monotonic()
+        until = time.monotonic() + timeout
         try:
             self.failover.wait(timeout, self._pulse)
+            while self._waiting and (left := until - time.monotonic()) > 0:
+                self._send_waiting()
+                self.failover.wait(left, self._pulse)
         except AMQPError as error:
             if self._session is None or not is_of_a_publish(error):
                 raise
             self._give_up_refused(self._session, error)
             self.failover.drop(outage=False)  # it serves; the channel is gone
             raise Lost(str(error)) from None
+        finally:
+            self._heard_at = time.monotonic()
 
     # -- what the broker says ------------------------------------------------------------------------------
 
