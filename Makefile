@@ -10,6 +10,7 @@ SOAK_SEEDS ?= 20000
 HISTORIES ?= 200
 ROUNDS   ?= 100
 SEED     ?=
+COMPILED ?=
 WORKERS  ?= 3
 ARGS     ?=
 
@@ -30,7 +31,7 @@ help: ## List the commands
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
-	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults"
+	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
@@ -93,15 +94,20 @@ bench-durable: $(STAMP)
 	@$(BIN)/python -m bench.durable $(ARGS)
 
 sim: $(STAMP)
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+ifneq ($(COMPILED),)
+	@$(BIN)/python -m tests.simulation.compiled build/simulation
+endif
+	@$(if $(COMPILED),PYTHONPATH=$(CURDIR)/build/simulation) $(BIN)/python $(if $(COMPILED),-P) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 soak: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak-simulation: $(STAMP)
-	@$(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
-	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && exit $$mutants
+	@$(BIN)/python -m pytest -m soak tests/simulation/compiled; compiled=$$?; \
+	  $(BIN)/python -m tests.simulation.mutants; mutants=$$?; \
+	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
+	  exit $$((compiled | mutants))
 
 soak-books: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \

@@ -18,10 +18,12 @@ from tests.simulation import coverage, plan_file
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.progress import Meter, meter
+from tests.simulation.replacing import is_compiled
 from tests.simulation.report import Report, report
 from tests.simulation.runner import Outcome, run_chunk, run_plan, run_seed, run_seeds
 from tests.simulation.story import tell
 from tests.simulation.tally import Tally
+from tests.simulation.world import World
 
 SHOWN = 3
 """Failures that are shrunk and told; the rest by one line each."""
@@ -87,6 +89,8 @@ def _mutant(parser: argparse.ArgumentParser, name: str) -> Mutant | None:
     found = next((mutant for mutant in MUTANTS if mutant.name == name), None)
     if name and found is None:
         parser.error(f"there is no mutant {name!r}")
+    if found is not None and is_compiled(World):
+        parser.error("a mutant replaces what is compiled here: run it without COMPILED=1")
     return found
 
 

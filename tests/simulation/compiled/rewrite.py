@@ -1,0 +1,174 @@
+"""The source of the product and the simulation as mypyc takes it. What it means stays the same.
+
+- What is replaced from outside (`replacing.py`) gets a hook, since mypyc binds calls when it compiles.
+- `dataclass` would write a slow `__init__` at run time: it is written out, and there are no slots, nor is
+  anything frozen, both of which mypyc cannot do.
+- Classes that derive from exceptions, numbers and the like cannot be native ones of mypyc: it is told so.
+
+Raises ValueError, which names the place, for what it does not know how to rewrite.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+BUILT_IN = {"int", "float", "str", "bytes", "list", "Exception", "BaseException", "TypeError", "ValueError"}
+
+Modules = dict[str, ast.Module]
+Classes = dict[str, ast.ClassDef]
+
+
+def rewrite(
+    sources: Mapping[str, str], methods: set[str], attributes: set[str], on_objects: set[str]
+) -> dict[str, str]:
+    """`sources` by the names of their modules; methods, attributes, and methods that are replaced on one
+    object only, by the full names of their hooks."""
+    trees = {name: ast.parse(source) for name, source in sources.items()}
+    classes = {
+        node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+    }
+    left = methods | attributes | on_objects
+    for module, tree in trees.items():
+        body: list[ast.stmt] = []
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                hooks = {hook for hook in left if hook.startswith(f"{module}.hook_{node.name}_")}
+                left -= hooks
+                for hook in sorted(hooks):
+                    body += _hooked(node, hook, hook in attributes, hook in on_objects)
+                _declared(node, classes)
+            body.append(node)
+        tree.body = _with_imports(body)
+    if left:
+        raise ValueError(f"nothing there to hook: {', '.join(sorted(left))}")
+    return {name: f"{ast.unparse(ast.fix_missing_locations(tree))}\n" for name, tree in trees.items()}
+
+
+def _with_imports(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = 1 + max(
+        (at for at, node in enumerate(body) if ast.unparse(node).startswith("from __future__")), default=-1
+    )
+    added = _parsed("from typing import Any as _Any\nfrom mypy_extensions import mypyc_attr as _mypyc_attr")
+    return [*body[:first], *added, *body[first:]]
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    return ast.parse(text).body
+
+
+# -- hooks
+
+
+def _hooked(node: ast.ClassDef, full_name: str, attribute: bool, on_objects: bool) -> list[ast.stmt]:
+    """Changes the class; gives what stands before it."""
+    hook = full_name.rpartition(".")[2]
+    name = hook.removeprefix(f"hook_{node.name}_")
+    if attribute:
+        node.body += _property(name, hook)
+        return _parsed(f"{hook}: _Any = None")
+    method = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+    if method is None or method.args.vararg or method.args.kwarg or method.decorator_list:
+        raise ValueError(f"{node.name}.{name} is no plain method, to be hooked")
+    node.body.insert(node.body.index(method), _asking(method, f"self.hook_{name}" if on_objects else hook))
+    method.name += "__plain"
+    if on_objects:
+        node.body += _parsed(f"hook_{name}: _Any = None")
+        return []
+    return _parsed(f"{hook}: _Any = None")
+
+
+def _property(name: str, hook: str) -> list[ast.stmt]:
+    return _parsed(f"""
+{name}__plain: _Any = None
+
+@property
+def {name}(self) -> _Any:
+    return self.{name}__plain
+
+@{name}.setter
+def {name}(self, value: _Any) -> None:
+    before = self.{name}__plain
+    self.{name}__plain = value
+    if {hook} is not None:
+        {hook}(before, value)
+""")
+
+
+def _asking(method: ast.FunctionDef, hook: str) -> ast.stmt:
+    given = [a.arg for a in (*method.args.posonlyargs, *method.args.args)][1:]
+    given += [f"{a.arg}={a.arg}" for a in method.args.kwonlyargs]
+    result = "None" if method.returns is None else ast.unparse(method.returns)
+    back = "" if result == "None" else "return "
+    (asking,) = _parsed(f"""
+def {method.name}({ast.unparse(method.args)}) -> {result}:
+    if {hook} is not None:
+        {back}{hook}({", ".join(given if hook.startswith("self.") else ["self", *given])})
+    else:
+        {back}self.{method.name}__plain({", ".join(given)})
+""")
+    return asking
+
+
+# -- classes
+
+
+def _declared(node: ast.ClassDef, classes: Classes) -> None:
+    """With what mypyc wants to know of it."""
+    node.body = [s for s in node.body if not ast.unparse(s).startswith("__slots__ =")] or [ast.Pass()]
+    if _derives_from_builtin(node, classes):
+        node.decorator_list.insert(0, ast.parse("_mypyc_attr(native_class=False)", mode="eval").body)
+        return
+    for at, decorator in enumerate(node.decorator_list):
+        if ast.unparse(decorator).startswith("dataclass"):
+            node.decorator_list[at] = _dataclass(node, decorator, classes)
+
+
+def _derives_from_builtin(node: ast.ClassDef, classes: Classes) -> bool:
+    bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+    ours = [classes[base] for base in bases if base in classes]
+    return any(base in BUILT_IN or base.endswith("Error") for base in bases) or any(
+        _derives_from_builtin(base, classes) for base in ours
+    )
+
+
+def _dataclass(node: ast.ClassDef, decorator: ast.expr, classes: Classes) -> ast.expr:
+    """Writes the `__init__`; gives the decorator that leaves that, and the rest, to be done."""
+    keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+    options = {word.arg: ast.literal_eval(word.value) for word in keywords}
+    if unknown := options.keys() - {"slots", "frozen", "eq"}:
+        raise ValueError(f"dataclass {node.name}: {', '.join(map(str, unknown))}")
+    methods = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
+    eq = options.get("eq", True)
+    hashed = bool(options.get("frozen")) and eq and "__hash__" not in methods
+    parameters, sets = ["self"], ["pass"]
+    for field in _fields(node, classes):
+        name, kind, default, value = ast.unparse(field.target), ast.unparse(field.annotation), field.value, ""
+        if isinstance(default, ast.Call) and ast.unparse(default.func) == "field":
+            given = {word.arg: word.value for word in default.keywords}
+            default = given.get("default")
+            if factory := given.get("default_factory"):
+                default, kind = ast.Constant(None), f"{kind} | None"
+                value = f"({ast.unparse(factory)})() if {name} is None else "
+        parameters.append(f"{name}: {kind}" + (f" = {ast.unparse(default)}" if default else ""))
+        sets.append(f"self.{name} = {value}{name}")
+    if "__post_init__" in methods:
+        sets.append("self.__post_init__()")
+    node.body += _parsed(f"def __init__({', '.join(parameters)}) -> None:\n    " + "\n    ".join(sets))
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and ast.unparse(one.annotation) == "object":
+            one.annotation = ast.Name("_Any")  # mypyc would look for `object` among the module's globals
+    return ast.parse(f"dataclass(init=False, eq={eq}, unsafe_hash={hashed})", mode="eval").body
+
+
+def _fields(node: ast.ClassDef, classes: Classes) -> list[ast.AnnAssign]:
+    """In their order, those of bases first."""
+    fields: dict[str, ast.AnnAssign] = {}
+    for base in node.bases:
+        fields |= {ast.unparse(f.target): f for f in _fields(classes[ast.unparse(base)], classes)}
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign):
+            if "ClassVar" in ast.unparse(statement.annotation):
+                raise ValueError(f"dataclass {node.name} has a ClassVar")
+            fields[ast.unparse(statement.target)] = statement
+    return list(fields.values())
