@@ -270,26 +270,46 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._settle(tag, multiple, "nacked")
 
     def _settle(self, tag: int, multiple: bool, outcome: str) -> tuple[int, int]:
-        """Forget the messages that `tag` answers, and note what became of them, in ranges of one outcome."""
+        """Forget the messages that `tag` answers, and note what became of them, in ranges of one outcome.
+
+        Python looks for signals behind calls and loops only: between forgetting a message and keeping its
+        news there are none, so that an interrupt leaves no message half settled.
+        """
         session = self._session
         if session is None:
             return tag, tag - 1
-        in_doubt = session.in_doubt
+        in_doubt, news, counts = session.in_doubt, self._news, self.counts
         first = next(iter(in_doubt), tag + 1) if multiple else tag
-        run_first, run_outcome = first, ""
-        for each in range(first, tag + 1):
-            kept = in_doubt.pop(each, None)
-            told = None if kept is None or outcome != "confirmed" else kept.returned
-            this = "" if kept is None else outcome if told is None else "returned"
-            if this != run_outcome:
-                self._note_settled(session, run_first, each - 1, run_outcome)
-                run_first, run_outcome = each, this
-            if told is not None:
-                self._news.append(told)
-            elif kept is not None and this == "nacked" and self._on_nack is not None:
-                self._news.append(partial(self._on_nack, kept.sequence))
-        self._note_settled(session, run_first, tag, run_outcome)
+        run_first, run_last, run_outcome = first, first - 1, ""
+        try:
+            for each in range(first, tag + 1):
+                kept = in_doubt.get(each)
+                this, told = "", None
+                if kept is not None:
+                    this, told = self._outcome(kept, outcome)
+                if this != run_outcome:
+                    self._note_settled(session, run_first, run_last, run_outcome)
+                    run_first, run_last, run_outcome = each, each - 1, this
+                if kept is not None:
+                    del in_doubt[each]
+                    run_last = each
+                    if this == "confirmed":
+                        counts.confirmed += 1
+                    elif this == "nacked":
+                        counts.nacked += 1
+                    else:
+                        counts.returned += 1
+                    if told is not None:
+                        news += (told,)
+        finally:
+            self._note_settled(session, run_first, run_last, run_outcome)
         return first, tag
+
+    def _outcome(self, kept: _Kept, outcome: str) -> tuple[str, Callable[[], None] | None]:
+        """What became of it after all, and whom to tell."""
+        if outcome == "confirmed":
+            return outcome if kept.returned is None else "returned", kept.returned
+        return outcome, None if self._on_nack is None else partial(self._on_nack, kept.sequence)
 
     def _give_up_refused(self, session: _Session, error: AMQPError) -> None:
         """The broker has closed the channel for one of the messages in doubt, and does not say for which.
@@ -300,17 +320,18 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if len(in_doubt) > 1:
             self._alone_until = next(reversed(in_doubt.values())).sequence
             return
-        for tag, kept in in_doubt.items():
+        for tag, kept in tuple(in_doubt.items()):
             code, text = error.reply_code, " ".join(str(error.reply_text).split())
             message_id = kept.message.properties.get("message_id")
             refused = Refused(kept.sequence, message_id, kept.exchange, kept.routing_key, code, text)
-            if self._on_refused is None:
-                self._errors.append(refused)
-            else:
-                self._news.append(partial(self._on_refused, refused))
-            self.counts.nacked += 1
+            told = None if self._on_refused is None else partial(self._on_refused, refused)
             self._book.settled(session.name, tag, tag, "nacked", f"{code} {text}")
-        in_doubt.clear()
+            del in_doubt[tag]  # it is forgotten and told at once, as in `_settle`
+            self.counts.nacked += 1
+            if told is None:
+                self._errors += (refused,)
+            else:
+                self._news += (told,)
 
     def _returned(self, error: Any, _exchange: str, _routing_key: str, message: Any) -> None:
         sequence = (message.properties.get("application_headers") or {}).get(SEQUENCE_HEADER)
@@ -323,8 +344,5 @@ class Publisher(PublisherBase[_Kept, _Session]):
                 return
 
     def _note_settled(self, session: _Session, first: int, last: int, outcome: str) -> None:
-        count = last - first + 1
-        if count <= 0 or not outcome:
-            return
-        setattr(self.counts, outcome, getattr(self.counts, outcome) + count)
-        self._book.settled(session.name, first, last, outcome)
+        if outcome and last >= first:
+            self._book.settled(session.name, first, last, outcome)
