@@ -15,7 +15,7 @@ from broker.engine import BrokerSettings
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.fake_broker import FakeFailover
 from tests.understudy.test_publisher import bodies, publisher
-from understudy.client import Consumer, NotConfirmed, Publisher
+from understudy.client import ConnectFailed, Consumer, NotConfirmed, Publisher
 
 ORDERS: Any = getattr(kombu.entity, "Queue")("orders", durable=True)  # noqa: B009 (kombu is half typed)
 MIB = 2**20
@@ -177,6 +177,18 @@ def test_a_flush_says_that_the_broker_takes_nothing() -> None:
     ):
         shop.flush(0)
     assert shop.blocked == "low on memory"
+
+
+def test_who_gives_up_does_not_wait_for_a_broker_that_takes_nothing() -> None:
+    broker = FakeFailover()
+    asked = iter((False, True))
+    shop = publisher(broker, given_up=lambda: next(asked))
+    shop.publish(b"1", "q")
+    broker.blocked, broker.held_up = "low on memory", True
+    broker.script.append(lambda: None)
+    with pytest.raises(ConnectFailed, match=r"^given up while the broker took no messages: low on memory$"):
+        shop.publish(b"2", "q")
+    assert (shop.counts.published, shop.in_doubt, broker.connected) == (1, 1, True)
 
 
 def test_publish_waits_for_a_broker_that_takes_nothing_and_order_holds() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import amqp
 from amqp.exceptions import AMQPError
 
-from understudy.client.brokers import Addresses
+from understudy.client.brokers import Addresses, ConnectFailed
 from understudy.client.failover import LOST, Failover, declare_all
 from understudy.client.publishing import WINDOW, PublisherBase
 from understudy.client.refusals import Refused, is_of_a_publish
@@ -136,7 +136,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         """`connection`: user, password, virtual_host, retry, connect_timeout, heartbeat, tls as
         `Failover` takes them.
 
-        `given_up` is asked while no broker serves; once it says True, ConnectFailed is raised.
+        `given_up` is asked while no broker serves, and about each second while `publish` waits for one that
+        takes nothing; once it says True, ConnectFailed is raised.
         `ledger_heartbeat`: seconds that the ledger is silent at most while one of the methods is at work.
         """
         super().__init__(
@@ -193,6 +194,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         self._waiting.append(kept)
         self._ready(None)
         while self._waiting or self.failover.unsent:
+            self._give_up_if_held_up()
             self._hear(1.0)
         if time.monotonic() - self._heard_at >= self._hear_every:
             self._hear(0)
@@ -204,8 +206,14 @@ class Publisher(PublisherBase[_Kept, _Session]):
         if self._waiting:
             self._ready(None)
         while self.in_doubt >= self._window or self._waiting or self.failover.held_up:
+            self._give_up_if_held_up()
             self._wait(1.0)
         self._refuse_if_closed()
+
+    def _give_up_if_held_up(self) -> None:
+        if self.failover.held_up and self._is_given_up():
+            why = self.blocked or "it does not read"
+            raise ConnectFailed(f"given up while the broker took no messages: {why}")
 
     @property
     def _hindrance(self) -> str:
