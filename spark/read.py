@@ -7,6 +7,7 @@ small. Foreign files are counted, never opened.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,7 +58,7 @@ def find_ledgers(folders: Iterable[Path]) -> Found:
     found, seen = Found(), set[Path]()
     for folder in folders:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
-            real = path.resolve()
+            real = Path(os.path.realpath(path))  # a loop of links is no file
             if not real.is_file() or real in seen:
                 continue
             seen.add(real)

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from broker.store.errors import StoreError
+from broker.store.errors import StoreError, named
 from broker.store.files import FileLayer, RealFiles
 
 FORMAT = 1
@@ -163,12 +163,14 @@ def copy_file(files: FileLayer, source: str, target: Path, size: int, progress: 
                 raise BackupFailed(f"{source} has become shorter: {at} instead of {size} bytes; try again")
             digest.update(piece)
             rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fdatasync(fd)
+            with named(target):
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                os.fdatasync(fd)
             at += len(piece)
             progress(len(piece))
-        os.fsync(fd)
+        with named(target):
+            os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what is read back comes from the disk
     finally:
         os.close(fd)

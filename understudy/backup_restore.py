@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from broker.store.errors import StoreCorrupt
+from broker.store.errors import StoreCorrupt, of_file
 from broker.store.files import HeldLock, RealFiles
+from broker.store.folders import in_the_way
 from broker.store.node_files import NodeIdentity, RecordFile
 from broker.store.segment_reader import SegmentReader
 from understudy.backup import (
@@ -51,7 +52,7 @@ def restore(copy: Path, data_dir: Path, name: str | None, *, bar: Bar) -> Manife
     `name`: what the node is called, if not as before. Raises BackupMisuse or BackupFailed; `data_dir` is then
     as it was.
     """
-    copy, data_dir = copy.resolve(), data_dir.resolve()
+    copy, data_dir = Path(os.path.realpath(copy)), Path(os.path.realpath(data_dir))
     check_apart(copy, data_dir)
     manifest = load_manifest(copy)
     with one_line(f"cannot read {copy}"):
@@ -74,6 +75,8 @@ def _check_files(copy: Path, manifest: Manifest) -> None:
             size = files.size(str(path))
         except (FileNotFoundError, NotADirectoryError):
             raise BackupFailed(f"{path} is missing; nothing was restored") from None
+        if path.is_dir():
+            raise BackupFailed(f"{path} is a folder, and no file of a copy; nothing was restored")
         if size != file.size:
             raise BackupFailed(
                 f"{path} is damaged: it has {size:,} bytes instead of {file.size:,}; nothing was restored"
@@ -89,6 +92,8 @@ def _check_files(copy: Path, manifest: Manifest) -> None:
 def _check_empty(data_dir: Path) -> None:
     if data_dir.exists() and not data_dir.is_dir():
         raise BackupMisuse(f"{data_dir} is not a folder")
+    if (fault := in_the_way(data_dir)) is not None:
+        raise BackupMisuse(of_file(fault))
     there = set(os.listdir(data_dir)) if data_dir.exists() else set()
     if there - _NOTHING and not _is_interrupted(data_dir):
         raise BackupMisuse(f"{data_dir} is not empty; nothing was changed")

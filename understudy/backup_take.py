@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.model.record_codec import CorruptRecord
-from broker.store.errors import StoreCorrupt
+from broker.store.errors import StoreCorrupt, of_file
 from broker.store.files import RealFiles
+from broker.store.folders import in_the_way
 from broker.store.node_files import RecordFile
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, record_from_json
@@ -66,7 +67,7 @@ def take(data_dir: Path, out: Path, *, stale: bool, bar: Bar) -> Manifest:
     `stale`: also from a node that may lack confirmed messages. Raises BackupMisuse or BackupFailed; `out` is
     then as it was.
     """
-    data_dir, out = data_dir.resolve(), out.resolve()
+    data_dir, out = Path(os.path.realpath(data_dir)), Path(os.path.realpath(out))
     taken_at = datetime.now(UTC)
     _check_folders(data_dir, out)
     raise_limit()
@@ -85,11 +86,15 @@ def take(data_dir: Path, out: Path, *, stale: bool, bar: Bar) -> Manifest:
 def _check_folders(data_dir: Path, out: Path) -> None:
     check_apart(data_dir, out)
     if not data_dir.is_dir():
-        raise BackupMisuse(f"{data_dir} is not a data directory: there is no such folder")
+        fault = in_the_way(data_dir)
+        why = of_file(fault) if fault else "there is no such folder"
+        raise BackupMisuse(f"{data_dir} is not a data directory: {why}")
     if out.is_mount():
         raise BackupMisuse(f"{out} is a mount point, which cannot be renamed to: name a folder in it")
     if out.exists() and not out.is_dir():
         raise BackupMisuse(f"{out} is not a folder")
+    if (fault := in_the_way(out)) is not None:
+        raise BackupMisuse(of_file(fault))
     with one_line(f"cannot read {out}"):
         if out.exists() and any(out.iterdir()):
             raise BackupMisuse(f"{out} is not empty; nothing was written")

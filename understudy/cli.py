@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
+from broker.store.errors import of_file
 from spark.streams import UNDONE, OutputLost, ended, prepare
 from understudy import __version__
-from understudy.process import INTERRUPTED, heard, of_file, quiet
+from understudy.process import INTERRUPTED, heard, quiet
 
 _COMMANDS = {
     "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),

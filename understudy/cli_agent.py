@@ -19,6 +19,8 @@ from pathlib import Path
 
 import click
 
+from broker.store.errors import of_file
+from broker.store.folders import make_folders
 from understudy.cli_options import Failed
 
 SCRIPT = "usr/lib/ocf/resource.d/understudy/understudy"
@@ -55,7 +57,7 @@ def install(root: Path, python: Path) -> None:
         changed += _write(script, _script(python, version), 0o755)
         _remove_others(root / MODULES, {version, before})
     except OSError as error:
-        raise Failed(f"cannot write {error.filename}: {error.strerror}") from None
+        raise Failed(f"cannot write {of_file(error)}") from None
     for path in changed:
         click.echo(path)
     click.echo(f"ocf:understudy:understudy {'is installed' if changed else 'was up to date'}")
@@ -102,7 +104,7 @@ def _remove_others(folder: Path, keep: set[str]) -> None:
 
 def _write(path: Path, text: str, mode: int) -> list[str]:
     """Replace it in one step, unless it is like this."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(str(path.parent))
     try:
         if path.read_text(encoding="utf-8") == text and path.stat().st_mode & 0o777 == mode:
             return []

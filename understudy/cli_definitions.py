@@ -6,6 +6,7 @@ Exit codes: 2, the file is wrong, or says what is not to be had here under --str
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -152,6 +153,8 @@ def _write(file: Path, pieces: Iterable[bytes]) -> None:
             stream.writelines(pieces)
         return
     target = Path(os.path.realpath(file))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     with tempfile.NamedTemporaryFile(
         "wb", dir=target.parent, prefix=f".{target.name}.", delete=False
     ) as made:

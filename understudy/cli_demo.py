@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from broker.store.errors import of_file
+from broker.store.folders import make_folders
 from understudy.cli_options import Failed, Wrong, leave
 from understudy.demo import Demo, DemoFailed, Options, Outcome
 from understudy.demo_progress import Progress
@@ -95,10 +97,10 @@ def prepare(folder: Path) -> None:
         if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
             raise Wrong(f"{folder} is not empty and not a demo's; name another with --dir")
         clear(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(str(folder))
         (folder / MARK).touch()
     except OSError as error:
-        raise Wrong(f"cannot use {folder}: {error.strerror}") from None
+        raise Wrong(f"cannot use {folder}: {of_file(error, folder)}") from None
 
 
 def clear(folder: Path, but: tuple[Path, ...] = ()) -> None:

@@ -21,12 +21,14 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
+from broker.store.errors import of_file
 from understudy.cli_options import (
     USAGE,
     UsageCommand,
     cell,
     format_option,
     leave,
+    no_folder,
     progress_bar,
     stop,
     unreadable,
@@ -64,8 +66,8 @@ def _age(_ctx: click.Context, _param: click.Parameter, value: str | None) -> flo
 def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
     """What is there; ends the command if that is nothing."""
     for folder in folders:
-        if not folder.exists():
-            fail(f"no ledger there: no such folder: {folder}", NOTHING)
+        if (why := no_folder(folder)) is not None:
+            fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         fail(fault, DAMAGED)
     series, foreign = find(folders)
@@ -84,8 +86,7 @@ def _working(what: str, octets: int) -> Iterator[Callable[[int], None]]:
     except NeedsArrow as error:
         fail(str(error), USAGE)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        fail(f"{where}{error.strerror or error}", DAMAGED)
+        fail(f"{what}: {of_file(error)}", DAMAGED)
 
 
 def _show(title: str, columns: dict[str, bool], rows: list[list[str]]) -> None:

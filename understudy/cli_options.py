@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +19,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
 from broker.errors import shown
+from broker.store.errors import of_file
+from broker.store.folders import in_the_way
 from understudy.client_tls import ClientTls, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
-from understudy.process import of_file
+from understudy.ledger.segments import FORMS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,12 +68,36 @@ def unreadable(folders: Iterable[Path]) -> str | None:
     not be missed. None: all may be."""
     faults: list[OSError] = []
     for folder in filter(Path.is_dir, folders):
-        for root, _, names in os.walk(folder, onerror=faults.append):
-            for name in names:
-                path = os.path.join(root, name)
-                if ".ledger." in name and not os.access(path, os.R_OK):
-                    faults.append(PermissionError(errno.EACCES, os.strerror(errno.EACCES), path))
-    return f"cannot read {faults[0].filename}: {faults[0].strerror}" if faults else None
+        for root, below, names in os.walk(folder, onerror=faults.append):
+            called = (os.path.join(root, name) for name in (*below, *names) if name.endswith(FORMS))
+            faults += filter(None, map(_unreadable, called))
+    return f"cannot read {of_file(faults[0])}" if faults else None
+
+
+def _unreadable(path: str) -> OSError | None:
+    """Of what is called as a ledger is."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return error
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        return OSError(errno.EINVAL, "neither a file nor a link to one", path)
+    if not os.access(path, os.R_OK):
+        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return None
+
+
+def no_folder(folder: Path) -> str | None:
+    """Why there is nothing at `folder`, a file or a folder; None: there is."""
+    try:
+        os.stat(folder)
+    except OSError as error:
+        fault = in_the_way(folder) or error
+        gone = fault.errno == errno.ENOENT and not os.path.islink(fault.filename)
+        return f"no such folder: {shown(str(folder))}" if gone else of_file(fault)
+    return None
 
 
 def stop(command: str, text: str, status: int) -> NoReturn:
@@ -148,11 +175,11 @@ def node_options(function: Function) -> Function:
             default="127.0.0.1:5672", show_default=True, help="The node to speak to.",
         ),
         click.option(
-            "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True,
+            "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, callback=text_value,
             help="An administrator. [env: UNDERSTUDY_USER]",
         ),
         click.option(
-            "--password", envvar="UNDERSTUDY_PASSWORD", default="guest",
+            "--password", envvar="UNDERSTUDY_PASSWORD", default="guest", callback=text_value,
             help="Its password; better given by the environment. [env: UNDERSTUDY_PASSWORD]",
         ),
         click.option(
@@ -196,7 +223,25 @@ def given_password(*, from_stdin: bool) -> str:
         password = _typed_password()
     if not password:
         raise Wrong("the password is empty")
+    if not is_text(password):
+        raise Wrong("the password is not UTF-8")
     return str(password)
+
+
+def is_text(value: str) -> bool:
+    """Not so what came from the environment, the command line or a file as octets that are not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Option callback: of a name or a password, which is not repeated here."""
+    if not is_text(value):
+        raise click.BadParameter("not UTF-8")
+    return value
 
 
 def _typed_password() -> str:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.errors import shown
-from understudy.cli_options import USAGE, UsageCommand, cell, stop, unreadable
+from understudy.cli_options import USAGE, UsageCommand, cell, no_folder, stop, unreadable
 from understudy.reconcile import NOTHING, driven
 from understudy.report import short_length, write
 
@@ -78,8 +78,8 @@ def report(
     if since >= end:
         _fail("--since is not before --until", USAGE)
     for folder in folders:
-        if not folder.exists():
-            _fail(f"no ledger there: no such folder: {folder}", NOTHING)
+        if (why := no_folder(folder)) is not None:
+            _fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, NOTHING)
     if output is not None and not output.parent.is_dir():

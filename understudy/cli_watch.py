@@ -6,6 +6,7 @@ docs/WATCH.md says what is certain, and when.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from functools import partial
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from understudy.cli_options import USAGE, UsageCommand, stop, unreadable
+from understudy.cli_options import USAGE, UsageCommand, no_folder, stop, unreadable
 from understudy.config_types import parse_positive_duration
 
 if TYPE_CHECKING:
@@ -107,11 +108,12 @@ def watch(
 
     _hold_signals()
     for folder in folders:
-        if not folder.is_dir():
-            _fail(f"no such folder: {folder}", USAGE)
+        if (why := no_folder(folder)) is not None or not folder.is_dir():
+            _fail(why or f"{folder}: Not a directory", USAGE)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, USAGE)
-    where = checkpoint or folders[0].resolve().with_name(folders[0].resolve().name + ".watch")
+    first = Path(os.path.realpath(folders[0]))
+    where = checkpoint or first.with_name(first.name + ".watch")
     limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
     try:
         kept = Checkpoint(where)

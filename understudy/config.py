@@ -25,6 +25,8 @@ from pydantic_settings import (
 
 from broker.security.authenticator import is_password_hash
 from broker.security.identity import HA
+from broker.store.errors import of_file
+from broker.store.folders import in_the_way
 from ha.pacemaker.cib import SET_ID
 from understudy.config_types import (
     Addresses,
@@ -94,9 +96,10 @@ class BrokerSection(_Section):
     @classmethod
     def _folder(cls, value: object) -> object:
         if isinstance(value, str | Path) and str(value):
-            for folder in (Path(value), *Path(value).parents):
-                if folder.exists() and not folder.is_dir():
-                    raise ValueError(f"{folder} is not a directory")
+            if "\0" in str(value):
+                raise ValueError(f"{value!r} is not the path of a directory")
+            if (fault := in_the_way(value)) is not None:
+                raise ValueError(of_file(fault))
             return value
         raise ValueError("needs the path of a directory")
 

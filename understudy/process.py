@@ -1,4 +1,4 @@
-"""The process that a command runs in: interrupts before, meanwhile and after; errors of files in words.
+"""The process that a command runs in: what an interrupt does before, meanwhile and after.
 
 Role: used by `understudy.__main__` and `understudy.cli`; loads nothing that takes time.
 """
@@ -10,8 +10,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-from broker.errors import shown
 
 INTERRUPTED = 130
 
@@ -69,9 +67,3 @@ def stopping() -> Iterator[Stop]:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
-
-
-def of_file(error: OSError) -> str:
-    """What the error of a file is, in words: the file, if it is known, and why."""
-    where = f"{shown(str(error.filename))}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker.errors import shown
-from understudy.cli_options import USAGE, UsageCommand, cell, stop, unreadable
+from understudy.cli_options import USAGE, UsageCommand, cell, no_folder, stop, unreadable
 
 NOTHING = 2
 """Exit status where there is no ledger: nothing is provable."""
@@ -59,8 +59,8 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
     141 the reader of the output went away.
     """
     for folder in folders:
-        if not folder.exists():
-            _fail(f"no ledger there: no such folder: {folder}", NOTHING)
+        if (why := no_folder(folder)) is not None:
+            _fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
         _fail(fault, NOTHING)
     if report is not None and not report.parent.is_dir():

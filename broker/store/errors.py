@@ -7,6 +7,12 @@ sentence.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker.errors import shown
+
 
 class StoreError(Exception):
     """Base: the data directory cannot be used. `str()` is one line, meant for a person."""
@@ -34,3 +40,22 @@ class StoreCorrupt(StoreError):
 
 class StoreMisuse(StoreError):
     """The caller broke the order that the store demands: a defect of the program, never of the disk."""
+
+
+def of_file(error: OSError, known: str | Path | None = None) -> str:
+    """What the error of a file is, in words: the file, if the error names one and it is not the `known` one
+    that the sentence has already, and why."""
+    told = error.filename is None or str(error.filename) == str(known)
+    where = "" if told else f"{shown(str(error.filename))}: "
+    return f"{where}{error.strerror or error}"
+
+
+@contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """An OSError within that names no file, as those of descriptors do not, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

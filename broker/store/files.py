@@ -11,6 +11,9 @@ import fcntl
 import os
 from typing import Protocol
 
+from broker.store.errors import named
+from broker.store.folders import make_folders
+
 
 class AppendFile(Protocol):
     """A file open for appending. Not thread safe: one owner at a time."""
@@ -120,7 +123,7 @@ class RealFiles:
             return
         parent = os.path.dirname(os.path.abspath(path))
         self.make_directory(parent)
-        os.makedirs(path, mode=0o750, exist_ok=True)
+        make_folders(path, 0o750)
         self.sync_directory(parent)
 
     def list(self, directory: str) -> list[str]:
@@ -172,6 +175,11 @@ class RealFiles:
         except OSError:
             os.close(fd)
             raise
-        os.ftruncate(fd, 0)
-        os.write(fd, note.encode() + b"\n")
+        try:
+            with named(path):
+                os.ftruncate(fd, 0)
+                os.write(fd, note.encode() + b"\n")
+        except OSError:
+            os.close(fd)
+            raise
         return RealLock(fd)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from broker.store.errors import StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable
+from broker.store.errors import StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable, of_file
 from broker.store.files import FileLayer, HeldLock
 
 FORMAT = 1
@@ -131,8 +131,9 @@ class NodeFiles:
             files.make_directory(directory)
             lock = files.lock(f"{directory}/lock", str(os.getpid()))
         except OSError as error:
-            why = error.strerror or error
-            raise StoreUnusable(f"cannot use data directory {directory}: {why}") from error
+            raise StoreUnusable(
+                f"cannot use data directory {directory}: {of_file(error, directory)}"
+            ) from error
         if isinstance(lock, str):
             raise StoreLocked(
                 f"data directory {directory} is in use by process {lock}; each node needs its own"

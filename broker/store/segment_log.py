@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 
 from broker.model.values import ORIGIN, Position
-from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
+from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable, of_file
 from broker.store.files import AppendFile, FileLayer
 from broker.store.node_files import RecordFile
 from broker.store.segment_format import (
@@ -88,7 +88,7 @@ class SegmentLog:
             self.files.make_directory(self.directory)
             yield from self._recover(live)
         except OSError as error:
-            raise StoreUnusable(f"cannot use {self.directory}: {error.strerror or error}") from error
+            raise StoreUnusable(f"cannot use {self.directory}: {of_file(error, self.directory)}") from error
 
     def _recover(self, live: Live) -> Iterator[tuple[int, StoredBatch]]:
         names = self.files.list(self.directory)

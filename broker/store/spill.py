@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.store.errors import StoreCorrupt, StoreError, StoreMisuse, StoreUnusable
+from broker.store.errors import StoreCorrupt, StoreError, StoreMisuse, StoreUnusable, of_file
 from broker.store.files import AppendFile, FileLayer
 
 FILE_BYTES = 64 << 20
@@ -80,7 +80,7 @@ class Spill:
                 if name.endswith(".overflow"):
                     self._files.unlink(f"{self._directory}/{name}")
         except OSError as error:
-            raise StoreUnusable(f"cannot use {self._directory}: {error.strerror or error}") from error
+            raise StoreUnusable(f"cannot use {self._directory}: {of_file(error, self._directory)}") from error
         self._thread = threading.Thread(target=self._run, name="overflow", daemon=True)
         self._thread.start()
 

@@ -36,7 +36,9 @@ class Checkpoint:
             self._states.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
-            raise CheckpointError(f"cannot use checkpoint {folder}: {error.strerror}") from error
+            raise CheckpointError(
+                f"cannot use checkpoint {folder}: {_in_the_way(folder) or error.strerror}"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -58,7 +60,10 @@ class Checkpoint:
         path = self.folder / "watch"
         if not path.exists():
             write_whole(path, uuid.uuid4().hex[:12].encode())
-        return path.read_text().strip()
+        try:
+            return path.read_text().strip()
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"cannot read {path}: {_why(error)}") from error
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """Number of the last batch that was taken, and what was saved then."""
@@ -85,7 +90,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise CheckpointError(f"cannot write {path}: {_why(error)}") from error
         self.last = 0
         size = 0
         for line, end in self._lines():
@@ -114,8 +122,10 @@ class Journal:
         """Those that were not in it yet; they are on disk when this returns."""
         new = [alarm for alarm in alarms if alarm["n"] > self.last]
         if new:
-            os.write(self._fd, "".join(json.dumps(alarm) + "\n" for alarm in new).encode())
-            os.fsync(self._fd)
+            try:
+                _write(self._fd, "".join(json.dumps(alarm) + "\n" for alarm in new).encode())
+            except OSError as error:
+                raise CheckpointError(f"cannot write {self.path}: {_why(error)}") from error
             self.last = new[-1]["n"]
         return new
 
@@ -128,7 +138,10 @@ class Cursor:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.n = int(path.read_text()) if path.exists() else 0
+        try:
+            self.n = int(path.read_text()) if path.exists() else 0
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"cannot read {path}: {_why(error)}") from error
 
     def move(self, n: int) -> None:
         write_whole(self._path, b"%d\n" % n)
@@ -136,19 +149,44 @@ class Cursor:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """As a whole or not at all, and on disk."""
+    """As a whole or not at all, and on disk. Raises CheckpointError."""
     fresh = path.with_name(path.name + ".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(fresh, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            _write(fd, data)
+        finally:
+            os.close(fd)
+        os.replace(fresh, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {_why(error)}") from error
+
+
+def _write(fd: int, data: bytes) -> None:
+    """All of it, and onto the disk."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
+
+
+def _why(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _in_the_way(folder: Path) -> str | None:
+    """A link to nothing, which the kernel calls "File exists"."""
+    for each in (folder, *folder.parents):
+        try:
+            each.stat()
+        except FileNotFoundError:
+            if each.is_symlink():
+                return f"{each} is a symbolic link to {os.readlink(each)}, which is not there"
+        except OSError:
+            return None
+    return None

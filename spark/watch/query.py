@@ -79,7 +79,7 @@ class Watch:
         once: bool = False, trigger: float = TRIGGER, told: Callable[[Told], None] = lambda _: None,
     ) -> None:  # fmt: skip
         """CheckpointError if the checkpoint's state cannot be used."""
-        self._folders = [str(folder.resolve()) for folder in folders]
+        self._folders = [os.path.realpath(folder) for folder in folders]
         self._checkpoint = checkpoint
         self._limits = limits
         self._sinks = list(sinks)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from broker.store.errors import named
 from understudy.ledger.segments import JSONL, PARQUET, VERSIONS, Segment, arrow
 
 LONGS = ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
@@ -39,7 +40,7 @@ def compact(segment: Segment, progress: Callable[[int], None] = lambda octets: N
     assert segment.form == JSONL
     target = parquet_of(segment)
     part = target.with_name(target.name + ".part")
-    with part.open("ab") as file:
+    with named(part), part.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -71,7 +72,8 @@ def finish(segment: Segment, progress: Callable[[int], None] = lambda octets: No
 def sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        with named(folder):
+            os.fsync(fd)
     finally:
         os.close(fd)
 

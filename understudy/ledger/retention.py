@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.store.errors import named
 from understudy.ledger.compaction import sync_folder
 from understudy.ledger.segments import (
     CUT_SHORT,
@@ -88,7 +89,7 @@ def prune(
     target = folder / f"{stem}{PRUNED}{JSONL}"
     part = target.with_name(target.name + ".part")
     try:
-        with part.open("wb") as file:
+        with named(part), part.open("wb") as file:
             for line in lines:
                 file.write(line)
             file.flush()

@@ -92,7 +92,7 @@ def find(folders: Iterable[Path]) -> tuple[list[Series], int]:
     foreign = 0
     for folder in folders:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
-            real = path.resolve()
+            real = Path(os.path.realpath(path))  # a loop of links is no file
             if real in seen or not real.is_file():
                 continue
             seen.add(real)

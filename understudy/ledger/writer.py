@@ -24,6 +24,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from broker.store.errors import of_file
+from broker.store.folders import make_folders
+
 LOG = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
@@ -134,10 +137,10 @@ class LedgerWriter:
         self._closed = False
         self._file: LedgerFile | None = None
         try:
-            os.makedirs(directory, exist_ok=True)
+            make_folders(directory)
             self._file = open_file(self.path)
         except OSError as error:
-            why = error.strerror or str(error)
+            why = of_file(error, self.path)
             if isinstance(error, FileExistsError) and os.path.isdir(directory):
                 why += "; this writer's incarnation has written there before, so give it another directory"
             raise LedgerError(f"cannot open ledger {self.path}: {why}") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +58,9 @@ def find_lines(
 
 def _ledgers(folders: Iterable[Path]) -> list[Path]:
     below = {
-        path.resolve() for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*"))
+        Path(os.path.realpath(path))
+        for folder in folders
+        for path in ([folder] if folder.is_file() else folder.rglob("*"))
     }
     return sorted(path for path in below if path.is_file() and path.name.endswith((*JSON_LINES, PARQUET)))
 

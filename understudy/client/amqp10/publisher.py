@@ -324,8 +324,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
             name, text = ("", "") if why is None else (str(why.name), why.description or "")
             text = f"publishing to {kept.target!r}: {text or 'no reason given'}"
             self._news.append(partial(self._on_nack, kept.sequence, name, text))
-        setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+        counted = getattr(self.counts, outcome) + 1
         del session.in_doubt[number]  # last: what an interrupt leaves half done is sent again, not forgotten
+        setattr(self.counts, outcome, counted)
         outlet = session.outlets.get(kept.target)
         if outlet is not None:
             outlet.in_doubt -= 1
