@@ -7,9 +7,12 @@ A driver hands each request to whatever keeps the record, and answers it with `N
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ha.core.effects import ReadRegister, SwapRegister
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 AuthorityOutcome = Literal["done", "conflict", "unknown"]
 """`done`: read, or replaced; `conflict`: it holds another version than expected; `unknown`: no answer, so
@@ -35,3 +38,32 @@ def request_of(effect: ReadRegister | SwapRegister) -> AuthorityRequest:
     version = effect.expected
     expected = (version.epoch, version.revision) if version is not None else None
     return AuthorityRequest(effect.request_id, "swap", expected, effect.record.as_json())
+
+
+class AuthorityDesk:
+    """What is to be asked of it, and how things stand with it, as the driver sees that: for log and status,
+    and nothing else. `kind`: `ha.authority`."""
+
+    def __init__(self, kind: str, log: Callable[[str], None]) -> None:
+        self._kind, self._log = kind, log
+        self._requests: list[AuthorityRequest] = []
+        self.trouble = ""
+        """Why it commits nothing; empty if it does."""
+        self._reason = "it has not been asked yet" if kind != "manual" else ""
+
+    def ask(self, request: AuthorityRequest) -> None:
+        self._requests.append(request)
+
+    def take(self) -> list[AuthorityRequest]:
+        """Drained."""
+        requests, self._requests = self._requests, []
+        return requests
+
+    def stands(self, ok: bool, reason: str) -> None:
+        trouble = "" if ok else reason
+        if trouble != self.trouble:
+            self._log(f"the authority: {trouble or f'it answers again: {reason}'}")
+        self.trouble, self._reason = trouble, reason
+
+    def status(self) -> dict[str, Any]:
+        return {"kind": self._kind, "ok": not self.trouble, "reason": self.trouble or self._reason}

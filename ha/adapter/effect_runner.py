@@ -71,7 +71,7 @@ class EffectRunner:
             case ClosePeer(peer=peer, code=code, text=text):
                 self._close(peer, code, text)
             case ReadRegister() | SwapRegister():
-                node.ask_authority(request_of(effect))
+                node.authority.ask(request_of(effect))
             case Withhold():
                 node.broker.withhold()
             case Resume():

@@ -22,7 +22,7 @@ from broker.model.history import History
 from broker.model.values import Position
 from broker.model.vhosts import VirtualHosts
 from broker.store.errors import StoreError
-from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
+from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest
 from ha.adapter.dial_faults import DialFaults
 from ha.adapter.dials import Dial, Dials
 from ha.adapter.effect_runner import EffectRunner
@@ -113,9 +113,7 @@ class Node:
         self.broker.heed = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
-        self._requests: list[AuthorityRequest] = []
-        self.authority_trouble = ""
-        self.authority_reason = "it has not been asked yet" if ha.authority != "manual" else ""
+        self.authority = AuthorityDesk(ha.authority, log)
         self._core_deadline: float | None = None
         self._dial_faults = DialFaults(log)
         self._grace_until: float | None = None
@@ -225,7 +223,7 @@ class Node:
 
     def wants_authority(self) -> list[AuthorityRequest]:
         """What to ask of the authority; drained. None with `manual`, whose record is this node's own copy."""
-        requests, self._requests = self._requests, []
+        requests = self.authority.take()
         return requests if self._running else []
 
     def authority_answered(
@@ -237,11 +235,8 @@ class Node:
         self._inbox.put(AuthorityAnswered(request_id, outcome, record))
 
     def authority_stands(self, ok: bool, reason: str) -> None:
-        """How things stand with it, as the driver sees it: for log and status, and nothing else."""
-        trouble = "" if ok else reason
-        if trouble != self.authority_trouble:
-            self.log(f"the authority: {trouble or f'it answers again: {reason}'}")
-        self.authority_trouble, self.authority_reason = trouble, reason
+        """How things stand with it, as the driver sees it."""
+        self.authority.stands(ok, reason)
 
     # -- time
 
@@ -345,12 +340,8 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """name, node_id, status, epoch, link, members, promotable, reason, position, queues, ..."""
-        found = status_of(self.core, self.me, self.vhosts, self._position(), self.authority_trouble)
-        found["authority"] = {
-            "kind": self.settings.authority,
-            "ok": not self.authority_trouble,
-            "reason": self.authority_trouble or self.authority_reason,
-        }
+        found = status_of(self.core, self.me, self.vhosts, self._position(), self.authority.trouble)
+        found["authority"] = self.authority.status()
         counts: dict[str, Any] = {
             "quarantined": self._quarantine.count,
             "stored_bytes": self._store.stored_bytes,
@@ -421,9 +412,6 @@ class Node:
     def save_record(self, record: InSyncRecord, incomplete: bool) -> None:
         self._files.raise_epoch(record.epoch)
         save_record(self._files, record, incomplete)
-
-    def ask_authority(self, request: AuthorityRequest) -> None:
-        self._requests.append(request)
 
     def adopt_cluster(self, cluster_id: str) -> None:
         self._files.set_cluster(cluster_id)
