@@ -14,7 +14,7 @@ from rich.table import Table
 from understudy.cli_options import Failed, broker_options, cell, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
 from understudy.config_types import HostPort
-from understudy.management import SERVING, STATUSES, Unreachable, ask, could_serve
+from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
 _MEMBER_COLUMNS = (
@@ -44,10 +44,17 @@ def question(
     password: str,
     timeout: float,
     args: dict[str, Any] | None = None,
+    told_by: str = "",
 ) -> dict[str, Any]:
-    """The node's answer. Unreachable: one line, exit code 1."""
+    """The node's answer. Unreachable: one line, exit code 1. `told_by`: the command that tells whether what
+    is asked for took place, where the answer is not waited for any longer."""
     try:
         return ask(address, command, args, user=user, password=password, timeout=timeout)
+    except Unanswered as error:
+        if not told_by:
+            raise Failed(str(error)) from None
+        doubt = f"it is not known whether it took place: {told_by} --broker {address} tells"
+        raise Failed(f"{command}: {error}; {doubt}") from None
     except Unreachable as error:
         raise Failed(str(error)) from None
 
@@ -185,7 +192,7 @@ def ping(address: HostPort, user: str, password: str, timeout: float, form: str)
 def _do(
     address: HostPort, command: str, user: str, password: str, timeout: float, form: str, args: dict[str, Any]
 ) -> None:
-    answer = question(address, command, user, password, timeout, args)
+    answer = question(address, command, user, password, timeout, args, "understudy status")
     done = bool(answer.get("ok"))
     reason = str(answer.get("reason", ""))
     if form == "json":

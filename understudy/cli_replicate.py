@@ -40,7 +40,7 @@ def replicate(
     if stopped is None:
         addresses = [str(found) for found in _source(str(source))]
         command, args = "replicate", {"source": addresses, "queue": queue, "name": name}
-    answer = question(address, command, *login, args)
+    answer = question(address, command, *login, args, "understudy replicate --list")
     done, reason = bool(answer.get("ok")), str(answer.get("reason", ""))
     if form == "json":
         click.echo(json.dumps({"ok": done, "reason": reason}))

@@ -21,6 +21,8 @@ MANAGE = 50
 MANAGE_OK = 51
 STATUSES = ("standalone", "joining", "catch-up", "ready", "recovering", "active")
 SERVING = ("standalone", "recovering", "active")
+_ENDINGS = (320, 541)
+"""Reply codes with which a node closes whatever it was asked: it stops, or fails. Others are refusals."""
 CAPABILITIES = {"understudy.management": True}
 
 
@@ -32,6 +34,11 @@ def could_serve(status: dict[str, Any]) -> bool:
 
 class Unreachable(Exception):
     """No answer: refused, unknown, silent, or not a broker of this kind. `str()` is one line."""
+
+
+class Unanswered(Unreachable):
+    """The question was on its way, and no answer came: what was asked for may have been done, or may be
+    under way."""
 
 
 class TooLarge(Unreachable):
@@ -49,20 +56,31 @@ def ask(
 ) -> dict[str, Any]:
     """Send `command` to the node at `address`; its answer, which says `ok` and `reason`.
 
-    Waits at most `timeout` seconds in all. Raises Unreachable.
+    Waits at most `timeout` seconds in all. Raises Unreachable, or Unanswered where it may have been done.
     """
     deadline = time.monotonic() + timeout
+    asked = _Asked()
     try:
         with socket.create_connection(address, timeout=min(timeout, 5.0)) as bare:
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with _secured(bare, address) as sock:
-                return _converse(sock, address, command, args or {}, user, password, deadline)
+                return _converse(sock, address, command, args or {}, user, password, deadline, asked)
     except TimeoutError:
-        raise Unreachable(f"{address} did not answer within {timeout:g} s") from None
+        raise asked.fault(f"{address} did not answer within {timeout:g} s") from None
     except ssl.SSLError as error:
-        raise Unreachable(f"no TLS with {address}: {fault_of(error)}") from None
+        raise asked.fault(f"no TLS with {address}: {fault_of(error)}") from None
     except OSError as error:
-        raise Unreachable(f"cannot reach {address}: {error.strerror or error}") from None
+        raise asked.fault(f"cannot reach {address}: {error.strerror or error}") from None
+
+
+class _Asked:
+    """Whether the question has been handed to the socket, or a part of it."""
+
+    def __init__(self) -> None:
+        self.yes = False
+
+    def fault(self, text: str) -> Unreachable:
+        return Unanswered(text) if self.yes else Unreachable(text)
 
 
 def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
@@ -79,6 +97,7 @@ def _converse(
     user: str,
     password: str,
     deadline: float,
+    asked: _Asked,
 ) -> dict[str, Any]:
     now = time.monotonic()
     client = ClientConnection(user, password, now, capabilities=CAPABILITIES)
@@ -93,6 +112,7 @@ def _converse(
                         raise TooLarge(
                             f"a question of {len(question)} octets is more than {address} takes ({room})"
                         )
+                    asked.yes = True
                     client.send_extension(MANAGE, question)
                 case ExtensionReceived(method_id=method_id, payload=payload) if method_id == MANAGE_OK:
                     answer += payload
@@ -100,9 +120,11 @@ def _converse(
                         _say_goodbye(sock, client)
                         return found
                 case Closed():
-                    raise Unreachable(_closed(address, event))
+                    if event.by_peer and event.code not in _ENDINGS:
+                        raise Unreachable(_closed(address, event))
+                    raise asked.fault(_closed(address, event))
                 case _:
-                    raise Unreachable(f"{address} answered with something that is not a management answer")
+                    raise asked.fault(f"{address} answered with something that is not a management answer")
         if output := client.take_output():
             sock.sendall(b"".join(output))
         now = time.monotonic()
