@@ -6,13 +6,14 @@ Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote, unquote
 
 from spark.contents import Inventory, Process
-from spark.schema import NOT_PARQUET
+from spark.schema import NOT_PARQUET, PRUNED_NAME
 
 STANDALONE = "standalone"
 """Why a broker of no cluster promotes itself."""
@@ -23,6 +24,9 @@ ENDLESS = {
     "consumer": "so what it received and acked after its last record is not known",
 }
 """What a client's ledger without a seal leaves open."""
+OUTLIVED_US = 86_400_000_000
+"""How much older than all that brokers still tell the last record of a client without a seal must be, before
+what it kept to itself is past judging: the kit notes things seconds late, and clocks may be hours apart."""
 
 
 class Event(Protocol):
@@ -65,7 +69,8 @@ class Writer:
     chains: list[tuple[int, int]] = field(default_factory=list)
     sealed: bool = False
     end: str = "unknown"
-    """sealed | crashed (a broker, and somebody says so) | unknown."""
+    """sealed | crashed (a broker, and somebody says so) | outlived (a client without a seal, of whose time
+    no broker's books tell any more) | unknown."""
     ended_by: str = ""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)
@@ -191,8 +196,11 @@ class Books:
         return Inventory(complete, tuple(w.process for w in current))
 
 
-def keep_books(events: Iterable[Event], where: Where = lambda *_: "") -> Books:
-    """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing."""
+def keep_books(
+    events: Iterable[Event], where: Where = lambda *_: "", files: Sequence[str] | None = None
+) -> Books:
+    """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
+    `files`: names of those that the events come from; without them no client is outlived."""
     books = Books()
     torn: list[Event] = []
     for event in events:
@@ -200,6 +208,8 @@ def keep_books(events: Iterable[Event], where: Where = lambda *_: "") -> Books:
     for writer in books.writers.values():
         _check_chain(writer)
     _name_ends(books)
+    if files is not None:
+        _let_outlived_go(books, files)
     _place_torn(books, torn)
     _find_gaps(books, where)
     _judge(books)
@@ -311,6 +321,27 @@ def _name_ends(books: Books) -> None:
                 writer.end, writer.ended_by = "crashed", f"{node} excluded it"
 
 
+def _let_outlived_go(books: Books, files: Sequence[str]) -> None:
+    """A client without a seal does not count any more once the brokers' books begin OUTLIVED_US after its
+    last record, for they were pruned: every id that was given, and every tag that was used, until then is
+    below the horizon, and not judged. Should it have lived on without its ledger, what it sent is unsent.
+    """
+    rest = [name for name in files if f".{PRUNED_NAME}." not in name]
+    brokers = [w for w in books.writers.values() if w.role not in ENDLESS]
+    if not any(w.pruned_us for w in brokers):
+        return
+    begins = [
+        w.pruned_us or w.first_us
+        for w in brokers
+        if not w.pruned_us or any(name.startswith(_stem(w)) for name in rest)
+    ]
+    begin = min(begins, default=None)
+    for writer in books.writers.values():
+        outlived = begin is None or writer.last_us + OUTLIVED_US <= begin
+        if outlived and writer.role in ENDLESS and not writer.sealed:
+            writer.end, writer.ended_by = "outlived", "the brokers' books begin later"
+
+
 def _place_torn(books: Books, torn: list[Event]) -> None:
     """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
     books.unreadable = len(torn)
@@ -369,6 +400,14 @@ def _included_later(books: Books) -> list[tuple[str, int]]:
     return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
 
 
+def _until(writer: Writer) -> str:
+    """How long a client without a seal is in the way."""
+    if writer.role not in ENDLESS or not writer.last_us:
+        return ""
+    due = datetime.fromtimestamp((writer.last_us + OUTLIVED_US) / 1e6, UTC).isoformat(" ", "seconds")
+    return f"; it counts until `understudy ledger prune` has brought the brokers' ledgers past {due[:19]} UTC"
+
+
 def _judge(books: Books) -> None:
     say = books.missing.append
     for w in sorted(books.writers.values(), key=lambda w: w.process):
@@ -388,7 +427,7 @@ def _judge(books: Books) -> None:
             say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
             books.broken = True
         if w.end == "unknown":
-            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}")
+            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{_until(w)}")
             books.broken |= w.role != "producer"
     if len(books.clusters) > 1:
         say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")

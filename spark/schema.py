@@ -101,6 +101,9 @@ hold one are not joined."""
 SAMPLED_KINDS = frozenset({"sent", "confirmed", "received", "acked", "dequeue"})
 """Kinds for which that is so, and `enqueue`."""
 
+PRUNED_NAME = "pruned"
+"""In the name of a file of what retention left: `p-1-7.pruned.ledger.jsonl`."""
+
 NOT_PARQUET = "half-written or foreign Parquet"
 """What is said of a whole file, where others have it said of a line."""
 

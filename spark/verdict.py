@@ -121,7 +121,7 @@ def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> st
 
 def _producers_whole(books: Books) -> bool:
     producers = [w for w in books.writers.values() if w.role == "producer"]
-    return not any(w.gaps or w.end == "unknown" for w in producers)
+    return not any(w.gaps or w.end in ("unknown", "outlived") for w in producers)
 
 
 def _owner_crashed(epoch: int | None, books: Books) -> bool:

@@ -11,6 +11,9 @@ from typing import Any
 
 from understudy.ledger.segments import CUT_SHORT, Damage, Record, Segment, Series, is_held, records
 
+OUTLIVED_US = 86_400_000_000
+"""As in `spark.books`, whose rule about clients without a seal this is."""
+
 
 @dataclass(slots=True)
 class Report:
@@ -28,6 +31,8 @@ class Report:
     sealed: bool = False
     followed: bool = False
     """A broker's next life has begun here: this one is over."""
+    outlived: bool = False
+    """A client's, of whose time no broker's ledger here tells any more."""
     held: bool = False
     torn_tail: bool = False
     """Its last line is cut short, and nothing follows: what a crash leaves."""
@@ -39,10 +44,12 @@ class Report:
 
     @property
     def end(self) -> str:
-        """sealed; crashed: it has begun anew; open: a process of this machine writes to it; none: it crashed,
-        or is not all here."""
+        """sealed; crashed: it has begun anew; open: a process of this machine writes to it; outlived: it does
+        not count any more; none: it crashed, or is not all here."""
         if self.sealed:
             return "sealed"
+        if self.outlived and not self.held:
+            return "outlived"
         return "crashed" if self.followed else "open" if self.held else "none"
 
     @property
@@ -110,7 +117,21 @@ def inspect_all(every: Sequence[Series], progress: Callable[[int], None]) -> lis
             and other.series.process[1] > incarnation
             for other in reports
         )
+    _find_outlived(reports)
     return reports
+
+
+def _find_outlived(reports: Sequence[Report]) -> None:
+    brokers = [each for each in reports if each.role == "broker"]
+    if not any(each.pruned_us for each in brokers):
+        return
+    begins = [
+        each.pruned_us or each.first_us for each in brokers if not all(s.pruned for s in each.series.segments)
+    ]
+    begin = min(begins, default=None)
+    for report in reports:
+        if report.role in ("producer", "consumer"):
+            report.outlived = begin is None or report.last_us + OUTLIVED_US <= begin
 
 
 def _take(report: Report, segment: Segment, record: Record) -> None:

@@ -22,7 +22,8 @@ ADVICE: tuple[tuple[str, str], ...] = (
         r"has no end, so what it",
         "Is the client still running? Close it, which seals its ledger, and reconcile again. If it was "
         "killed, or its ledger is cut short, look for a whole copy; without one the rest stays unknown, and "
-        "this period cannot be proven, whether or not the client was started again.",
+        "this period cannot be proven, whether or not the client was started again. What follows can, once "
+        "the brokers' ledgers are pruned beyond it; do not move its ledger away.",
     ),
     (
         r"has no end, and nobody says",
