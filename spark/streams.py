@@ -24,17 +24,18 @@ class OutputLost(Exception):
 
 
 class _Stream(io.FileIO):
-    """A standard stream that remembers its first fault. After that, nothing is written: what libraries and
-    the interpreter still have in their buffers cannot fail once more."""
+    """A standard stream that remembers its first fault."""
 
     def __init__(self, number: int, *, telling: bool) -> None:
-        """`telling`: the first fault is raised, as OutputLost."""
+        """`telling`: the first fault is raised, as OutputLost, and after that nothing is written: what
+        libraries and the interpreter still have in their buffers cannot fail once more. Otherwise what cannot
+        be written is dropped, and the next is tried: a log goes on when there is room again."""
         super().__init__(number, "w", closefd=False)
         self._telling = telling
         self.fault: OSError | None = None
 
     def write(self, data: Any) -> int:
-        if self.fault is None:
+        if self.fault is None or not self._telling:
             try:
                 return super().write(data)
             except OSError as error:

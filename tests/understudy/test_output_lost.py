@@ -152,6 +152,19 @@ def test_an_error_that_nobody_hears_keeps_its_code(books: Path) -> None:
         assert (done.returncode, done.stdout) == (2, b"")
 
 
+def test_a_log_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
+    """Standard error of a broker, in a file on a disk that was full for a while."""
+    code = (
+        "import os, sys; from spark.streams import prepare; prepare()\n"
+        "print('lost', file=sys.stderr)\n"
+        "os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 2)\n"
+        "print('kept', file=sys.stderr)\n"
+    )
+    with _full() as err:
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / "log")], stderr=err, check=True)
+    assert (tmp_path / "log").read_text() == "kept\n"
+
+
 def test_output_that_is_read_is_as_ever(books: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "understudy", "ledger", "check", str(books), "--format", "json"],
