@@ -8,25 +8,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from spark.contents import Inventory, Process
-from spark.schema import NOT_PARQUET, PRUNED_NAME
+from spark.ends import ENDLESS, let_outlived_go, name_ends, stem, until
+from spark.schema import NOT_PARQUET
 
 STANDALONE = "standalone"
 """Why a broker of no cluster promotes itself."""
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
 """Kinds that a broker writes only in an epoch that somebody opened."""
-ENDLESS = {
-    "producer": "so what it sent, and what was confirmed to it, after its last record is not known",
-    "consumer": "so what it received and acked after its last record is not known",
-}
-"""What a client's ledger without a seal leaves open."""
-OUTLIVED_US = 86_400_000_000
-"""How much older than all that brokers still tell the last record of a client without a seal must be, before
-what it kept to itself is past judging: the kit notes things seconds late, and clocks may be hours apart."""
 
 
 class Event(Protocol):
@@ -207,9 +199,9 @@ def keep_books(
         _enter(books, event, torn)
     for writer in books.writers.values():
         _check_chain(writer)
-    _name_ends(books)
+    name_ends(books)
     if files is not None:
-        _let_outlived_go(books, files)
+        let_outlived_go(books, files)
     _place_torn(books, torn)
     _find_gaps(books, where)
     _judge(books)
@@ -292,56 +284,6 @@ def _check_chain(writer: Writer) -> None:
         expected = max(expected, last + 1)
 
 
-def _name_ends(books: Books) -> None:
-    """Sealed, or crashed as somebody else's record tells, or unknown.
-
-    Only a broker may lack its end. Its ledger is written before a confirm leaves, so whatever mattered is in
-    it, and the lock of its folder makes its lives follow each other. A client notes what it sent, and what
-    came of it, a while later, and two of its lives may run at once: a later one says nothing of this one.
-    """
-    brokers = [w for w in books.writers.values() if w.role not in ENDLESS]
-    latest: dict[str, int] = {}
-    for w in brokers:
-        latest[w.name] = max(w.incarnation, latest.get(w.name, w.incarnation))
-    last_word: dict[tuple[str, str, int], SyncChange] = {}
-    for change in sorted(books.changes, key=lambda c: c.wseq):
-        last_word[change.peer, change.node, change.incarnation] = change
-    for writer in books.writers.values():
-        if writer.sealed:
-            writer.end = "sealed"
-    for writer in (w for w in brokers if not w.sealed):
-        if writer.incarnation < latest[writer.name]:
-            writer.end, writer.ended_by = "crashed", f"{writer.name} started again"
-        for promotion in books.promotions:
-            named = promotion.previous == writer.name and promotion.node != writer.name
-            if named and promotion.epoch > writer.view:
-                writer.end, writer.ended_by = "crashed", f"{promotion.node} was promoted in its place"
-        for (peer, node, _), change in last_word.items():
-            if peer == writer.name != node and change.reason == "excluded" and change.view >= writer.view:
-                writer.end, writer.ended_by = "crashed", f"{node} excluded it"
-
-
-def _let_outlived_go(books: Books, files: Sequence[str]) -> None:
-    """A client without a seal does not count any more once the brokers' books begin OUTLIVED_US after its
-    last record, for they were pruned: every id that was given, and every tag that was used, until then is
-    below the horizon, and not judged. Should it have lived on without its ledger, what it sent is unsent.
-    """
-    rest = [name for name in files if f".{PRUNED_NAME}." not in name]
-    brokers = [w for w in books.writers.values() if w.role not in ENDLESS]
-    if not any(w.pruned_us for w in brokers):
-        return
-    begins = [
-        w.pruned_us or w.first_us
-        for w in brokers
-        if not w.pruned_us or any(name.startswith(_stem(w)) for name in rest)
-    ]
-    begin = min(begins, default=None)
-    for writer in books.writers.values():
-        outlived = begin is None or writer.last_us + OUTLIVED_US <= begin
-        if outlived and writer.role in ENDLESS and not writer.sealed:
-            writer.end, writer.ended_by = "outlived", "the brokers' books begin later"
-
-
 def _place_torn(books: Books, torn: list[Event]) -> None:
     """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
     books.unreadable = len(torn)
@@ -351,7 +293,7 @@ def _place_torn(books: Books, torn: list[Event]) -> None:
         by_file[unquote(_str(event, "name").rsplit("/", 1)[-1]) or whose].append(event)
     crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
     for file, lines in sorted(by_file.items()):
-        owners = [w for w in crashed if file.startswith(_stem(w))]
+        owners = [w for w in crashed if file.startswith(stem(w))]
         whole = _str(lines[0], "reason") == NOT_PARQUET
         excused = len(lines) == 1 and bool(owners) and not whole and not any(w.torn for w in owners)
         count = "a line of" if len(lines) == 1 else f"{len(lines)} lines of"
@@ -361,7 +303,7 @@ def _place_torn(books: Books, torn: list[Event]) -> None:
         else:
             books.missing.append(said)
             books.broken = True
-        torn_one = next((w for w in books.writers.values() if file.startswith(_stem(w))), None)
+        torn_one = next((w for w in books.writers.values() if file.startswith(stem(w))), None)
         if torn_one is not None and not torn_one.gaps:
             books.holes.append(_torn_tail(torn_one, file, len(lines), excused=excused))
 
@@ -372,10 +314,6 @@ def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
     called = f"the ledger of {writer.name} (incarnation {writer.incarnation})"
     text = f"{called} ends torn after record {last}, in {file}{why}"
     return Hole("torn-tail", *writer.process, last + 1, last + lines, file, excused, text)
-
-
-def _stem(writer: Writer) -> str:
-    return f"{quote(writer.name, safe='') or '_'}-{writer.incarnation}-"
 
 
 def _find_gaps(books: Books, where: Where) -> None:
@@ -400,14 +338,6 @@ def _included_later(books: Books) -> list[tuple[str, int]]:
     return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
 
 
-def _until(writer: Writer) -> str:
-    """How long a client without a seal is in the way."""
-    if writer.role not in ENDLESS or not writer.last_us:
-        return ""
-    due = datetime.fromtimestamp((writer.last_us + OUTLIVED_US) / 1e6, UTC).isoformat(" ", "seconds")
-    return f"; it counts until `understudy ledger prune` has brought the brokers' ledgers past {due[:19]} UTC"
-
-
 def _judge(books: Books) -> None:
     say = books.missing.append
     for w in sorted(books.writers.values(), key=lambda w: w.process):
@@ -427,7 +357,7 @@ def _judge(books: Books) -> None:
             say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
             books.broken = True
         if w.end == "unknown":
-            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{_until(w)}")
+            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
             books.broken |= w.role != "producer"
     if len(books.clusters) > 1:
         say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark.books import ENDLESS, Books, keep_books
+from spark.books import Books, keep_books
 from spark.dequeues import digits
+from spark.ends import ENDLESS
 from spark.verdict import ALLOWED, UNKNOWN, VIOLATION, bands, severity
 
 NAMES = "writer incarnation wseq ts_us ts_last_us view first last n kind reason name peer queue".split()  # noqa: SIM905

@@ -105,7 +105,7 @@ def days(tmp_path: Path) -> Days:
 
 def test_the_command_and_the_job_have_one_rule() -> None:
     pytest.importorskip("pyspark")
-    from spark.books import OUTLIVED_US
+    from spark.ends import OUTLIVED_US
 
     assert OUTLIVED_US == AS_CHECKED
 
