@@ -146,6 +146,7 @@ def test_a_content_header_larger_than_the_consumer_agreed_to(
     small = connect(frame_max=4096)
     asks, got = small.channel(), Got()
     publish(channel, queue, b"x" * 50_000, headers=headers)
+    assert ready(channel, queue) == 1
     _, properties, body = asks.basic_get(queue, auto_ack=auto_ack)
     assert (properties.headers, body) == (headers, b"x" * 50_000)
     asks.basic_consume(queue, got, auto_ack=auto_ack)

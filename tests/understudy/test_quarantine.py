@@ -188,25 +188,6 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         assert spare.properties["application_headers"]["x-quarantined-user-id"] == "ann"
 
 
-def test_an_exchange_that_is_gone_costs_its_own_messages_only(
-    capsys: pytest.CaptureFixture[str], data: Path
-) -> None:
-    writer = Quarantine(RealFiles(), str(data), 4)
-    gone = Envelope(
-        7, "gone", "orders", persistent=True, wall_ms=1_700_000_000_000, channel=1, largest_frame=99
-    )
-    writer.export(ORDERS, "orders", [(sequence, gone, raw(b"%d" % sequence)) for sequence in (21, 22)])
-    with BrokerThread() as broker, amqp.Connection(f"{broker.address}") as connection:
-        for queue in ("orders", "others"):
-            connection.channel().queue_declare(queue, durable=True, auto_delete=False)
-        code, out, err = run(capsys, "republish", "--route", "-b", str(broker.address), "-d", str(data))
-    assert (code, out) == (1, "4 of 6 messages republished and confirmed\n")
-    assert err == (
-        "understudy: 2 not taken: exchange 'gone', key 'orders':"
-        " NOT_FOUND - no exchange 'gone' in vhost '/'\n"
-    )
-
-
 def test_what_was_confirmed_is_noted_although_the_end_was_not_reached(
     capsys: pytest.CaptureFixture[str], data: Path
 ) -> None:
