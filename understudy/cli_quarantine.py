@@ -29,6 +29,7 @@ from understudy.cli_options import (
     given_tls,
     leave,
     progress_bar,
+    text_value,
     tls_options,
 )
 from understudy.client_tls import ClientTls
@@ -122,10 +123,10 @@ def show(
     metavar="[amqps://]HOST:PORT,...", help="The pair to publish to.",
 )  # fmt: skip
 @tls_options
-@click.option(
-    "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, help="[env: UNDERSTUDY_USER]"
-)
-@click.option("--password", envvar="UNDERSTUDY_PASSWORD", default="guest", help="[env: UNDERSTUDY_PASSWORD]")
+@click.option("--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, callback=text_value,
+              help="[env: UNDERSTUDY_USER]")  # fmt: skip
+@click.option("--password", envvar="UNDERSTUDY_PASSWORD", default="guest", callback=text_value,
+              help="[env: UNDERSTUDY_PASSWORD]")  # fmt: skip
 @click.option("--timeout", callback=duration_value, default="30s", show_default=True, metavar="DURATION",
               help="How long to wait for a broker, and for a confirm.")  # fmt: skip
 @click.option("--id", "wanted", metavar="EPOCH-SEQUENCE", help="Only this message.")

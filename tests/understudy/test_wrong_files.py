@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -232,8 +233,9 @@ def test_backup_and_restore_name_what_is_in_the_way(
 
 
 def test_names_and_passwords_that_are_no_text(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in ("--user", "--password"):
-        code, text = said(capsys, "status", "-b", "127.0.0.1:1", option, NOT_UTF8)
+    commands = (["status"], ["quarantine", "republish"])
+    for command, option in product(commands, ("--user", "--password")):
+        code, text = said(capsys, *command, "-b", "127.0.0.1:1", option, NOT_UTF8)
         assert (code, text.count("\n")) == (2, 1)
         assert option in text and "not UTF-8" in text and NOT_UTF8 not in text
     done = subprocess.run(
