@@ -16,7 +16,8 @@ A node that is away may come back with a copy of its own, and of copies that mee
 admin_epoch is raised, which Pacemaker leaves to administrators, to make the copies of inactive nodes obsolete
 ("Pacemaker Explained", CIB properties): a copy that does not stand never gets that far. A write is made by
 every CIB daemon of the ring on its own copy, also by one that is back and has not got the cluster's copy yet.
-So the raise is a compare-and-set, too, which an old copy does not match.
+So the raise is a compare-and-set, too, which an old copy does not match; and nobody is included before its
+node has joined, since it could be promoted from an old copy, which those that were raised outrank later.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
     if view.document == record:
         answer = yield from _there(register, view, standing, record, ())
         return answer if answer.outcome != "done" else _conflict(view)
+    if early := _included_early(view, standing, record):
+        return _unknown(f"{early} has not joined the cluster yet, and is included then; nothing was written")
     if standing.without and view.version == expected:
         view, standing = yield from _outrank(register, view)
         if not standing.ok:
@@ -176,6 +179,18 @@ def _write(register: Register, expected: RecordVersion | None, record: Mapping[s
     if expected is None:
         return CreateSet(register.set_id, xml)
     return ReplaceSet(register.set_id, expected, xml)
+
+
+def _included_early(view: CibView, standing: Standing, record: Mapping[str, Any]) -> str:
+    """A node that hears the writes and has a CIB of its own yet, if a broker that may be its own would come
+    into the record: which node a broker is on is known where they have the same name.
+    """
+    held = view.document["in_sync"] if view.document is not None else []
+    names = {record["names"].get(node, "") for node, life in record["in_sync"] if [node, life] not in held}
+    early = [name for name in standing.without if _hears(view, name)]
+    if names <= view.nodes.keys():
+        early = [name for name in early if name in names]
+    return ", ".join(early)
 
 
 def _hears(view: CibView, name: str) -> bool:

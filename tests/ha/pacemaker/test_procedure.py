@@ -215,6 +215,42 @@ def test_whoever_heard_the_raise_and_was_cut_off_before_the_write_is_outranked_a
     assert cibs.admin_epochs == {"a": 2, "b": 1}
 
 
+@pytest.mark.parametrize(("names", "includes", "done"), [
+    ({"b" * 8: "b"}, ["b"], False),
+    ({"b" * 8: "another"}, ["b"], False),
+    ({"c" * 8: "c"}, ["c"], True),
+    ({"c" * 8: "another"}, ["c"], False),
+    ({}, [], True),
+])  # fmt: skip
+def test_nobody_is_included_before_its_node_has_joined(
+    names: dict[str, str], includes: list[str], done: bool
+) -> None:
+    """Found by the simulation: b was in the ring again, had not joined, and heard that it is in sync. Cut off
+    then, it had a fenced and was promoted; and its copy lost against that of a, which had been raised since.
+    """
+    cibs = whole("a", "b", "c")
+    before, after = record(), record(5, 2, "a", *includes)
+    after["names"] |= names
+    cibs.sets = {"a": set_of(before), "b": set_of(before), "c": set_of(before)}
+    cibs.states["a"]["b"] = cibs.states["c"]["b"] = STARTING
+    answer = cibs.run("a", swap(A, version_of(before), after))
+    if done:
+        assert answer.outcome == "done"
+        return
+    assert answer.outcome == "unknown" and "b has not joined the cluster yet" in answer.reason
+    assert not [c for c in cibs.asked if isinstance(c, (*WRITES, RaiseAdminEpoch))]
+    cibs.states["a"]["b"] = cibs.states["c"]["b"] = MEMBER
+    assert cibs.run("a", swap(A, version_of(before), after)).outcome == "done"
+
+
+def test_who_is_in_the_record_is_kept_while_its_node_joins() -> None:
+    cibs = whole("a", "b")
+    cibs.sets = dict.fromkeys("ab", set_of(record(5, 1, "a", "b", "c")))
+    cibs.states["a"]["b"] = STARTING
+    after = record(5, 2, "a", "b")
+    assert cibs.run("a", swap(A, version_of(record()), after)).outcome == "done"
+
+
 def test_a_raise_that_comes_too_late_for_a_change_is_tried_again() -> None:
     cibs = whole("a", "b")
     cibs.states["a"]["b"] = DOWN
