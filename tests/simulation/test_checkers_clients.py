@@ -207,6 +207,20 @@ def test_23_a_second_delivery_is_flagged() -> None:
         story.deliver(story.subscribe(), message)
 
 
+def test_23_two_that_serve_after_a_forced_promotion_know_nothing_of_each_other() -> None:
+    """Found by the simulation: the old primary, cut off, delivered what the forced one had, too."""
+    story = Story()
+    message = story.publish(1)
+    story.journal.forcing()
+    story.deliver(story.subscribe(), message)
+    story.deliver(story.subscribe(), message)
+    late = story.subscribe()
+    story.journal.whole_again()
+    story.deliver(late, message)
+    with violates(23):
+        story.deliver(story.subscribe(), message)
+
+
 def test_17_what_a_delete_ended_stays_ended() -> None:
     story = Story()
     message = story.publish(1, "amq.fanout", "")
