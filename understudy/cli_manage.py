@@ -135,6 +135,8 @@ def switchover(
 ) -> None:
     """Have the primary hand over to a backup, without a loss; returns once that one serves clients. Any node
     may be asked: one that does not serve is asked who does."""
+    if to == "":
+        raise click.BadParameter("a name is due, of a backup", param_hint="'--to'")
     found = status_of(question(address, "status", user, password, timeout))
     if found["status"] not in SERVING:
         address = primary_of(found) or address

@@ -59,6 +59,8 @@ class Evidence:
     """This node's own copy."""
     newest: InSyncRecord | None
     """What the authority holds; as far as that was not read, the newest that any of them knows of."""
+    record_lost: bool
+    """It holds what it had in a cluster, and no record of that."""
     incomplete: bool
     resetting: int
     """Queues of a copy in sync that are being fetched again."""

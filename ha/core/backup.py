@@ -316,7 +316,7 @@ class Backup:
         """A primary that says nothing is left; but it may still serve: this is no proof of anything."""
         limit = self._silence()
         if self.peer is not None and now - self._last_heard > limit:
-            self._c.log(f"{self.primary_name} has said nothing for {limit:g} s: its link is given up")
+            self._c.log(f"{self.primary_name} has said nothing for {limit:.3g} s: its link is given up")
             peer = self.peer
             self.peer_lost(peer, False, now)
             self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))

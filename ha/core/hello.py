@@ -106,10 +106,13 @@ class JoinRequest:
         status: Status,
         backups: Iterable[RemoteBackup],
         *,
-        primary: bool,
+        epoch: int | None,
+        holds: int = 0,
     ) -> str | None:
-        """Why it cannot be taken in, or None. `primary`: this node is one, and these are its `backups`."""
-        if not primary:
+        """Why it cannot be taken in, or None. `epoch`: in which this node is primary, with these `backups`;
+        None if it is not. `holds`: the epoch of what the peer's copy has last.
+        """
+        if epoch is None:
             return f"{me.name} is not the primary ({status.value})"
         if self.version != VERSION:
             return f"its link version is {self.version}, this one's is {VERSION}: run one release on both"
@@ -117,6 +120,12 @@ class JoinRequest:
             return (
                 f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}: take it out of "
                 f"ha.brokers, or start it with an empty data directory"
+            )
+        if holds > epoch:  # a copy goes from epoch to epoch, and never back
+            return (
+                f"it was no backup of this pair: what it holds is of epoch {holds}, and {me.name} serves in "
+                f"{epoch}; demote and promote {me.name}, for a later epoch, or start it with an empty data "
+                f"directory"
             )
         if self.who.node_id == me.node_id:
             return f"it has this node's own identity: {COPY}"

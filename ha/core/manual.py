@@ -20,6 +20,10 @@ AGAIN = "end it, start it again and ask once more"
 """It answers then, and does not serve: who is in the record is promoted unforced."""
 IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
 IF_LOST = "if that is lost for good, promote this node with --force-lossy"
+IF_EACH = (
+    "if it says so of this node in its turn, promote the one whose data shall go on with --force-lossy: what "
+    "only the other one holds goes to its quarantine"
+)
 
 
 class ManualAuthority:
@@ -90,7 +94,13 @@ class ManualAuthority:
         return self._cold(e, newest)
 
     def _bootstrap(self, e: Evidence) -> Verdict:
-        """Nobody was ever primary."""
+        """Nobody was ever primary, as far as is known."""
+        if e.record_lost:
+            return _no(
+                "this node was in a cluster, and its record of that, insync.json, is gone: it may lack "
+                "confirmed messages",
+                f"put it back, or promote another one; {IF_LOST}",
+            )
         if e.unanswered:
             return _no(
                 f"{', '.join(e.unanswered)} and may hold data",
@@ -99,7 +109,8 @@ class ManualAuthority:
         for answer in e.answers.values():
             if answer.position.epoch or answer.epoch:
                 return _no(
-                    f"{answer.name} holds data and this node was never its backup", f"promote {answer.name}"
+                    f"{answer.name} holds data and this node was never its backup",
+                    f"promote {answer.name}; {IF_EACH}",
                 )
         return Verdict(
             True, "no broker of the pair has ever been primary, and all of them answer", "bootstrap"
@@ -157,6 +168,10 @@ class ManualAuthority:
                 f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
                 f"start and promote {others}; {IF_LOST}",
             )
+        members = [e.answers[i] for i in sorted(newest.node_ids) if i != e.me.node_id and i in e.answers]
+        for answer in members:
+            if _alive(answer, newest):
+                return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
         missing = sorted(newest.node_ids - {e.me.node_id, *e.answers})
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
@@ -164,10 +179,6 @@ class ManualAuthority:
                 f"{names} of the record of epoch {newest.epoch} does not answer and may hold more",
                 f"start it and ask again; {IF_LOST}",
             )
-        members = [e.answers[i] for i in sorted(newest.node_ids) if i != e.me.node_id]
-        for answer in members:
-            if _alive(answer, newest):
-                return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
         if e.incomplete:
             return _no(
                 "this node's copy is incomplete: it was stopped while catching up",

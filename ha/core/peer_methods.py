@@ -210,7 +210,10 @@ class PeerMethods:
             node.step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {node.epoch}", now)
         primary = node.primary
         backups = primary.backups.values() if primary is not None else ()
-        refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, primary=primary is not None)
+        epoch = primary.epoch if primary is not None else None
+        told = self._neighbours.answers.get(ask.who.node_id)
+        holds = told.position.epoch if told is not None else 0
+        refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
         if refusal is not None or primary is None:
             if refusal != self._last_refusal:
                 self._c.log(f"{ask.name} is not taken in: {refusal}")

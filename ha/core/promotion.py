@@ -152,8 +152,8 @@ class Promotion:
         if attempt is not None and attempt.has_read:
             newest = attempt.held
         return evidence_of(
-            self._c, newest, self._stage.following(), self._position(), answers, unanswered,
-            self._neighbours.strangers(), self._neighbours.copies(mine=True),
+            self._c, newest, self._lineage.cluster_id, self._stage.following(), self._position(), answers,
+            unanswered, self._neighbours.strangers(), self._neighbours.copies(mine=True),
         )  # fmt: skip
 
     def kin(self) -> dict[str, PeerAnswer]:

@@ -80,6 +80,7 @@ def newest_known(own: InSyncRecord | None, answers: Mapping[str, PeerAnswer]) ->
 def evidence_of(
     context: Context,
     newest: InSyncRecord | None,
+    cluster_id: str | None,
     backup: Backup | None,
     position: Position,
     answers: Mapping[str, PeerAnswer],
@@ -93,6 +94,7 @@ def evidence_of(
         status=context.membership.status,
         record=context.record,
         newest=newest,
+        record_lost=cluster_id is not None and context.record is None and position.epoch > 0,
         incomplete=context.incomplete,
         resetting=len(context.resetting),
         position=position,

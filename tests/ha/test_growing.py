@@ -128,6 +128,61 @@ def test_the_level_is_that_of_the_pair_and_not_one_said_to_the_standalone_broker
     assert pair.contents(a, "q") == "bcde" and pair.contents(pair.hosts[1], "q") == ""
 
 
+def test_who_has_data_of_a_later_epoch_than_the_pairs_waits_for_a_later_one_of_the_pair() -> None:
+    """Its store can only go forward: it ended at each start, and nobody said why."""
+    pair = Growing(lease=0.5)
+    a, b = pair.hosts
+    b.number = 40_000
+    pair.start(b)
+    pair.declare(b, "q")
+    pair.publish(b, "q", "xyz")
+    pair.run(0.2)
+    pair.kill(b)
+    pair.paired = True
+    pair.start(a)
+    pair.run(0.3)
+    assert pair.ask(a, "promote", force_lossy=True)["ok"]
+    pair.declare(a, "q")
+    pair.publish(a, "q", "ab")
+    pair.start(b)
+    pair.run(2.0)
+    served, held = a.running.core.epoch, b.running.status()["position"][0]
+    assert (a.status, b.status) == ("active", "joining") and held > served
+    (said,) = [line for line in a.log if "is not taken in" in line]
+    assert said == (
+        f"b is not taken in: it was no backup of this pair: what it holds is of epoch {held}, and a serves "
+        f"in {served}; demote and promote a, for a later epoch, or start it with an empty data directory"
+    )
+    assert pair.contents(b, "q") == "xyz"
+    assert pair.ask(a, "demote")["ok"]
+    pair.until(lambda: pair.ask(a, "promote")["ok"])
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "q") == "ab" and pair.fingerprint(a) == pair.fingerprint(b)
+    assert b.running.status()["quarantined"] == 3
+
+
+def test_two_that_were_alone_each_name_the_other_and_the_way_out() -> None:
+    pair = Growing()
+    for host in pair.hosts:
+        pair.start(host)
+        pair.declare(host, "q")
+        pair.publish(host, "q", host.name * 2)
+        pair.run(0.2)
+    pair.paired = True
+    pair.restart(*pair.hosts)
+    pair.run(0.5)
+    first, last = sorted(pair.hosts, key=lambda host: int(host.running.status()["position"][0]))
+    for host, other in ((first, last), (last, first)):
+        assert pair.ask(host, "promote")["reason"] == (
+            f"not promoted: {other.name} holds data and this node was never its backup; next: promote "
+            f"{other.name}; if it says so of this node in its turn, promote the one whose data shall go on "
+            f"with --force-lossy: what only the other one holds goes to its quarantine"
+        )
+    assert pair.ask(last, "promote", force_lossy=True)["ok"]
+    pair.until(lambda: first.status == "ready")
+    assert pair.contents(first, "q") == last.name * 2 and first.running.status()["quarantined"] == 2
+
+
 def test_a_standalone_broker_says_nothing_of_levels_at_its_starts() -> None:
     pair = Growing()
     a = standalone(pair)

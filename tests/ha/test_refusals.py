@@ -48,6 +48,54 @@ def test_a_primary_that_hangs_and_is_lost_leaves_the_flag_that_the_refusal_names
     assert forced["ok"] and NEXT not in forced["reason"]
 
 
+def test_who_has_started_again_names_the_backup_that_runs_on_before_what_is_gone() -> None:
+    """It named the primary that had died, and --force-lossy in its place, which cost transient messages."""
+    pair = Pair(3)
+    pair.start()
+    a, b, c = pair.hosts
+    pair.run(0.3)
+    assert pair.ask(a, "promote", force_lossy=True)["ok"]
+    pair.until(lambda: b.status == c.status == "ready")
+    pair.kill(c)
+    pair.run(0.1)
+    pair.kill(a)
+    pair.start(c)
+    pair.run(1.0)
+    answer = pair.ask(c, "promote")
+    assert answer["reason"] == "not promoted: b runs on since the record was written; next: promote b"
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: c.status == "ready")
+
+
+def test_who_has_lost_its_record_is_no_node_that_never_had_one() -> None:
+    """The other one had gone on alone, and has a new disk: it was promoted as the first that ever was."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "x")
+    pair.run(0.3)
+    pair.kill(b)
+    pair.run(3.0)
+    pair.publish(a, "q", "y")
+    pair.run(0.3)
+    pair.kill(a)
+    a.disk_does("new")
+    b.disk.unlink("/b/insync.json")
+    b.disk.sync_directory("/b")
+    pair.start()
+    pair.run(0.5)
+    reason = pair.ask(b, "promote")["reason"]
+    assert reason.startswith(
+        "not promoted: this node was in a cluster, and its record of that, insync.json, is gone"
+    )
+    assert "b holds data" in pair.ask(a, "promote")["reason"]
+    forced = pair.ask(b, "promote", force_lossy=True)
+    assert forced["ok"] and "forced" in forced["reason"]
+    pair.until(lambda: a.status == "ready")
+    assert pair.contents(a, "q") == "x"
+
+
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_every_refused_promotion_that_a_transcript_shows_names_the_next_step(path: Path) -> None:
     told = [line for line in path.read_text().splitlines() if "> promotion refused: " in line]

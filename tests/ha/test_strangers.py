@@ -94,11 +94,10 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     me = Self_("n1", "a", 1, 1)
     ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
     assert (
-        ask.refusal(me, "c", Status.ACTIVE, (), primary=True)
-        == "both are called a: give one another broker.name"
+        ask.refusal(me, "c", Status.ACTIVE, (), epoch=1) == "both are called a: give one another broker.name"
     )
-    assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), primary=True) is None
-    assert ask.refusal(me, "c", Status.ACTIVE, (), primary=False) == "a is not the primary (active)"
+    assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), epoch=1) is None
+    assert ask.refusal(me, "c", Status.ACTIVE, (), epoch=None) == "a is not the primary (active)"
 
 
 def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_second() -> None:

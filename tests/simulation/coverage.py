@@ -71,6 +71,11 @@ UNREACHABLE: Mapping[Entry, str] = {
                 "empty data directory",
             ),
             (watching.JOIN_REFUSED, "its link version is …, this one's is …: run one release on both"),
+            (
+                watching.JOIN_REFUSED,
+                "it was no backup of this pair: what it holds is of epoch …, and … serves in …; demote and "
+                "promote …, for a later epoch, or start it with an empty data directory",
+            ),
             (watching.JOIN_REFUSED, "it has this node's own identity: …"),
             (watching.JOIN_REFUSED, "another process has the identity of …: …"),
             (watching.REFUSED, "… has the same node number …"),
@@ -93,6 +98,10 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         NEVER_LOST,
     ),
+    (
+        watching.REFUSED,
+        "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed messages",
+    ): "nobody takes a file away from a node",
     **{
         (watching.OPERATION, name): NO_CLIENT
         for name in (
