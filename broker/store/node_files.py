@@ -23,6 +23,10 @@ from broker.store.errors import StoreCorrupt, StoreLocked, StoreMisuse, StoreUnu
 from broker.store.files import FileLayer, HeldLock
 
 FORMAT = 1
+MOST = 2**63 - 1
+"""Of an epoch, and of an incarnation."""
+MOST_NODES = 65535
+"""Of a node's number: 16 bits of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +183,12 @@ class NodeFiles:
         if stored is None:
             self._refuse_orphans()
             node_id = new_id()
-            number = number or 1 + zlib.crc32(node_id.encode()) % 65535
+            number = number or 1 + zlib.crc32(node_id.encode()) % MOST_NODES
             self._save(NodeIdentity(node_id, name, None, 1, number), 0)
             self._own_store(node_id)
             return
-        try:
-            epoch = int(stored.pop("epoch"))
-            identity = NodeIdentity(**stored)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreCorrupt(self._node.path, 0, "a field is missing or unknown") from error
+        identity, epoch = self._identity_of(stored)
+        self.record.load()  # what cannot be read is refused before anything is changed
         owner = self._owner.load()
         if owner is not None and owner.get("node_id") != identity.node_id:
             raise StoreUnusable(
@@ -203,6 +204,25 @@ class NodeFiles:
         self._save(fresh, epoch)
         if owner is None:
             self._own_store(identity.node_id)
+
+    def _identity_of(self, stored: dict[str, Any]) -> tuple[NodeIdentity, int]:
+        """And the epoch. StoreCorrupt for what no version has written, though its checksum holds."""
+        try:
+            epoch = stored.pop("epoch")
+            identity = NodeIdentity(**stored)
+        except (KeyError, TypeError) as error:
+            raise StoreCorrupt(self._node.path, 0, "a field is missing or unknown") from error
+        fits = {
+            "node_id": isinstance(identity.node_id, str) and identity.node_id != "",
+            "name": isinstance(identity.name, str),
+            "cluster_id": identity.cluster_id is None or isinstance(identity.cluster_id, str),
+            "incarnation": _is_count(identity.incarnation, 1, MOST),
+            "number": _is_count(identity.number, 1, MOST_NODES),
+            "epoch": _is_count(epoch, 0, MOST),
+        }
+        if wrong := [name for name, right in fits.items() if not right]:
+            raise StoreCorrupt(self._node.path, 0, f"{', '.join(wrong)} cannot be that")
+        return identity, epoch
 
     def _refuse_orphans(self) -> None:
         """A directory with our data but no identity has lost its epochs: to begin again could repeat one."""
@@ -232,6 +252,10 @@ class NodeFiles:
     def _save(self, identity: NodeIdentity, epoch: int) -> None:
         self._node.save(asdict(identity) | {"epoch": epoch})
         self._identity, self._epoch = identity, epoch
+
+
+def _is_count(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

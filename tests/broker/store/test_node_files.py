@@ -118,6 +118,39 @@ def test_an_identity_with_missing_fields_is_refused() -> None:
         opened(disk)
 
 
+@pytest.mark.parametrize(("field", "value"), [
+    ("incarnation", "3"), ("incarnation", None), ("incarnation", 0), ("incarnation", True),
+    ("incarnation", 2**70),
+    ("epoch", float("inf")), ("epoch", -5), ("epoch", 1.5), ("epoch", 2**63), ("epoch", "7"),
+    ("number", 0), ("number", 70_000), ("number", 1.5), ("number", None),
+    ("node_id", ""), ("node_id", 5), ("name", None), ("cluster_id", 3),
+])  # fmt: skip
+def test_an_identity_with_fields_that_cannot_be_is_refused_and_left_as_it_is(
+    field: str, value: object
+) -> None:
+    """An epoch of a number above 65535 could be another node's."""
+    disk = VirtualDisk()
+    opened(disk).close()
+    node = RecordFile(disk, "/data", "node.json")
+    node.save({**(node.load() or {}), field: value})
+    before = disk.contents()
+    with pytest.raises(
+        StoreCorrupt, match=rf"^/data/node\.json is damaged at offset 0: {field} cannot be that"
+    ):
+        opened(disk)
+    assert disk.contents() == before
+
+
+def test_a_record_that_cannot_be_read_is_refused_before_anything_is_changed() -> None:
+    disk = VirtualDisk()
+    opened(disk).close()
+    disk.place("/data/insync.json", b"{}")
+    before = disk.contents()
+    with pytest.raises(StoreCorrupt, match=r"/data/insync\.json.*nothing was changed"):
+        opened(disk)
+    assert disk.contents() == before
+
+
 @pytest.mark.parametrize("left", ["insync.json", "store/0000000000000001.segment"])
 def test_data_without_an_identity_is_refused(left: str) -> None:
     disk = VirtualDisk()
