@@ -34,6 +34,7 @@ from understudy.cli_options import (
 )
 from understudy.client_tls import ClientTls
 from understudy.config import ConfigError, load
+from understudy.config_types import parse_public_addresses
 from understudy.process import stopping
 from understudy.quarantine import QuarantineFolder, QueueSummary, Unreadable
 from understudy.quarantine_message import Message
@@ -116,10 +117,20 @@ def show(
     _tell_damage(folder)
 
 
+def _addresses_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Option callback: for the client kit, which reads them again."""
+    try:
+        if not parse_public_addresses(value):
+            raise click.BadParameter("at least one HOST:PORT is needed")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
 @quarantine.command()
 @click.argument("queues", nargs=-1, metavar="[QUEUE]...")
 @click.option(
-    "-b", "--broker", "brokers", default="127.0.0.1:5672", show_default=True,
+    "-b", "--broker", "brokers", default="127.0.0.1:5672", show_default=True, callback=_addresses_value,
     metavar="[amqps://]HOST:PORT,...", help="The pair to publish to.",
 )  # fmt: skip
 @tls_options

@@ -27,12 +27,19 @@ def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:
     if body is None:
         return None, False
     try:
-        return record_from_json(body), bool(body.get("incomplete", False))
+        record = record_from_json(body)
     except LinkError as error:
         raise StoreUnusable(
             f"{files.record.path} holds no in-sync record ({error}): move the data directory away and let "
             f"this node join as a new one"
         ) from error
+    mine = files.identity.cluster_id
+    if mine is not None and record.cluster_id != mine:
+        raise StoreUnusable(
+            f"{files.record.path} is of cluster {record.cluster_id}, and this node belongs to {mine}: put "
+            f"back the one that belongs here, or move the data directory away and let this node join as a new one"
+        )
+    return record, bool(body.get("incomplete", False))
 
 
 def save_record(files: NodeFiles, record: InSyncRecord, incomplete: bool) -> None:

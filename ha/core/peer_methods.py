@@ -84,13 +84,26 @@ class PeerMethods:
         try:
             self._hear(peer, method, payload, now)
         except LinkError as error:
-            self._c.log(f"link closed: {error}")
+            self._c.log(f"link closed: {self._who(peer)}{error}")
             if node.primary is not None and node.primary.backup_at(peer) is not None:
                 node.primary.drop_peer(peer, str(error), now)
                 return
             if node.backup is not None:
                 node.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
             self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
+
+    def _who(self, peer: int) -> str:
+        """`NAME: `, or its address; empty for one that dialed in and has not said, of which the connection's
+        own line has more.
+        """
+        node = self._node
+        remote = node.primary.backup_at(peer) if node.primary is not None else None
+        if remote is not None:
+            return f"{remote.name}: "
+        if node.backup is not None and node.backup.peer == peer:
+            return f"{node.backup.primary_name}: "
+        address = self._neighbours.address_of(peer)
+        return f"{address}: " if address else ""
 
     def _hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
         if method == Method.ACK:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.store.errors import StoreUnusable
 from broker.store.node_files import RecordFile
+from ha.core.link import Method
 from ha.core.refusal import NEXT
 from tests.ha.pair import Pair
 from tests.simulation.virtual_disk import VirtualDisk
@@ -122,3 +123,29 @@ def test_a_record_of_another_format_says_what_to_do() -> None:
     file.close()
     with pytest.raises(StoreUnusable, match=r"has format 2, .* run the version that wrote it, or move"):
         record.load()
+
+
+def test_a_record_of_another_cluster_than_the_nodes_is_refused() -> None:
+    """The pair refused each other then, and named the wrong one of them."""
+    pair = Pair()
+    pair.up()
+    b = pair.hosts[1]
+    pair.kill(b)
+    record = RecordFile(b.disk, "/b", "insync.json")
+    record.save({**(record.load() or {}), "cluster_id": "f" * 32})
+    with pytest.raises(
+        StoreUnusable, match=r"^/b/insync\.json is of cluster f{32}, .* put back the one that"
+    ):
+        pair.start(b)
+
+
+def test_who_sent_what_cannot_be_is_named() -> None:
+    pair = Pair()
+    pair.up()
+    a = pair.hosts[0]
+    primary = a.running.core.primary
+    assert primary is not None
+    (peer,) = primary.peers()
+    a.running.core.method(peer, Method.ACK, b"short", pair.now)
+    pair.run(0.1)
+    assert [line for line in a.log if "link closed" in line] == ["link closed: b: an ack of 5 bytes"]

@@ -100,7 +100,8 @@ UNREACHABLE: Mapping[Entry, str] = {
     ),
     (
         watching.REFUSED,
-        "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed messages",
+        "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed "
+        "messages",
     ): "nobody takes a file away from a node",
     **{
         (watching.OPERATION, name): NO_CLIENT

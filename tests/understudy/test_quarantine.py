@@ -104,6 +104,16 @@ def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str]
         (("show", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
         (("republish", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
         (("republish", "--to", "q", "--route", "-d", "{data}"), 2, "--to and --route exclude each other"),
+        (
+            ("republish", "-b", "a:1,nonsense", "-d", "{data}"),
+            2,
+            "Invalid value for '-b' / '--broker': 'nonsense' is not an address HOST:PORT",
+        ),
+        (
+            ("republish", "-b", ",", "-d", "{data}"),
+            2,
+            "Invalid value for '-b' / '--broker': at least one HOST:PORT is needed",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
