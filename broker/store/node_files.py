@@ -38,7 +38,7 @@ class NodeIdentity:
     name: str
     cluster_id: str | None
     incarnation: int
-    """One process life; raised durably at each start, before anything else is done."""
+    """One process life; raised durably at each start, before anything else is done. 0: not started yet."""
     number: int
 
 
@@ -216,7 +216,7 @@ class NodeFiles:
             "node_id": isinstance(identity.node_id, str) and identity.node_id != "",
             "name": isinstance(identity.name, str),
             "cluster_id": identity.cluster_id is None or isinstance(identity.cluster_id, str),
-            "incarnation": _is_count(identity.incarnation, 1, MOST),
+            "incarnation": _is_count(identity.incarnation, 0, MOST),
             "number": _is_count(identity.number, 1, MOST_NODES),
             "epoch": _is_count(epoch, 0, MOST),
         }

@@ -37,7 +37,8 @@ def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:
     if mine is not None and record.cluster_id != mine:
         raise StoreUnusable(
             f"{files.record.path} is of cluster {record.cluster_id}, and this node belongs to {mine}: put "
-            f"back the one that belongs here, or move the data directory away and let this node join as a new one"
+            f"back the one that belongs here, or move the data directory away and let this node join as a "
+            f"new one"
         )
     return record, bool(body.get("incomplete", False))
 

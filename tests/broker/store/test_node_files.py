@@ -119,7 +119,7 @@ def test_an_identity_with_missing_fields_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [
-    ("incarnation", "3"), ("incarnation", None), ("incarnation", 0), ("incarnation", True),
+    ("incarnation", "3"), ("incarnation", None), ("incarnation", -1), ("incarnation", True),
     ("incarnation", 2**70),
     ("epoch", float("inf")), ("epoch", -5), ("epoch", 1.5), ("epoch", 2**63), ("epoch", "7"),
     ("number", 0), ("number", 70_000), ("number", 1.5), ("number", None),
