@@ -230,6 +230,7 @@ def parse_plain(response: bytes) -> tuple[str, str]:
     if len(parts) != 3 or not parts[1]:
         raise SyntaxError_("malformed PLAIN response")
     try:
+        parts[0].decode()  # whom to act for: nobody else here, but it is text
         return parts[1].decode(), parts[2].decode()
     except UnicodeDecodeError:
         raise SyntaxError_("malformed PLAIN response") from None

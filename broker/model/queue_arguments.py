@@ -138,6 +138,15 @@ def _one_of(what: str, *known: object) -> Callable[[object], str | None]:
     return check
 
 
+def _at_least_one(value: object) -> str | None:
+    return "{value_zero,0}" if type(value) is int and value == 0 else _not_negative(value)
+
+
+def _word(fault: str, *known: str) -> Callable[[object], str | None]:
+    """`fault`: what RabbitMQ says of any other word."""
+    return lambda value: _text(value) or (None if value in known else fault)
+
+
 def _level(value: object) -> str | None:
     """The one argument that RabbitMQ has not."""
     return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
@@ -161,6 +170,13 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "x-queue-version": _one_of("version", 1, 2),
     "x-single-active-consumer": _boolean,
     "x-delivery-limit": _whole,
+    "x-max-in-memory-length": _not_negative,
+    "x-max-in-memory-bytes": _not_negative,
+    "x-quorum-initial-group-size": _at_least_one,
+    "x-dead-letter-strategy": _word("invalid_dlx_strategy", "at-most-once", "at-least-once"),
+    "x-queue-leader-locator": _word(
+        "invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders"
+    ),
     REPLICATE: _level,
 }
 

@@ -151,9 +151,8 @@ class Replications:
         full = "" if not broker.pausing else broker.block_reason if broker.blocked else "paging is behind"
         for name, copying in self._copies.items():
             copying.copy.end_tick(full=full)
-            if copying.reply is not None and copying.model.uuid is not None:
-                source = copying.copy.source or ",".join(copying.model.addresses)
-                reason = f"'{name}' follows '{copying.copy.queue}' of {source}"
+            if copying.reply is not None and copying.model.uuid is not None and copying.copy.source:
+                reason = f"'{name}' follows '{copying.copy.queue}' of {copying.copy.source}"
                 self._owed.append(_Owed(copying.reply, reason))
                 copying.reply = None
         history = self._node.vhost.history
@@ -198,14 +197,23 @@ class Replications:
         self._node.log(f"replication of queue '{name}': {copy.state.value}{why}")
 
     def _first_word(self, name: str, copying: _Copying, now: float) -> None:
-        """Whoever asked for it is told what came of it, if nothing did; it is not tried again."""
+        """Whoever asked for it is told what came of it, if nothing did; it is not tried again, but for a
+        queue that has followed before, and was told to look elsewhere.
+        """
         copy, model = copying.copy, copying.model
-        if copying.reply is None or model.uuid is not None:
+        if copying.reply is None or (copy.source and model.uuid is not None):
             return
         refused = copy.state is CopyState.CONNECTING and len(copy.heard) >= len(model.addresses)
-        if refused or now >= copying.until:
+        if not (refused or copy.state is CopyState.GONE or now >= copying.until):
+            return
+        why = copy.error or "the source does not answer"
+        if model.uuid is None:
             self._forget(name)
-            copying.reply({"ok": False, "reason": copy.error or "the source does not answer"})
+        else:
+            at = ",".join(model.addresses)
+            why = f"'{name}' looks for '{copy.queue}' at {at} from now on, and has not found it yet: {why}"
+        copying.reply({"ok": False, "reason": why})
+        copying.reply = None
 
     # -- operators
 
@@ -225,7 +233,8 @@ class Replications:
     def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> str:
         """Why not, or ""."""
         node, vhost = self._node, self._node.vhost
-        source, queue, name = args.get("source"), args.get("queue"), args.get("name") or args.get("queue")
+        source, queue = args.get("source"), args.get("queue")
+        name = queue if args.get("name") is None else args["name"]
         addresses = _addresses(source)
         if not addresses:
             return f"the source is one to {MOST_ADDRESSES} different addresses HOST:PORT"

@@ -220,6 +220,27 @@ def test_another_name_and_another_address() -> None:
     assert copies.line["source"] == "127.0.0.1:5000,127.0.0.1:5001"
 
 
+def test_one_that_is_told_to_look_elsewhere_in_vain_says_so() -> None:
+    """It said that it follows, with success, and followed nobody any more."""
+    copies = Copies(3, dequeue_lag=0.0)
+    copies.begin()
+    right = copies.ask(copies.b, "replicate", 15.0, source=["127.0.0.1:5000"], queue="q")
+    assert right["ok"], right
+    for wrong, why in (
+        ("127.0.0.1:5001", "it does not serve (ready)"),
+        (f"127.0.0.1:{copies.b.port}", "this very broker"),
+    ):
+        answer = copies.ask(copies.b, "replicate", 15.0, source=[wrong], queue="q")
+        assert not answer["ok"]
+        assert answer["reason"].startswith(
+            f"'q' looks for 'q' at {wrong} from now on, and has not found it yet: "
+        )
+        assert why in answer["reason"]
+    assert copies.ask(copies.b, "replicate", 15.0, source=["127.0.0.1:5000"], queue="q") == right
+    copies.publish(copies[0], "q", "a")
+    copies.until(lambda: copies.contents(copies.b, "q") == "a")
+
+
 def test_a_queue_that_follows_is_itself_not_followed() -> None:
     copies = Copies(3, alone=True, dequeue_lag=0.0)
     copies.begin()

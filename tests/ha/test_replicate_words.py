@@ -35,6 +35,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence_and_nothing_is_left() ->
     assert "it does not serve (ready); a at 127.0.0.1:5000 does" in refused(copies, source=["127.0.0.1:5001"])
     assert "it is this very broker" in refused(copies, source=[f"127.0.0.1:{b.port}"])
     assert "a queue's name has" in refused(copies, queue="")
+    assert "a queue's name has" in refused(copies, name="")
     assert "reserved prefix" in refused(copies, name="amq.x")
     for wrong in (
         [],

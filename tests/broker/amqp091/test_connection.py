@@ -8,7 +8,9 @@ import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
+from broker.amqp091.handshake import parse_plain
 from broker.engine import Peer
+from broker.errors import SyntaxError_
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.security.authenticator import Authenticator, hash_password
 from broker.security.identity import User, default_users
@@ -84,6 +86,15 @@ def test_plain_from_outside_needs_tls_or_the_setting() -> None:
             except Exception:
                 accepted = False
             assert accepted is allowed
+
+
+@pytest.mark.parametrize("login", [
+    b"\xff\xfe\0guest\0guest", b"\0\xff\0guest", b"\0guest\0\xff", b"guest\0guest", b"\0\0guest", b"",
+])  # fmt: skip
+def test_a_plain_response_that_is_not_one_is_a_syntax_error(login: bytes) -> None:
+    with pytest.raises(SyntaxError_, match="^malformed PLAIN response$"):
+        parse_plain(login)
+    assert parse_plain(b"\0guest\0word") == parse_plain(b"guest\0guest\0word") == ("guest", "word")
 
 
 def test_plain_from_outside_over_tls() -> None:

@@ -132,6 +132,33 @@ def test_arguments_of_another_type_of_queue(type_: str, name: str) -> None:
     assert text(**{"x-queue-type": type_, name: value}) == f"'{name}' for q of queue type {kind}"
 
 
+@pytest.mark.parametrize(("name", "value", "fault"), [
+    ("x-max-in-memory-length", -1, "{value_negative,-1}"),
+    ("x-max-in-memory-bytes", "a", '"expected integer, got longstr"'),
+    ("x-quorum-initial-group-size", -3, "{value_negative,-3}"),
+    ("x-quorum-initial-group-size", 0, "{value_zero,0}"),
+    ("x-dead-letter-strategy", 5, "{unacceptable_type,signedint}"),
+    ("x-dead-letter-strategy", "zzz", "invalid_dlx_strategy"),
+    ("x-queue-leader-locator", 7, "{unacceptable_type,signedint}"),
+    ("x-queue-leader-locator", "nonsense", "invalid_queue_locator_arg"),
+])  # fmt: skip
+def test_what_only_a_quorum_queue_has_must_make_sense_too(name: str, value: object, fault: str) -> None:
+    """It does nothing here, and is refused as there."""
+    for type_ in ("quorum", "classic"):
+        assert text(**{"x-queue-type": type_, name: value}) == f"'{name}' for q: {fault}"
+
+
+def test_sensible_arguments_of_a_quorum_queue_are_taken() -> None:
+    asked = {
+        "x-queue-type": "quorum", "x-max-in-memory-length": 0, "x-max-in-memory-bytes": 5,
+        "x-quorum-initial-group-size": 3, "x-dead-letter-strategy": "at-least-once", "x-delivery-limit": 5,
+        "x-queue-leader-locator": "client-local",
+    }  # fmt: skip
+    check_queue_arguments(asked, WHERE)
+    check_queue_arguments({"x-queue-leader-locator": "balanced"}, WHERE)
+    assert rules_of(asked) == NO_RULES
+
+
 def test_other_arguments() -> None:
     assert text(x_queue_mode="eager") == "'x-queue-mode' for q: \"unsupported queue mode 'eager'\""
     assert text(x_queue_mode=1) == "'x-queue-mode' for q: {unacceptable_type,signedint}"
