@@ -92,7 +92,7 @@ def test_plain_from_outside_needs_tls_or_the_setting() -> None:
     b"\xff\xfe\0guest\0guest", b"\0\xff\0guest", b"\0guest\0\xff", b"guest\0guest", b"\0\0guest", b"",
 ])  # fmt: skip
 def test_a_plain_response_that_is_not_one_is_a_syntax_error(login: bytes) -> None:
-    with pytest.raises(SyntaxError_, match="^malformed PLAIN response$"):
+    with pytest.raises(SyntaxError_, match=r"^malformed PLAIN response$"):
         parse_plain(login)
     assert parse_plain(b"\0guest\0word") == parse_plain(b"guest\0guest\0word") == ("guest", "word")
 
