@@ -9,6 +9,7 @@ entries in `_MOST_OCTETS` is forgotten or cut, and the worst that it can do is l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from broker.amqp091.fields import Timestamp, read_shortstr, write_longstr, write_shortstr
@@ -95,29 +96,38 @@ def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
     return frame(HEADER, int.from_bytes(raw[1:3], "big"), payload) + raw[_header_end(raw) :]
 
 
-def is_cycle(raw: bytes, queue: str, reason: str) -> bool:
-    """May the message, as `dead_lettered` for `reason` left it, not go to `queue`?
+def cycles(raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
+    """To which of `queues` the message, as `dead_lettered` for `reason` left it, may not go.
 
     RabbitMQ's rule: it died in that queue before, and nobody has rejected it since ("messages will be dropped
     if there was no rejection in the entire cycle"). One whose history is full of automatic deaths, or did
     not fit, counts as a cycle as well: each would go round for ever otherwise.
     """
     if reason == "rejected":
-        return False
+        return ()
     size = _header_end(raw)
-    if size < _SMALL and raw.find(queue.encode(), 0, size) < 0:
-        return False
+    if size < _SMALL:
+        queues = [queue for queue in queues if raw.find(queue.encode(), 0, size) >= 0]
+        if not queues:
+            return ()
+    been = _been_in(raw)
+    return queues if been is None else [queue for queue in queues if queue in been]
+
+
+def _been_in(raw: bytes) -> set[str] | None:
+    """The queues that it died in since it was last rejected; None: as good as all."""
     start, end = table_span(raw)
     history = next((value for key, value, _, _ in entries_of(raw, start, end) if key == _HISTORY), None)
     records = _records(history)
+    been: set[str] = set()
     for at, record in enumerate(records):
         if record.reason == "rejected":
-            return False
-        if record.queue == queue:
-            return True
+            return been
+        been.add(record.queue)
         if at + 1 >= MOST_DEATHS:
-            return True
-    return not records or sum(len(r.encoded()) for r in records) > _MOST_OCTETS - _LARGEST_ENTRY
+            return None
+    full = sum(len(r.encoded()) for r in records) > _MOST_OCTETS - _LARGEST_ENTRY
+    return None if full or not records else been
 
 
 def _header_end(raw: bytes) -> int:

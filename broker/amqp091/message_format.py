@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from broker.amqp091.dead_letter import dead_lettered, is_cycle
+from broker.amqp091.dead_letter import cycles, dead_lettered
 from broker.amqp091.frames import OVERHEAD
 from broker.amqp091.properties import headers_of
 from broker.model.removals import Death
@@ -22,8 +23,8 @@ class Amqp091Format:
         made = dead_lettered(raw, death, drop_cc=drop_cc)
         return made, int.from_bytes(made[3:7], "big") + OVERHEAD
 
-    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
-        return is_cycle(raw, queue, reason)
+    def cycles(self, raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
+        return cycles(raw, queues, reason)
 
     def headers(self, raw: bytes) -> dict[str, Any]:
         return headers_of(raw)

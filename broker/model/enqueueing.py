@@ -16,7 +16,7 @@ from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_arguments import OverflowRule
 from broker.model.records import EnqueueRun, Entry, Envelope, Unrouted
-from broker.model.removals import Death
+from broker.model.removals import COPIES, Death
 from broker.model.values import DYING, Need, Reason, Scope
 
 
@@ -102,8 +102,23 @@ class Enqueueing(Definitions):
                         EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
-                self.dead_letter(queue, [(0, envelope, raw) for raw in raws[taken:]], Reason.DROPPED)
+                self._send_refused_on(queue, [(0, envelope, raw) for raw in raws[taken:]])
         return Published(route.need[envelope.persistent], accepted)
+
+    def _send_refused_on(self, queue: Queue, entries: list[Entry]) -> None:
+        """At once, from queue to queue, since none of them holds it. It ends where a message has become too
+        many: so it would with queues that all refuse, and each of which sends on to all others."""
+        removals = self.removals
+        if removals.refused_from is not None:
+            left, messages = removals.refused_from
+            if left - removals.left <= COPIES * messages:
+                self.dead_letter(queue, entries, Reason.DROPPED)
+            return
+        removals.refused_from = removals.left, len(entries)
+        try:
+            self.dead_letter(queue, entries, Reason.DROPPED)
+        finally:
+            removals.refused_from = None
 
     def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
         """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
@@ -128,12 +143,20 @@ class Enqueueing(Definitions):
         moved: list[Entry] = []
         stayed: list[Entry] = []
         letters = [self._letter(queue, exchange.name, entry, DYING[reason]) for entry in entries]
+        self.removals.left -= sum(max(1, len(letter.queues)) for letter in letters)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
             run = list(group)
             gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0
             moved += [letter.entry for letter in run[:gone]]
             stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
+
+    def ways(self, queue: Queue) -> int:
+        """How many queues the dead letters of this queue, which has one ready, go to, by their key."""
+        exchange = self.exchanges.get(queue.rules.dead_letter_exchange or "")
+        if exchange is None:
+            return 1
+        return max(1, len(self.inner_route(exchange.name, self._dead_key(queue, queue.ready[0][1])).queues))
 
     def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
         """What becomes of a message, and where it goes: cycles count with this death."""
@@ -145,7 +168,9 @@ class Enqueueing(Definitions):
         route = self.inner_route(exchange, key)
         if route.needs_headers or form.has_copies(made):
             route = self.route_with_headers(exchange, key, form.headers(made), inner=True)
-        queues = tuple(q for q in route.queues if not form.is_cycle(made, q.name, said))
+        queues = route.queues
+        if shut := form.cycles(made, [queue.name for queue in queues], said):
+            queues = tuple(queue for queue in queues if queue.name not in shut)
         return _Letter(entry, made, largest, queues)
 
     def _dead_key(self, queue: Queue, envelope: Envelope) -> str:

@@ -18,7 +18,7 @@ from broker.model.put_back import put_back
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE
+from broker.model.removals import DROPPED_AT_ONCE, OCTETS_AT_ONCE
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
@@ -113,11 +113,12 @@ class Queue(QueueContents):
         fresh: list[Entry] = []
         over: list[Entry] = []
         now = self.removals.fresh
-        while self.ready and len(fresh) < count and len(over) < AT_ONCE:
+        most = self.removals.portion(self)
+        while self.ready and len(fresh) < count and len(over) < most:
             entry = popleft()
             until = self._until(entry[1])
             (fresh if until is None or until >= now else over).append(entry)
-        if len(over) == AT_ONCE:
+        if len(over) == most:
             self.removals.resume(self)
         self._left(over, Reason.EXPIRED)
         return fresh
@@ -249,7 +250,7 @@ class Queue(QueueContents):
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
             return
         over: list[Entry] = []
-        most = AT_ONCE if rules.dead_letters else DROPPED_AT_ONCE
+        most = self.removals.portion(self) if rules.dead_letters else DROPPED_AT_ONCE
         excess = 0 if rules.max_length is None else self.message_count - rules.max_length
         octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
         room = OCTETS_AT_ONCE
@@ -279,7 +280,7 @@ class Queue(QueueContents):
         """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
         is about to take, leaves now and not at the end of the tick."""
         if self.watched and self.serves and not self._wanted():
-            self.remove_expired(self.removals.wall_ms, AT_ONCE)
+            self.remove_expired(self.removals.wall_ms, self.removals.portion(self))
             self.remove_excess()
 
     def _wanted(self) -> int:

@@ -8,7 +8,7 @@ in milliseconds, since they count from the enqueue time that goes to disks and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.model.deadlines import Deadlines
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1024
 """Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
+COPIES = 1024
+"""Dead letters that all queues together may make in one tick, counted where they arrive: about as many, since
+a look at a queue that has begun is finished. The others wait for the next tick, and everybody else is served
+before. In a chain of queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds
+what is on its way, it is the most that one message may become."""
 DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
 OCTETS_AT_ONCE = 64 << 20
@@ -49,8 +54,8 @@ class MessageFormat(Protocol):
     def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
         """The message as it goes on, without its expiration; and the size of its largest header frame."""
 
-    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
-        """Has it come round to `queue` by itself?"""
+    def cycles(self, raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
+        """To which of `queues` has it come round by itself?"""
 
     def headers(self, raw: bytes) -> Mapping[str, object]:
         """What a headers exchange goes by."""
@@ -68,8 +73,8 @@ class Opaque:
     def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
         return raw, len(raw)
 
-    def is_cycle(self, raw: bytes, queue: str, reason: str) -> bool:
-        return False
+    def cycles(self, raw: bytes, queues: Sequence[str], reason: str) -> Sequence[str]:
+        return ()
 
     def headers(self, raw: bytes) -> Mapping[str, object]:
         return {}
@@ -83,10 +88,14 @@ class Removals:
     that of its first input, if there was one.
 
     `move`: takes messages that leave a queue with a dead letter exchange; returns those that went somewhere,
-    and those that went nowhere.
+    and those that went nowhere. `ways`: how many queues the dead letters of a queue go to, as far as its head
+    shows. `left`: how many copies may still be made in this tick. `refused_from`: what was left when a full
+    queue refused what it now sends on, and how many messages that is.
     """
 
-    __slots__ = ("_over", "_resumed", "_touched", "format", "move", "since", "wall_ms")
+    __slots__ = (
+        "_over", "_resumed", "_touched", "format", "left", "move", "refused_from", "since", "wall_ms", "ways",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.wall_ms = 0
@@ -95,6 +104,9 @@ class Removals:
         self.move: Callable[[Queue, list[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
             lambda queue, entries, reason: ([], entries)
         )
+        self.ways: Callable[[Queue], int] = lambda queue: 1
+        self.left = COPIES
+        self.refused_from: tuple[int, int] | None = None
         self._touched: dict[Queue, None] = {}
         self._resumed: list[Queue] = []
         self._over = Deadlines()
@@ -116,9 +128,17 @@ class Removals:
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
+        self.left = COPIES
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
-            queue.remove_expired(self.fresh - 1, AT_ONCE)
+            if self.left > 0:
+                queue.remove_expired(self.fresh - 1, self.portion(queue))
+
+    def portion(self, queue: Queue) -> int:
+        """How many messages may leave it by rule at once."""
+        if not queue.rules.dead_letters or not queue.ready:
+            return AT_ONCE
+        return min(AT_ONCE, max(1, self.left // self.ways(queue)))
 
     def settle(self) -> bool:
         """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to
@@ -130,8 +150,10 @@ class Removals:
             queue.schedule()
         touched, self._touched = self._touched, {}
         for queue in touched:
-            if queue.serves:
-                queue.remove_expired(self.wall_ms, AT_ONCE)
+            if queue.serves and self.left <= 0:
+                self._touched[queue] = None
+            elif queue.serves:
+                queue.remove_expired(self.wall_ms, self.portion(queue))
                 queue.remove_excess()
                 self._over.set(queue, queue.head_expiry())
         return True

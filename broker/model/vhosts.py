@@ -76,6 +76,7 @@ class VirtualHosts:
         self.expiries = Expiries()
         self.removals = Removals()
         self.removals.move = self._dead_letter
+        self.removals.ways = lambda queue: self[queue.vhost].ways(queue)
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
         self._by_name: dict[str, VirtualHost] = {}
         self.add(ROOT)

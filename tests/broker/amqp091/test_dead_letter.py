@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pika.frame import Header, Method, decode_frame
 from pika.spec import BasicProperties
 
-from broker.amqp091.dead_letter import MOST_DEATHS, dead_lettered, is_cycle
+from broker.amqp091.dead_letter import MOST_DEATHS, cycles, dead_lettered
 from broker.amqp091.fields import Timestamp, read_table, write_table
 from broker.amqp091.frames import body_of
 from broker.amqp091.properties import HEADERS, PROPERTIES_AT, check, headers_of, table_span
@@ -157,12 +157,12 @@ def died(*path: str) -> bytes:
 )
 def test_cycles(path: list[str], target: str, cycle: bool) -> None:
     reason = "rejected" if path[-1].endswith("!") else "expired"
-    assert is_cycle(died(*path), target, reason) is cycle
+    assert list(cycles(died(*path), [target], reason)) == [target] * cycle
 
 
 def test_a_name_elsewhere_in_the_header_is_no_cycle() -> None:
     raw = dead_lettered(message(headers={"target": "a"}), DIED, drop_cc=False)
-    assert not is_cycle(raw, "a", "expired")
+    assert not cycles(raw, ["a"], "expired")
 
 
 # -- forged histories
@@ -181,7 +181,7 @@ FORGED: list[Any] = [
 @pytest.mark.parametrize("forged", FORGED, ids=lambda f: str(f)[:60])
 def test_what_is_no_history_is_forgotten(forged: Any) -> None:
     raw = with_table(write_table({"x-death": forged}))
-    assert not is_cycle(raw, "elsewhere", "expired")
+    assert not cycles(raw, ["elsewhere"], "expired")
     dead = dead_lettered(raw, DIED, drop_cc=False)
     properties(dead)
     assert deaths(dead) == [ONCE]
@@ -206,7 +206,7 @@ def test_a_history_does_not_grow_without_end() -> None:
             where = f"{number:03}".ljust(size, "n")
             raw = dead_lettered(raw, DIED._replace(queue=where, routing_key="k" * size), drop_cc=False)
             sizes.append(int.from_bytes(raw[3:7], "big"))
-            if is_cycle(raw, "new", "expired"):
+            if cycles(raw, ["new"], "expired"):
                 break
         else:
             pytest.fail("it could go round for ever")
@@ -218,11 +218,11 @@ def test_a_rejection_keeps_even_the_longest_history_alive() -> None:
     forged = [{**ENTRY, "queue": f"{n}"} for n in range(MOST_DEATHS * 2)]
     raw = dead_lettered(with_table(write_table({"x-death": forged})), DIED, drop_cc=False)
     assert len(deaths(raw)) == MOST_DEATHS
-    assert is_cycle(raw, "new", "expired")
+    assert cycles(raw, ["new"], "expired")
     raw = dead_lettered(raw, DIED._replace(reason="rejected"), drop_cc=False)
-    assert not is_cycle(raw, "new", "rejected")
+    assert not cycles(raw, ["new"], "rejected")
     raw = dead_lettered(raw, DIED._replace(queue="next"), drop_cc=False)
-    assert not is_cycle(raw, "q", "expired")
+    assert not cycles(raw, ["q"], "expired")
 
 
 def test_a_header_has_no_room_for_a_history() -> None:
@@ -230,7 +230,7 @@ def test_a_header_has_no_room_for_a_history() -> None:
     dead = dead_lettered(raw, DIED, drop_cc=False)
     assert headers_of(dead) == {"a": "x" * 130_900}
     assert len(dead) <= len(raw)
-    assert is_cycle(dead, "any", "expired") and not is_cycle(dead, "any", "rejected")
+    assert cycles(dead, ["any"], "expired") and not cycles(dead, ["any"], "rejected")
 
 
 names = st.sampled_from(["a", "b", "c", "ü", ""])
@@ -268,4 +268,4 @@ def test_any_header_and_any_path_leave_a_good_message(
     )
     cycle = path[-1][1] != "rejected" and first is not None and "rejected" not in wanted[first]
     if not table:
-        assert is_cycle(raw, "a", path[-1][1]) is cycle
+        assert bool(cycles(raw, ["a"], path[-1][1])) is cycle

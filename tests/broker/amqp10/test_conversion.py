@@ -237,7 +237,7 @@ def test_what_the_broker_has_added_stays() -> None:
     assert got["x-death"][0]["original-expiration"] == "5" and got["x-last-death-queue"] == "q"
     assert (got["a"], got["x-replication-id"]) == (1, "1:2")
     assert pika_of(as_0_9_1(made))[0].expiration is None
-    assert MESSAGE_FORMAT.is_cycle(made, "q", "expired")
+    assert MESSAGE_FORMAT.cycles(made, ["q"], "expired") == ["q"]
     again, _ = MESSAGE_FORMAT.dead_lettered(made, DIED, drop_cc=True)
     assert headers_of(again)["x-death"][0]["count"] == 2 and is_stored(again)
 

@@ -1,0 +1,92 @@
+"""Queues that dead-letter to many: what one message or one moment sets off is worked off tick by tick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.amqp091.message_format import Amqp091Format
+from broker.model.removals import COPIES
+from tests.broker.amqp091.wire import Raw, World
+
+
+class Storm(World):
+    """Counts dead letters, and how many each tick makes at most."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.letters = self.most = self.ticks = 0
+        made, end_tick = Amqp091Format.dead_lettered, self.broker.end_tick
+
+        def counted(*args: Any, **named: Any) -> Any:
+            self.letters += 1
+            return made(*args, **named)
+
+        def ticked(now: float, wall_ms: int) -> None:
+            before = self.letters
+            end_tick(now, wall_ms)
+            self.ticks += 1
+            self.most = max(self.most, self.letters - before)
+
+        monkeypatch.setattr(Amqp091Format, "dead_lettered", counted)
+        monkeypatch.setattr(self.broker, "end_tick", ticked)
+
+    def each_to_all(self, count: int, **arguments: Any) -> Raw:
+        """`count` queues that hold nothing, and hand everything on to all of them."""
+        client = self.open()
+        client.call(1, "exchange.declare", exchange="all", type="fanout")
+        rules = {"x-max-length": 0, "x-dead-letter-exchange": "all"} | arguments
+        for number in range(count):
+            client.call(1, "queue.declare", queue=f"q{number}", arguments=rules)
+            client.call(1, "queue.bind", queue=f"q{number}", exchange="all", routing_key="")
+        return client
+
+    def whole(self) -> None:
+        while self.vhost.removals.waiting:
+            self.tick()
+
+
+def test_one_message_that_becomes_thousands_lets_others_be_served_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storm = Storm(monkeypatch)
+    storm.each_to_all(7).publish(1, b"x", routing_key="q0")
+    storm.whole()
+    assert storm.letters == 1957, "e x 6!: each way through the seven that begins at q0"
+    assert storm.most <= COPIES + 7 and storm.ticks > 1
+    assert not any(queue.total_count for queue in storm.vhost.queues.values())
+
+
+def test_many_that_expire_at_once_into_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    storm = Storm(monkeypatch)
+    client = storm.open()
+    client.call(1, "exchange.declare", exchange="all", type="fanout")
+    for number in range(100):
+        client.call(1, "queue.declare", queue=f"end{number}")
+        client.call(1, "queue.bind", queue=f"end{number}", exchange="all", routing_key="")
+    rules = {"x-message-ttl": 1000, "x-dead-letter-exchange": "all"}
+    client.call(1, "queue.declare", queue="short", arguments=rules)
+    for number in range(300):
+        client.publish(1, b"%d" % number, routing_key="short")
+    storm.pass_time(2)
+    storm.whole()
+    assert storm.letters == 300 and storm.most <= COPIES // 100 + 1
+    for number in range(100):
+        queue = storm.vhost.queues[f"end{number}"]
+        assert queue.total_count == 300
+
+
+def test_queues_that_all_refuse_end_what_goes_round_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    storm = Storm(monkeypatch)
+    client = storm.each_to_all(9, **{"x-overflow": "reject-publish-dlx"})
+    client.call(1, "confirm.select")
+    client.publish(1, b"x", routing_key="q0")
+    storm.whole()
+    assert client.names() == ["basic.nack"]
+    assert 9 < storm.letters <= COPIES, "e x 8! would be 109,601"
+    client.call(1, "queue.declare", queue="end")
+    client.call(1, "queue.bind", queue="end", exchange="all", routing_key="")
+    client.publish(1, b"y", routing_key="q0")
+    storm.whole()
+    assert storm.vhost.queues["end"].total_count > 0
