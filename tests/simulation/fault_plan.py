@@ -47,6 +47,7 @@ class Fault(enum.Enum):
     STOP_CONTROLLER = "a resource manager does nothing"
     EDIT_CIB = "somebody changes the configuration of the cluster"
     FORCE = "an operator forces a promotion"
+    STOP_HEIR = "stop a backup for a while, and kill the primary meanwhile"
 
 
 CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE))
@@ -188,6 +189,10 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, length = rng.random(), rng.choice((0.2, 1.0, 3.0)) * (0.5 + rng.random())
         other = FaultPlan("configuration", Fault.MISCONFIGURE, When.PAIR, share, 0.0, length)
         plans.insert(rng.randint(0, len(plans)), other)
+    if not arbitrated and rng.random() < 0.15:
+        share, length = rng.random(), rng.choice((1.1, 1.5, 3.0))
+        stop_heir = FaultPlan("stopped heir", Fault.STOP_HEIR, When.PAIR, share, 0.0, length)
+        plans.insert(rng.randint(0, len(plans)), stop_heir)
     return tuple(plans)
 
 

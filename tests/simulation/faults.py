@@ -44,6 +44,7 @@ from tests.simulation.faults_nodes import (
     kill_primary,
     misconfigure,
     step_clock,
+    stop_heir,
     stop_process,
 )
 from tests.simulation.machine import Death, Machine
@@ -96,6 +97,7 @@ ACTS: dict[Fault, Act] = {
     Fault.STOP_CONTROLLER: stop_controller,
     Fault.EDIT_CIB: edit_cib,
     Fault.FORCE: force,
+    Fault.STOP_HEIR: stop_heir,
 }
 
 

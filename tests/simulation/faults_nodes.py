@@ -118,6 +118,24 @@ def stop_process(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     s.later(plan.length * rng.choice((0.1, 1.0, 2.0)), machine.resume)
 
 
+def stop_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """For longer than `ack_timeout`, and the primary ends before that is over, mostly before it can have
+    excluded the backup: whether it has, the backup cannot know when it goes on."""
+    pair = s.targets(rng)
+    if pair is None:
+        return
+    primary, backup = pair
+    ack_timeout = s.world.plan.timing.ack_timeout
+    silence = plan.length * ack_timeout
+    backup.pause(in_tick=rng.random() < 0.5)
+    s.later(silence, backup.resume)
+    down = silence + rng.choice((0.5, 2.0, 4.0)) * rng.random()
+    s.later(
+        ack_timeout * rng.choice((0.5, 1.0, 1.2)) * rng.random(),
+        partial(s.kill_and_restart, primary, draw_death(rng), down),
+    )
+
+
 def misconfigure(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """A backup comes back with a shorter lease than all others have, until somebody puts it right.
 

@@ -81,6 +81,9 @@ class Machine:
         self.on_resumed: Callable[[Machine], None] = _ignore
         self.on_ticked: Callable[[Machine], None] = _ignore
         """Called when the output of a tick was handed on."""
+        self.on_dial_output: Callable[[Machine, End, bytes], None] = lambda machine, end, data: None
+        self.on_dial_ended: Callable[[Machine, End, bool], None] = lambda machine, end, answered: None
+        """A connection that the node asked for: what goes out on it, and that it ended."""
         self.new_ledger: Callable[[], LedgerPort] = NullLedger
         self.life = 0
         self.accepted = 0

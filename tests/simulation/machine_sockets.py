@@ -104,14 +104,17 @@ class DialSocket:
 
     def _closed(self, answered: bool) -> None:
         if self.machine.dials.pop(self.dial_id, None) is not None:
+            self.machine.on_dial_ended(self.machine, self.end, answered)
             self.machine.running.dial_closed(self.dial_id, answered, self.machine.clock.now)
 
     def flush(self) -> None:
         node = self.machine.running
         data = b"".join(node.take_dial_output(self.dial_id))
         if data:
+            self.machine.on_dial_output(self.machine, self.end, data)
             self.end.send(data)
         if node.dial_wants_close(self.dial_id):
             self.machine.dials.pop(self.dial_id, None)
+            self.machine.on_dial_ended(self.machine, self.end, False)
             self.end.close(clean=True)
             node.dial_closed(self.dial_id, True, self.machine.clock.now)

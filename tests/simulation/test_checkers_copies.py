@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents
 from broker.model.values import Position
 from ha.core.backup import Backup
@@ -135,7 +134,7 @@ def test_15_what_the_new_primary_never_had_is_exported_before_it_is_dropped() ->
     epoch = pair.a.running.core.epoch
     held = {(queue, epoch - 1, 1)}
     divergent._before["B"] = (pair.b.life, held)
-    divergent._promoted["A"].ends[queue, epoch - 1] = EpochEnd(1).had()
+    divergent._promoted["A"].ends[queue, epoch - 1] = 1, ()
     divergent._rejoined(pair.b)  # its history had that one
     divergent._before["B"] = (pair.b.life, held)
     divergent._promoted["A"].ends.clear()
@@ -220,7 +219,7 @@ def test_15_what_was_in_the_history_of_the_primary_is_not_exported() -> None:
     divergent._before["B"] = (pair.b.life, set(mine))
     promoted = divergent._promoted["A"]
     promoted.epoch += 1
-    promoted.ends[queue.uuid, some[0][1].epoch] = EpochEnd(some[0][0]).had()
+    promoted.ends[queue.uuid, some[0][1].epoch] = some[0][0], ()
     pair.b.running._quarantine.export(queue.uuid, "q1", some)
     with violates(15):
         divergent._rejoined(pair.b)

@@ -28,7 +28,7 @@ from tests.simulation.checkers.terms import Terms4
 from tests.simulation.clock import Clock
 from tests.simulation.inspection import RecordOnDisk, identity
 from tests.simulation.journal import Journal, Message
-from tests.simulation.machine import Machine
+from tests.simulation.machine import Death, Machine
 from tests.simulation.topology import Topology
 from tests.simulation.wire import method, publish
 
@@ -131,7 +131,10 @@ class Judged:
     def __init__(self) -> None:
         self.pair = Pair(count=1)
         self.records = self.pair.checkers.records
-        self.checker = Promotions11and19(self.pair.world.machines, self.records, self.pair.journal)
+        self.checker = Promotions11and19(
+            self.pair.world.machines, self.records, self.pair.journal, self.pair.checkers.promotions.links,
+            self.pair.world.plan.timing.ack_timeout,
+        )  # fmt: skip
         self.a, self.b = identity(self.pair.a), identity(self.pair.b)
 
     def promote(self, machine: Machine, before: RecordOnDisk | None, own: RecordOnDisk | None = None) -> str:
@@ -179,9 +182,37 @@ def test_every_invariant_has_a_checker_with_its_number_or_waits_for_one_with_the
 def test_11_an_heir_and_the_owner_itself_may() -> None:
     judged = Judged()
     record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    with violates(11):
+        judged.promote(judged.pair.b, record)  # the link is up
+    judged.pair.a.kill(Death.KILLED)
+    judged.pair.run(0.1)
     assert judged.promote(judged.pair.b, record) == "heir"
     assert judged.promote(judged.pair.a, record) == "owner"
     assert judged.promote(judged.pair.a, None) == "bootstrap"
+
+
+def test_11_silence_is_no_end_but_an_answer_of_who_does_not_serve_is() -> None:
+    judged = Judged()
+    record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    judged.pair.a.kill(Death.POWER)
+    judged.pair.run(10)
+    with violates(11):
+        judged.promote(judged.pair.b, record)
+    judged.pair.a.start()
+    assert judged.promote(judged.pair.b, record) == "heir"
+
+
+def test_11_one_that_hung_may_have_been_excluded_before_its_link_closed() -> None:
+    judged = Judged()
+    record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
+    judged.pair.b.pause()
+    judged.pair.run(1.1 * judged.checker.ack_timeout)
+    judged.pair.a.kill(Death.KILLED)
+    judged.pair.run(0.1)
+    judged.pair.b.resume()
+    judged.pair.run(0.1)
+    with violates(11):
+        judged.promote(judged.pair.b, record)
 
 
 def test_11_who_is_not_in_the_record_may_not_while_its_owner_lives() -> None:

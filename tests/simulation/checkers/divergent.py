@@ -40,7 +40,9 @@ class Promoted:
         vhost = vhost_of(machine)
         ends = [(queue.uuid, queue.ends()) for queue in vhost.whole.queues_by_uuid.values()]
         ends += list(vhost.whole.graves)
-        self.ends = {(uuid, of): end.had() for uuid, its in ends for of, end in its.items()}
+        self.ends = {
+            (uuid, of): (end.last, tuple(end.lacking)) for uuid, its in ends for of, end in its.items()
+        }
 
     def line(self) -> Iterator[Promoted]:
         """This one, and all before it whose history is in its own."""
@@ -54,10 +56,15 @@ class Promoted:
         promoted earlier remembered."""
         queue, epoch, sequence = one
         return any(
-            p.epoch > epoch and sequence in p.ends[queue, epoch]
+            p.epoch > epoch and _within(sequence, *p.ends[queue, epoch])
             for p in self.line()
             if (queue, epoch) in p.ends and (p is self or p.at > since)
         )
+
+
+def _within(sequence: int, last: int, lacking: tuple[tuple[int, int], ...]) -> bool:
+    """Is it one of 1..`last`, and not in a stretch that history lost?"""
+    return 1 <= sequence <= last and not any(first <= sequence <= end for first, end in lacking)
 
 
 class Divergent15:

@@ -30,6 +30,7 @@ from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -81,7 +82,8 @@ class Checkers:
         )
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
-        self.promotions = Promotions11and19(machines, self.records, journal)
+        links = LinkEnds(clock)
+        self.promotions = Promotions11and19(machines, self.records, journal, links, plan.timing.ack_timeout)
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan)
@@ -93,6 +95,8 @@ class Checkers:
         self.divergent = Divergent15(self.records, journal)
         for machine in machines:
             machine.on_log = self.divergent.heard
+            if register is None:
+                machine.on_dial_output, machine.on_dial_ended = links.said, links.ended
         self.events = Events27(self.records)
         self.terms = Terms4(machines)
         self.rules = Rules18(plan, rule_users, journal)
@@ -143,6 +147,7 @@ class Checkers:
             self.backwards.tick(machine)
             self.divergent.tick(machine)
             self.terms.tick(machine)
+            self.promotions.tick(machine)
             self.temporaries.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.simulation.checkers.facts import position_on_disk
+from tests.simulation.checkers.facts import SERVING, position_on_disk
+from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.records import Promotion, Records
-from tests.simulation.inspection import RecordOnDisk
+from tests.simulation.inspection import RecordOnDisk, Who
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 
@@ -18,6 +19,9 @@ class Promotions11and19:
     """11: a promotion that nobody forced is of a life in the record of that moment, or of its owner, or a
     bootstrap (there was no record), or a cold start (of those in the record nobody lives; every one of
     their nodes has come up; none of them has more on its disk).
+    Where nobody arbitrates (`manual`), one in the record has to have seen the end of its primary: that
+    answers and does not serve, or has stepped down, or its link was closed, and not by silence, while the
+    last acknowledgement was younger than `ack_timeout`.
     19: nor is the copy one that was being changed when its node stopped; and one that is, and that no record
     counts on, is marked so on its disk.
 
@@ -25,14 +29,28 @@ class Promotions11and19:
     until all are whole again, there may be two lines of records, and who is in either may go on with it.
     """
 
-    def __init__(self, machines: Sequence[Machine], records: Records, journal: Journal) -> None:
+    def __init__(
+        self, machines: Sequence[Machine], records: Records, journal: Journal, links: LinkEnds,
+        ack_timeout: float,
+    ) -> None:  # fmt: skip
         self.machines = machines
         self.journal = journal
         self.records = records
+        self.links = links
+        self.ack_timeout = ack_timeout
+        self._served: set[Who] = set()
+        self._stepped_down: set[Who] = set()
         self.forced: set[str] = set()
         self.how: list[str] = []
         """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
         records.on_promotion.append(self.promoted)
+
+    def tick(self, machine: Machine) -> None:
+        who = self.records.who(machine)
+        if machine.role() in SERVING:
+            self._served.add(who)
+        elif who in self._served:
+            self._stepped_down.add(who)
 
     def dies(self, machine: Machine, dropped: bool) -> None:
         """`dropped`: in the middle of a catch-up, it has let go of some of what it held."""
@@ -42,6 +60,8 @@ class Promotions11and19:
         raise Violation(19, f"{machine.name} dies in its catch-up, and its copy is not marked incomplete")
 
     def promoted(self, promotion: Promotion) -> None:
+        self._served.discard(promotion.who)
+        self._stepped_down.discard(promotion.who)
         if promotion.machine.name in self.forced:
             self.forced.discard(promotion.machine.name)
             self.how.append("forced")
@@ -55,6 +75,8 @@ class Promotions11and19:
             self._bootstrap(promotion)
         elif promotion.who in before.in_sync:
             self.how.append("heir")
+            if self.records.register is None:
+                self._heir(promotion, before)
         elif promotion.who == before.owner:
             self.how.append("owner")
         else:
@@ -68,6 +90,22 @@ class Promotions11and19:
                 raise Violation(
                     11, f"{promotion.machine.name} founds the cluster, and {machine.name} never ran"
                 )
+
+    def _heir(self, promotion: Promotion, before: RecordOnDisk) -> None:
+        old = self.records.lives[before.owner]
+        steps_down = old.died is None and old.machine.role() not in SERVING
+        if steps_down or before.owner in self._stepped_down:
+            return
+        if old.machine.life > old.number:
+            again = self.records.lives[self.records.who(old.machine)]
+            if again.died is None or promotion.at - again.died <= LATELY:
+                return
+        link = self.links.of(promotion.machine)
+        why = "no link of it ended" if link is None else link.lacks(old.machine.name, self.ack_timeout)
+        if why:
+            raise Violation(
+                11, f"{promotion.machine.name} is promoted unforced in place of {old.machine.name}, and {why}"
+            )
 
     def _cold(self, promotion: Promotion, before: RecordOnDisk) -> None:
         node, name = promotion.who[0], promotion.machine.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model import queue_contents
-from broker.model.epoch_ends import EpochEnds, Graves
+from broker.model.epoch_ends import EpochEnd, EpochEnds, Graves
 from broker.model.vhosts import VirtualHosts
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
@@ -17,6 +17,15 @@ def _none(ends: Any) -> Any:
 def _whatever_is_held(after_milestone: Any) -> Any:
     def broken(ends: EpochEnds, held: Any, epoch: int) -> EpochEnds:
         return {number: end for number, end in ends.items() if number >= epoch}
+
+    return broken
+
+
+def _too_far(had: Any) -> Any:
+    def broken(self: EpochEnd) -> Any:
+        ids = had(self)
+        ids.add_range(self.last + 1, self.last + 5)
+        return ids
 
     return broken
 
@@ -33,6 +42,12 @@ MUTANTS = (
         "A joiner judges what it holds by its own past: what only it ever had is not exported.",
         (15,),
         (Patch(VirtualHosts, "ends", _none),),
+    ),
+    Mutant(
+        "remember more than there was",
+        "What only an old primary ever had counts as part of history, and is dropped unexported.",
+        (15,),
+        (Patch(EpochEnd, "had", _too_far),),
     ),
     Mutant(
         "forget an epoch that still has messages",

@@ -9,6 +9,7 @@ from broker.model.values import FOREVER
 from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.authority import Evidence, Verdict
+from ha.core.backup import LinkEnd
 from ha.core.connection_observer import Answer, Decision
 from ha.core.manual import ManualAuthority
 from ha.core.peer_methods import PeerMethods
@@ -62,6 +63,14 @@ def _a_half_copy_too(cold: Any) -> Any:
     return broken
 
 
+def _silence_too(proves_the_end: Any) -> Any:
+    return lambda self, ack_timeout: proves_the_end(replace(self, clean=True), ack_timeout)
+
+
+def _however_long_ago(proves_the_end: Any) -> Any:
+    return lambda self, ack_timeout: proves_the_end(replace(self, last_ack=self.closed_at), ack_timeout)
+
+
 MUTANTS = (
     Mutant(
         "cold start without asking the others",
@@ -98,6 +107,18 @@ MUTANTS = (
         "A primary hears that another was promoted since, and stays one (Qpid).",
         (10,),
         (Patch(PeerMethods, "_meet", _go_on),),
+    ),
+    Mutant(
+        "take silence for an end",
+        "Without an arbiter, a backup whose primary is silent is promoted unforced: it may still serve.",
+        (11,),
+        (Patch(LinkEnd, "proves_the_end", _silence_too),),
+    ),
+    Mutant(
+        "take any closed link for an end",
+        "A backup that hung is promoted unforced when it goes on: its primary may have excluded it since.",
+        (11,),
+        (Patch(LinkEnd, "proves_the_end", _however_long_ago),),
     ),
     Mutant(
         "cold start of a half copy",
