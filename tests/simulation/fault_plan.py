@@ -47,6 +47,7 @@ class Fault(enum.Enum):
     STOP_CONTROLLER = "a resource manager does nothing"
     EDIT_CIB = "somebody changes the configuration of the cluster"
     FORCE = "an operator forces a promotion"
+    HANG_DISK = "the disk of a backup hangs"
     STOP_HEIR = "stop a backup for a while, and kill the primary meanwhile"
 
 
@@ -193,6 +194,10 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, length = rng.random(), rng.choice((1.1, 1.5, 3.0))
         stop_heir = FaultPlan("stopped heir", Fault.STOP_HEIR, When.PAIR, share, 0.0, length)
         plans.insert(rng.randint(0, len(plans)), stop_heir)
+    if rng.random() < 0.12:
+        share, pause = 0.9 * rng.random(), 0.02 * rng.random()
+        hang_disk = FaultPlan("hung disk", Fault.HANG_DISK, When.PAIR, share, pause, 0.0)
+        plans.insert(rng.randint(0, len(plans)), hang_disk)
     return tuple(plans)
 
 

@@ -31,7 +31,7 @@ from tests.simulation.faults_cluster import (
     stop_controller,
 )
 from tests.simulation.faults_copies import bad_event
-from tests.simulation.faults_disk import crash_in_write, fail_disk, rot_disk, slow_disk
+from tests.simulation.faults_disk import crash_in_write, fail_disk, hang_disk, rot_disk, slow_disk
 from tests.simulation.faults_force import force
 from tests.simulation.faults_handover import hand_over
 from tests.simulation.faults_network import lose_answers, partition, slow_register, usurp
@@ -98,6 +98,7 @@ ACTS: dict[Fault, Act] = {
     Fault.EDIT_CIB: edit_cib,
     Fault.FORCE: force,
     Fault.STOP_HEIR: stop_heir,
+    Fault.HANG_DISK: hang_disk,
 }
 
 

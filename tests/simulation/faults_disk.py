@@ -21,10 +21,24 @@ LOOK, LOOKS = 0.1, 10
 
 def slow_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine = rng.choice(s.world.machines)
-    machine.slow_time = rng.choice((0.05, 0.3))
-    machine.slow_until = s.clock.now + 1.0
-    s.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
-    s.later(1.0 + machine.slow_time, lambda: None)
+    slow(s, machine, rng.choice((0.05, 0.3)), 1.0)
+
+
+def hang_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """For longer than its node may owe an answer, which goes on answering: a backup's mostly, in traffic."""
+    pair = s.targets(rng)
+    if pair is not None:
+        ack_timeout = s.world.plan.timing.ack_timeout
+        machine = pair[rng.random() < 0.8]
+        slow(s, machine, rng.choice((1.5 * ack_timeout, 2.0 + 3.0 * ack_timeout)), 0.3)
+        s.world.grant()
+
+
+def slow(s: Saboteur, machine: Machine, seconds: float, until: float) -> None:
+    """Each sync takes so long that begins within `until` seconds."""
+    machine.slow_time, machine.slow_until = seconds, s.clock.now + until
+    s.clock.note(f"{machine.name} has a slow disk: {seconds:g} s a sync")
+    s.later(until + seconds, lambda: None)
 
 
 def fail_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.faults_disk import slow
 from tests.simulation.faults_nodes import break_links, draw_death
 from tests.simulation.machine import Machine
 
@@ -27,18 +28,10 @@ def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     asked = primary if rng.random() < 0.85 else rng.choice(strays)
     to = rng.choice((None, backup.name, backup.name, rng.choice(s.world.machines).name))
     if rng.random() < 0.1:
-        _slow(s, primary, rng)
+        slow(s, primary, rng.choice((0.1, 1.5)) * s.world.plan.timing.ack_timeout, 0.3)
     _ask(s, asked, to)
     soon = rng.random() * rng.choice((0.002, 0.02, 0.2))
     s.later(soon, partial(_meanwhile, s, plan, rng, primary, backup, asked))
-
-
-def _slow(s: Saboteur, machine: Machine, rng: Random) -> None:
-    """The old primary's own disk is what takes too long."""
-    machine.slow_time = rng.choice((0.1, 1.5)) * s.world.plan.timing.ack_timeout
-    machine.slow_until = s.clock.now + 0.3
-    s.clock.note(f"{machine.name} has a slow disk: {machine.slow_time} s a sync")
-    s.later(0.3 + machine.slow_time, lambda: None)
 
 
 def _ask(s: Saboteur, machine: Machine, to: str | None) -> None:

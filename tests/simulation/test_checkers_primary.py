@@ -304,7 +304,7 @@ def test_25_a_node_whose_disk_has_failed_serves_no_more() -> None:
 
 
 def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
-    machine = stand_in("A", network=SimpleNamespace(troubled=False))
+    machine = stand_in("A", network=SimpleNamespace(troubled=False), slow_until=0.0, slow_time=0.0)
     troubles = Troubles([machine])
     plan = quiet_plan()
     checker = Held26(plan, troubles)
@@ -315,6 +315,8 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
         checker.confirm(machine, message, 100 + limit + 0.1)
     troubles.happened(101.0)
     checker.confirm(machine, message, 100 + limit + 0.1)
+    machine.slow_until, machine.slow_time = 100.5, 2.0
+    checker.confirm(machine, message, 105 + limit)
     blocking = Held26(quiet_plan(on_backup_loss="block"), troubles)
     blocking.confirm(machine, message, 1000.0)
 

@@ -7,6 +7,7 @@ from typing import Any
 from broker.model.values import FOREVER
 from ha.adapter.effect_runner import EffectRunner
 from ha.core import peer_methods
+from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import Effect, SaveRecord
 from ha.core.feeder import Feeder
 from ha.core.primary import Primary
@@ -99,6 +100,14 @@ def _wants_no_number(wanted: Any) -> Any:
     return property(lambda self: 1 if self.block_on_loss else 0)
 
 
+def _by_its_last_word(silent_since: Any) -> Any:
+    return lambda self: self.last_ack
+
+
+def _whatever_is_synced(complete: Any) -> Any:
+    return property(lambda self: self.guard_mark is not None and not self._awaited)
+
+
 MUTANTS = (
     Mutant(
         "release without recording",
@@ -135,6 +144,19 @@ MUTANTS = (
         "A backup that is silent, or whose disk stands still, holds all confirms for ever.",
         (26,),
         (Patch(RemoteBackup, "silent_since", _never_overdue),),
+    ),
+    Mutant(
+        "evict for silence alone",
+        "A backup that answers all the time, while its disk stands still, holds all confirms (26).",
+        (26,),
+        (Patch(RemoteBackup, "silent_since", _by_its_last_word),),
+    ),
+    Mutant(
+        "call a snapshot whole before it is on disk",
+        "A joiner is in the record by what it has in memory.",
+        (4, 7),
+        (Patch(BrokerReplicator, "complete", _whatever_is_synced),),
+        because="4 of a message that its disk lacks, 7 of a transaction.",
     ),
     Mutant(
         "go on alone where the policy is to block",
