@@ -23,7 +23,7 @@ TOPOLOGY = Topology(
 )
 
 
-def violates(number: int) -> AbstractContextManager[object]:
+def violates(number: int) -> AbstractContextManager[pytest.ExceptionInfo[Violation]]:
     return pytest.raises(Violation, match=f"^invariant {number}: ")
 
 

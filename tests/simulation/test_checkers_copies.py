@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -24,6 +25,16 @@ def forget(machine: Machine, queue: str, key: str) -> None:
     for sequence, envelope, raw in replica.entries():
         if b"<%b>" % key.encode() in raw:
             replica.dequeue(envelope.epoch, [(sequence, sequence)])
+
+
+def change(machine: Machine, queue: str, key: str) -> None:
+    """The replica has another last byte of one message's body."""
+    replica = vhost_of(machine).queues[queue].replica
+    for sequence, envelope, raw in replica.entries():
+        if b"<%b>" % key.encode() in raw:
+            spoilt = bytes(raw[:-2]) + bytes([raw[-2] ^ 1]) + bytes(raw[-1:])
+            replica.dequeue(envelope.epoch, [(sequence, sequence)])
+            replica.add_run(sequence, envelope, [spoilt])
 
 
 def test_2_every_backup_in_the_record_must_have_what_is_confirmed() -> None:
@@ -95,6 +106,19 @@ def test_13_messages_and_definitions_are_the_same_on_both() -> None:
     forget(pair.b, "q2", pair.in_queue("q2")[0].key)
     with violates(13):
         check_copies_13and14(pair.a, pair.b)
+
+
+def test_13_names_messages_by_their_keys_and_whatever_differs() -> None:
+    pair = Pair()
+    lost, spoilt = (message.key for message in pair.in_queue("q2")[:2])
+    forget(pair.b, "q2", lost)
+    change(pair.b, "q2", spoilt)
+    with violates(13) as raised:
+        check_copies_13and14(pair.a, pair.b)
+    ours, theirs = str(raised.value).split(": 2 only on primary A [")[1].split("], 1 only on backup B [")
+    assert re.findall(r"p1:\d+ \(id", ours) == [f"{lost} (id", f"{spoilt} (id"]
+    assert theirs.startswith(f"{spoilt} (id ") and theirs not in ours
+    assert "\\x" not in str(raised.value)
 
 
 def test_13_a_binding_more_is_a_difference() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from random import Random
+from zlib import crc32
 
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
-from tests.simulation.inspection import HELD, Message, definitions, replicated
+from tests.simulation.inspection import HELD, Message, definitions, key_of, replicated
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
+
+SHOWN = 3
+"""Of the messages or definitions that only one copy has."""
 
 
 def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool = False) -> None:
@@ -27,7 +31,12 @@ def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool
 
 
 def _text(held: list[Message]) -> list[str]:
-    return [f"{epoch}-{sequence} {raw[:60]!r} {len(raw)} {rest}" for epoch, sequence, raw, *rest in held]
+    """Keys, and whatever else may differ."""
+    return [
+        f"{key_of(raw)} (id {sequence} of epoch {epoch}, {len(raw)} bytes, checksum {crc32(raw):08x}, "
+        f"from {exchange!r} by {key!r}{', persistent' if persistent else ''})"
+        for epoch, sequence, raw, exchange, key, persistent in held
+    ]
 
 
 def _differ(
@@ -35,9 +44,14 @@ def _differ(
 ) -> None:
     only, extra = [x for x in one if x not in other], [x for x in other if x not in one]
     raise Violation(
-        number, f"{part}: {len(only)} only on primary {primary.name} {only[:3]}, "
-        f"{len(extra)} only on backup {backup.name} {extra[:3]}",
+        number, f"{part}: {len(only)} only on primary {primary.name}{_some(only)}, "
+        f"{len(extra)} only on backup {backup.name}{_some(extra)}",
     )  # fmt: skip
+
+
+def _some(parts: list[str]) -> str:
+    """The first of them."""
+    return f" [{', '.join(parts[:SHOWN])}]" if parts else ""
 
 
 def check_dequeues_16(held: list[HELD], rng: Random) -> None:
