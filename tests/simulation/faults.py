@@ -201,14 +201,16 @@ class Saboteur:
         if self.alone:
             return False
         rng = self.world.plan.random(f"fence/{machine.name}/{machine.life}")
-        if machine.node is not None and not self.kill(machine, rng.choice((Death.POWER, Death.KILLED))):
+        if machine.node is not None and not self.kill(
+            machine, rng.choice((Death.POWER, Death.KILLED)), fault=False
+        ):
             return False
         self.later(0.5 + rng.random(), partial(self.restart, machine))
         return True
 
     def power_off(self, machine: Machine) -> bool:
         """For the power switch: the host goes off, whatever runs there, and comes on again later."""
-        if self.alone or (machine.node is not None and not self.kill(machine, Death.POWER)):
+        if self.alone or (machine.node is not None and not self.kill(machine, Death.POWER, fault=False)):
             return False
         self.world.network.power(machine.name, False)
         rng = self.world.plan.random(f"power/{machine.name}/{machine.life}")
@@ -217,16 +219,16 @@ class Saboteur:
 
     def stop_broker(self, machine: Machine) -> bool:
         """For a resource manager: the process ends."""
-        return not self.alone and self.kill(machine, Death.KILLED)
+        return not self.alone and self.kill(machine, Death.KILLED, fault=False)
 
-    def kill(self, machine: Machine, death: Death) -> bool:
-        """False if it is down already, or spared."""
+    def kill(self, machine: Machine, death: Death, *, fault: bool = True) -> bool:
+        """False if it is down already, or spared. `fault`: it is injected, not somebody's answer to one."""
         if machine.node is None:
             return False
         if self.world.copies.last(machine) and not self.world.topology.all_durable:
             self.clock.note(f"{machine.name} is spared: it is the last that has what is not durable")
             return False
-        machine.kill(death)
+        machine.kill(death, fault=fault)
         return True
 
     def alone_until_whole(self) -> None:

@@ -24,7 +24,7 @@ def stall_reader(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     actor = rng.choice(actors)
     session = actor.session
     if session is not None and session.end is not None:
-        s.clock.note(f"{actor.name} stops reading")
+        s.clock.note(f"FAULT: {actor.name} stops reading")
         session.end.read(False)
         s.world.journal.hampered()
         s.later(plan.length, partial(_read_again, s, session.end))

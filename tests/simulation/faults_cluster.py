@@ -94,7 +94,7 @@ def _disarm(s: Saboteur, split: Callable[[str], None]) -> None:
 def hang_cib(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine = _someone(s, rng)
     _cluster(s).hang(machine.name, s.clock.now + plan.length)
-    s.clock.note(f"the CIB daemon of {machine.name} hangs")
+    s.clock.note(f"FAULT: the CIB daemon of {machine.name} hangs")
     s.later(plan.length, lambda: None)
     if rng.random() < 0.6:
         _something_to_write(s, plan, rng, 0.2)
@@ -108,7 +108,7 @@ def fail_cibadmin(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         shell = _authority(s).shells[host]
         shell.failing_until, shell.fails, shell.late = s.clock.now + plan.length, fails, late
     _authority(s).lossy_until = s.clock.now + plan.length
-    s.clock.note(f"commands of {', '.join(hosts)} fail ({fails:.0%}), or are late by up to {late} s")
+    s.clock.note(f"FAULT: commands of {', '.join(hosts)} fail ({fails:.0%}), or are late by up to {late} s")
     s.later(plan.length, lambda: None)
     if rng.random() < 0.6:
         _something_to_write(s, plan, rng, 0.2)
@@ -123,7 +123,7 @@ def kill_helper(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def _kill_helper(s: Saboteur, machine: Machine) -> None:
-    s.clock.note(f"the helper of {machine.name} is killed")
+    s.clock.note(f"FAULT: the helper of {machine.name} is killed")
     _authority(s).kill_helper(machine.name)
 
 
@@ -133,7 +133,7 @@ def freeze_host(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     cluster = _cluster(s)
     machine.pause(in_tick=rng.random() < 0.5)
     cluster.freeze(machine.name, True)
-    s.clock.note(f"the host of {machine.name} stands still")
+    s.clock.note(f"FAULT: the host of {machine.name} stands still")
     length = rng.choice((0.5, 1.5, 4.0)) * cluster.plan.token + rng.choice((0.0, plan.length))
     s.later(length, partial(_thaw, s, machine))
 
@@ -148,7 +148,7 @@ def _thaw(s: Saboteur, machine: Machine) -> None:
 def kill_cluster(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """corosync and Pacemaker end on a host, and its broker goes on."""
     machine = _someone(s, rng)
-    s.clock.note(f"the cluster's processes of {machine.name} are killed")
+    s.clock.note(f"FAULT: the cluster's processes of {machine.name} are killed")
     _cluster(s).end(machine.name)
     if rng.random() < 0.3:
         _something_to_write(s, plan, rng, 0.5)
@@ -160,7 +160,7 @@ def break_switch(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     manager = _manager(s)
     length = plan.length + rng.choice((0.0, 2.0))
     manager.broken_until = s.clock.now + length
-    s.clock.note("the power switch is out of order")
+    s.clock.note("FAULT: the power switch is out of order")
     s.later(length, lambda: None)
     pair = s.targets(rng)
     if pair is None:
@@ -175,7 +175,7 @@ def break_switch(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 def maintain(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """Maintenance mode, and something happens meanwhile."""
     _manager(s).maintenance_until = s.clock.now + plan.length
-    s.clock.note("maintenance mode: nothing is promoted, started or stopped")
+    s.clock.note("FAULT: maintenance mode: nothing is promoted, started or stopped")
     s.later(plan.length, lambda: None)
     if rng.random() < 0.8:
         act = rng.choice((kill_backup, cut_link, kill_primary))
@@ -186,7 +186,7 @@ def stop_controller(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     """A DC does nothing for a while; corosync and its CIB go on."""
     machine = _someone(s, rng)
     _manager(s).gone_until[machine.name] = s.clock.now + plan.length
-    s.clock.note(f"the controller of {machine.name} does nothing")
+    s.clock.note(f"FAULT: the controller of {machine.name} does nothing")
     s.later(plan.length, lambda: None)
     s.later(rng.random() * plan.length, partial(kill_primary, s, plan, rng))
 
@@ -201,5 +201,5 @@ def edit_cib(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 def _edit(s: Saboteur, machine: Machine) -> None:
     if _cluster(s).listens(machine.name):
-        s.clock.note(f"somebody changes the configuration of the cluster on {machine.name}")
+        s.clock.note(f"FAULT: somebody changes the configuration of the cluster on {machine.name}")
         _cluster(s).write(machine.name, lambda copy: (0, copy.edited()))

@@ -33,7 +33,7 @@ def bad_event(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     spoil(
         backup.running.vhosts, rng.choice((EnqueueRun, EnqueueRun, Dequeue)), told=partial(_spoilt, s, backup)
     )
-    s.clock.note(f"the next event of {backup.name} is spoilt")
+    s.clock.note(f"FAULT: the next event of {backup.name} is spoilt")
     then = rng.randrange(PEACE + 3)
     if then < 3:
         s.later(GLANCE, partial(_when_fetching, s, plan, rng, primary, backup, backup.life, then, LOOKS))

@@ -37,7 +37,7 @@ def hang_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 def slow(s: Saboteur, machine: Machine, seconds: float, until: float) -> None:
     """Each sync takes so long that begins within `until` seconds."""
     machine.slow_time, machine.slow_until = seconds, s.clock.now + until
-    s.clock.note(f"{machine.name} has a slow disk: {seconds:g} s a sync")
+    s.clock.note(f"FAULT: {machine.name} has a slow disk: {seconds:g} s a sync")
     s.later(until + seconds, lambda: None)
 
 
@@ -50,10 +50,10 @@ def fail_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine.may_stop = machine.doomed = True
     if kind == "room":
         machine.disk.room = rng.choice((0, 10, 300))
-        s.clock.note(f"the disk of {machine.name} has room for {machine.disk.room} bytes more")
+        s.clock.note(f"FAULT: the disk of {machine.name} has room for {machine.disk.room} bytes more")
     else:
         machine.disk.failing[kind] = errno.EIO
-        s.clock.note(f"the disk of {machine.name} fails: {kind}")
+        s.clock.note(f"FAULT: the disk of {machine.name} fails: {kind}")
     s.world.grant()
     s.later(LOOK, partial(_heal, s, plan, machine, LOOKS))
 
@@ -64,7 +64,7 @@ def _heal(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> None:
         return
     machine.disk.failing.clear()
     machine.disk.room = None
-    s.clock.note(f"the disk of {machine.name} works again")
+    s.clock.note(f"FAULT: the disk of {machine.name} works again")
     s.later(plan.length, partial(_healed, s, machine))
 
 
@@ -131,7 +131,7 @@ def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     offset = rng.randrange(len(files[path]))
     machine.rotten = s.alone = True
     machine.disk.damage(path, offset, 1 << rng.randrange(8))
-    s.clock.note(f"byte {offset} of {path} rots")
+    s.clock.note(f"FAULT: byte {offset} of {path} rots")
     s.later(plan.length, partial(_start_rotten, s, plan, machine))
 
 

@@ -68,7 +68,7 @@ def cut_off(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
     """For about so long; perhaps one way longer than the other."""
     for cut in cuts:
         s.world.journal.hampered()
-        s.clock.note(f"no packet from {names(cut.sources)} reaches {names(cut.targets)}")
+        s.clock.note(f"FAULT: no packet from {names(cut.sources)} reaches {names(cut.targets)}")
         s.world.network.apply(cut)
         s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
 
@@ -127,7 +127,7 @@ def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     register = _register(s)
     register.slow_time = rng.choice((0.1, 0.5, 2.0))
     register.slow_until = s.clock.now + plan.length
-    s.clock.note(f"the register takes up to {register.slow_time} s more")
+    s.clock.note(f"FAULT: the register takes up to {register.slow_time} s more")
     s.later(plan.length, lambda: None)
 
 
@@ -137,7 +137,7 @@ def lose_answers(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     register.lost_questions, register.lost_answers = chances
     register.lossy_until = s.clock.now + plan.length
     s.clock.note(
-        f"of the questions to the register {register.lost_questions:.0%} are lost, of its answers "
+        f"FAULT: of the questions to the register {register.lost_questions:.0%} are lost, of its answers "
         f"{register.lost_answers:.0%}"
     )
     s.later(plan.length, lambda: None)

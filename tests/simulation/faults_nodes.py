@@ -146,13 +146,13 @@ def misconfigure(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
         return
     own = backup.settings
     backup.settings = replace(own, lease=own.lease * 0.75)
-    s.clock.note(f"{backup.name} is configured to a lease of {backup.settings.lease:g} s")
+    s.clock.note(f"FAULT: {backup.name} is configured to a lease of {backup.settings.lease:g} s")
     s.later(0.2 * rng.random(), partial(s.restart, backup))
     s.later(0.2 + plan.length, partial(_put_right, s, backup, own, draw_death(rng)))
 
 
 def _put_right(s: Saboteur, machine: Machine, own: HaSettings, death: Death) -> None:
-    if machine.node is not None and not s.kill(machine, death):
+    if machine.node is not None and not s.kill(machine, death, fault=False):
         s.later(GLANCE, partial(_put_right, s, machine, own, death))
         return
     machine.settings = own
@@ -171,14 +171,20 @@ def break_links(one: Machine, other: Machine, rng: Random) -> None:
     for machine in (one, other):
         for dial in list(machine.dials.values()):
             if {machine.name, dial.end.peer.host} == {one.name, other.name}:
-                break_stream(dial.end, clean=rng.random() < 0.5)
+                clean = rng.random() < 0.5
+                if dial.end.open and dial.end.peer.open:
+                    end = "FIN" if clean else "RST"
+                    machine.clock.note(
+                        f"FAULT: the connection of {machine.name} to {dial.end.peer.host} breaks ({end})"
+                    )
+                break_stream(dial.end, clean)
 
 
 def step_clock(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine = rng.choice(s.world.machines)
     step = rng.choice((-86_400_000, -3_000, -50, 50, 3_000, 86_400_000))
     machine.wall_error += step
-    s.clock.note(f"the wall clock of {machine.name} is put on by {step} ms")
+    s.clock.note(f"FAULT: the wall clock of {machine.name} is put on by {step} ms")
 
 
 def draw_death(rng: Random) -> Death:

@@ -153,7 +153,7 @@ class Machine:
         except Crash:
             self.node = None
             self.disk.power_loss(self.rng)
-            self.clock.note(f"{self.name} crashes while it starts")
+            self.clock.note(f"FAULT: {self.name} crashes while it starts")
             return False
         except StoreError as error:
             self.node = None
@@ -188,13 +188,14 @@ class Machine:
             self.node.broker.paging.overflow = VirtualOverflow()
         return self.node
 
-    def kill(self, death: Death = Death.CRASHED) -> None:
-        """End the process now."""
+    def kill(self, death: Death = Death.CRASHED, *, fault: bool = True) -> None:
+        """End the process now. `fault`: it is injected; else others, or the node itself, had a reason to."""
         clean = self.rng.random() < 0.5
+        said = f"FAULT: {self.name}" if fault else self.name
         if death is Death.STOPPED:
-            death, clean = self._last_words(), True
+            death, clean = self._last_words(said), True
         told = "nobody is told" if death is Death.POWER else f"{'FIN' if clean else 'RST'} to its peers"
-        self.clock.note(f"{self.name} is {death.value} ({told})")
+        self.clock.note(f"{said} is {death.value} ({told})")
         self.on_killed(self)
         self.node = None
         self.paused = self._stop_at_output = self._in_tick = False
@@ -219,12 +220,12 @@ class Machine:
         else:
             self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
 
-    def _last_words(self) -> Death:
+    def _last_words(self, said: str) -> Death:
         """What it does at SIGTERM; and how it ends, which its disk may decide."""
         if self.node is None or self.paused or self._in_tick:
             return Death.KILLED
         node = self.node
-        self.clock.note(f"{self.name} is told to stop (SIGTERM)")
+        self.clock.note(f"{said} is told to stop (SIGTERM)")
         try:
             node.stop(self.clock.now)
         except Crash:
@@ -248,7 +249,7 @@ class Machine:
             self._freeze()
 
     def _freeze(self) -> None:
-        self.clock.note(f"{self.name} is stopped (SIGSTOP)")
+        self.clock.note(f"FAULT: {self.name} is stopped (SIGSTOP)")
         self.paused = True
         if self._tick is not None:
             self._tick.cancel()
@@ -344,7 +345,7 @@ class Machine:
     def _stopped(self, why: str) -> None:
         if not self.may_stop:
             raise RuntimeError(f"{self.name} stopped: {why}")
-        self.kill(self.rng.choice((Death.KILLED, Death.CRASHED)))
+        self.kill(self.rng.choice((Death.KILLED, Death.CRASHED)), fault=False)
 
     def _dial(self, wanted: Dial) -> None:
         life = self.life

@@ -278,7 +278,7 @@ class Mover(Actor):
 
     def _break(self, session: Session) -> None:
         if self._here(session):
-            self.clock.note(f"the connection of {self.name} breaks")
+            self.clock.note(f"FAULT: the connection of {self.name} breaks")
             self.cut(self.rng.random() < 0.5)
 
     def _ended(self, session: Session, current: Transaction, state: State, *_: object) -> None:

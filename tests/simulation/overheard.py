@@ -63,7 +63,7 @@ class Event:
 
     at: float
     kind: str
-    """say, log, does, status, fault, or end."""
+    """say, log, does, status, life, around, fault, or end."""
     source: str
     text: str
     target: str = ""

@@ -23,6 +23,8 @@ STATUS_COLOURS = {
     "stopped": "#1e293b",
 }
 STOPPED = "stopped"
+ENDS = ("is killed", "is without power", "crashes")
+"""How it is said that a process is gone."""
 LEFT, TOP, MARGIN = 84, 96, 40
 NARROW, BROAD = 150, 330
 """Between two lanes; the broad ones are where nodes speak with nodes, or clients with nodes."""
@@ -109,10 +111,12 @@ class _Bands:
             return
         if event.kind == "status":
             self._begin(event.source, event.text)
-        elif event.kind == "fault" and event.text.startswith("is stopped"):
+        elif event.kind not in ("fault", "life"):
+            return
+        elif event.text.startswith("is stopped"):
             self._paused[event.source] = self._since.get(event.source, ("", 0.0))[0]
             self._begin(event.source, STOPPED)
-        elif event.kind == "fault" and event.text.startswith(("is ", "crashes")):
+        elif event.text.startswith(ENDS):
             self._close(event.source)
         elif event.text.startswith("goes on"):
             self._begin(event.source, self._paused.pop(event.source, ""))
@@ -145,6 +149,8 @@ def _row(canvas: Canvas, row: Row) -> None:
         _arrow(canvas, row)
     elif row.kind == "end":
         _verdict(canvas, wrap(f"VIOLATED: {row.text}", WIDE))
+    elif row.kind == "around" and row.source not in canvas.lanes:
+        _across(canvas, wrap(row.text, WIDE), GREY, "")
     elif row.kind == "fault" and row.source not in canvas.lanes:
         _across(canvas, wrap(f"FAULT: {row.text}", WIDE), RED, 'font-weight="bold"', line=True)
     else:

@@ -49,12 +49,14 @@ SNAPSHOTS = frozenset({"snapshots", "snapshot pieces"})
 UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions"})
 """Groups of which a fold says nothing."""
 
+FAULT = "FAULT: "
+"""How notes begin of what is injected, and nothing else."""
 SURROUNDINGS = (
-    "no packet ", "packets ", "the register ", "of the questions ", "cluster: ", "the record is in the CIB ",
-    "the CIB daemon ", "commands of ", "the helper of ", "the host of ", "the cluster's processes ",
-    "the power switch ", "maintenance mode", "the controller of ", "somebody changes ",
+    "cluster: ", "packets ", "the register ", "the record is in the CIB ", "the host of ", "the disk of ",
 )  # fmt: skip
-"""How notes begin of what happens around the nodes."""
+"""How notes begin of what happens around the nodes by itself, or is mended."""
+OF_A_NODE = ("the disk of ", "the wall clock of ", "byte ")
+"""How sentences begin that are about a node, and name it later."""
 
 _NOTE = re.compile(r"\s*([\d.]+)  (\S.*)", re.DOTALL)
 _KEY = re.compile(r"\b[\w-]+:\d+\b")
@@ -139,7 +141,7 @@ class Story:
                 if answered.get(event.source) == event.text:
                     found |= {question, n}
                 answered[event.source] = event.text
-            elif event.kind in ("fault", "status"):
+            elif event.kind not in ("say", "log", "does"):
                 answered.clear()
         return found
 
@@ -328,21 +330,17 @@ def _from_note(line: str, nodes: list[str]) -> Event | None:
         return None  # a detail for --verbose: the wire has it too
     at, text = float(found[1]), found[2]
     who, colon, sentence = text.partition(": ")
-    if text.startswith("FAULT"):
-        return Event(at, "fault", "", sentence)
     if colon and who in nodes:
         return Event(at, "log", who, readable(sentence))
-    who, _, what = text.partition(" ")
-    if who in nodes:
-        return Event(
-            at, "life" if what.startswith(("starts", "goes on", "is spared")) else "fault", who, what
-        )
-    if text.startswith(("the disk of ", "the wall clock of ", "byte ")):
-        node = next((word for word in re.findall(r"\w+", text) if word in nodes), "")
-        return Event(at, "fault", node, text)
-    if text.startswith(SURROUNDINGS):
-        return Event(at, "fault", "", text)
-    return Event(at, "fault", who, what) if what == "stops reading" else None
+    injected, said = text.startswith(FAULT), text.removeprefix(FAULT)
+    who, _, what = said.partition(" ")
+    if who in nodes or what == "stops reading":
+        return Event(at, "fault" if injected else "life", who, what)
+    if not injected and not said.startswith(SURROUNDINGS):
+        return None
+    words = re.findall(r"\w+", said) if said.startswith(OF_A_NODE) else []
+    node = next((word for word in words if word in nodes), "")
+    return Event(at, "fault" if injected else "around", node, said)
 
 
 def _matters(event: Event, keys: frozenset[str], queues: frozenset[str], involved: set[str]) -> bool:
@@ -410,8 +408,10 @@ def _line(row: Row) -> str:
             return f"{time}  {row.source} = {row.text}"
         case "life":
             return f"{time}  {row.source} {row.text}"
+        case "around":
+            return f"{time}  {row.text}"
         case "fault":
-            named = f"{row.source} " if row.source and not row.text.startswith(("the ", "byte ")) else ""
+            named = f"{row.source} " if row.source and not row.text.startswith(OF_A_NODE) else ""
             return f"{time}  FAULT: {named}{row.text}"
         case _:
             return f"{time}  VIOLATED: {row.text}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from tests.simulation import faults_cluster
+from tests.simulation.checked import Pair
 from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When
 from tests.simulation.faults import ACTS
+from tests.simulation.faults_nodes import break_links
 from tests.simulation.machine import Death
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.runner import run_seed
@@ -57,6 +61,16 @@ def test_each_fault_alone_is_survived(authority: str, kind: Fault) -> None:
         assert not world.network.down
 
 
+def test_each_connection_of_a_link_that_breaks_is_noted() -> None:
+    pair = Pair()
+    pair.clock.recent.clear()
+    break_links(pair.a, pair.b, Random(1))
+    broken = [
+        line for line in pair.clock.recent if re.search(r"FAULT: the connection of \w to \w breaks", line)
+    ]
+    assert broken and all(line.startswith(f"{pair.clock.now:10.6f}  ") for line in broken)
+
+
 def test_a_host_that_froze_while_its_cluster_was_down_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 110027859: its broker stood still for ever. It was the last with what is not durable, so that
     nobody was allowed to fence it."""
@@ -72,7 +86,7 @@ def test_a_host_that_froze_while_its_cluster_was_down_goes_on(monkeypatch: pytes
         assert cluster is not None
         original(in_tick=in_tick)
         frozen.append(not cluster.nodes[machine.name].on)
-        monkeypatch.setattr(world.faults, "kill", lambda machine, death: False)
+        monkeypatch.setattr(world.faults, "kill", lambda machine, death, **how: False)
 
     monkeypatch.setattr(machine, "pause", pause)
     world.run()

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.simulation import __main__ as command
+from tests.simulation.checked import Pair
 from tests.simulation.fault_plan import Fault
+from tests.simulation.machine import Death
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.overheard import Ear, Event, Item
@@ -22,7 +25,7 @@ from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.progress import Lines
 from tests.simulation.report import ROOT, Report, commit, in_words, report
 from tests.simulation.runner import Outcome, run_plan, run_seed
-from tests.simulation.story import Fold, Story, tell, transcript
+from tests.simulation.story import Fold, Story, _from_note, _line, tell, transcript
 
 SEEDS = 100
 PLANTED = "release without recording"
@@ -129,6 +132,47 @@ def test_bytes_that_nobody_can_read_are_told_and_end_nothing() -> None:
     (event,) = told
     assert event.text.startswith("(what nobody can read: ")
     assert (event.source, event.target) == ("B", "A")
+
+
+def test_only_what_is_injected_is_called_a_fault() -> None:
+    plan = next(plan for plan in map(draw_plan, range(1, SEEDS)) if plan.authority == "pacemaker")
+    clients = {
+        of: tuple(replace(one, cut_every=0.0) for one in getattr(plan, of))
+        for of in ("publishers", "consumers")
+    }
+    text = transcript(tell(replace(plan, faults=(), movers=(), **clients)))
+    assert any("  cluster: the CIB of " in line for line in text)
+    assert not [line for line in text if "FAULT" in line]
+
+
+def test_whom_others_end_for_a_reason_is_not_called_a_fault() -> None:
+    pair = Pair()
+    told: list[str] = []
+    pair.clock.echo = told.append
+    assert pair.world.faults.power_off(pair.b)
+    pair.run(3.0)
+    assert pair.world.faults.kill(pair.b, Death.POWER)
+    shown = [event for line in told if (event := _from_note(line, ["A", "B"])) and "power" in event.text]
+    assert [(event.kind, event.source) for event in shown] == [("life", "B"), ("fault", "B")]
+
+
+@pytest.mark.parametrize(("note", "line"), [
+    ("FAULT: cut the link", "FAULT: cut the link"),
+    ("FAULT: the connection of A to B breaks (RST)", "FAULT: the connection of A to B breaks (RST)"),
+    ("FAULT: the disk of A fails: sync", "FAULT: the disk of A fails: sync"),
+    ("FAULT: A is configured to a lease of 3 s", "FAULT: A is configured to a lease of 3 s"),
+    ("FAULT: no packet from A reaches B", "FAULT: no packet from A reaches B"),
+    ("packets from A reach B again", "packets from A reach B again"),
+    ("the disk of A works again", "the disk of A works again"),
+    ("A does not start: no room", "A does not start: no room"),
+    ("A has its own configuration again", "A has its own configuration again"),
+    ("cluster: A fences B", "cluster: A fences B"),
+    ("A: joining", "A> joining"),
+    ("c1: promote A", None),
+])  # fmt: skip
+def test_a_note_becomes_a_line(note: str, line: str | None) -> None:
+    event = _from_note(f"  1.000000  {note}", ["A", "B"])
+    assert (None if event is None else _line(event)) == (line and f"  1.000000  {line}")
 
 
 # -- the picture
