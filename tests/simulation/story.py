@@ -336,11 +336,11 @@ def _from_note(line: str, nodes: list[str]) -> Event | None:
     who, _, what = said.partition(" ")
     if who in nodes or what == "stops reading":
         return Event(at, "fault" if injected else "life", who, what)
-    if not injected and not said.startswith(SURROUNDINGS):
-        return None
     words = re.findall(r"\w+", said) if said.startswith(OF_A_NODE) else []
     node = next((word for word in words if word in nodes), "")
-    return Event(at, "fault" if injected else "around", node, said)
+    if injected:
+        return Event(at, "fault", node, said)
+    return Event(at, "around", node, readable(said)) if said.startswith(SURROUNDINGS) else None
 
 
 def _matters(event: Event, keys: frozenset[str], queues: frozenset[str], involved: set[str]) -> bool:

@@ -167,6 +167,7 @@ def test_whom_others_end_for_a_reason_is_not_called_a_fault() -> None:
     ("A does not start: no room", "A does not start: no room"),
     ("A has its own configuration again", "A has its own configuration again"),
     ("cluster: A fences B", "cluster: A fences B"),
+    ("cluster: in force: epoch 70537 revision 1: A", "cluster: in force: epoch 1/5001 revision 1: A"),
     ("A: joining", "A> joining"),
     ("c1: promote A", None),
 ])  # fmt: skip
