@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
 from tests.simulation import __main__ as command
+from tests.simulation import plan_file
 from tests.simulation.checkers import PENDING
-from tests.simulation.report import ROOT
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.picture import svg
+from tests.simulation.plan_file import PlanFile
+from tests.simulation.report import ROOT, Report, commit
+from tests.simulation.runner import run_plan
+from tests.simulation.story import tell
 
-PAGE = (ROOT / "docs" / "SIMULATION.md").read_text()
+DOCUMENT = ROOT / "docs" / "SIMULATION.md"
+PAGE = DOCUMENT.read_text()
+EXAMPLE = ROOT / "docs" / "simulation-example.json"
+PICTURE = EXAMPLE.with_suffix(".svg")
+SHOWN = re.compile(r"(?<=^```\n)seed \d+ failed at .*?(?=^```$)", re.MULTILINE | re.DOTALL)
+"""The example on the page."""
+COMMIT = re.compile(r"^  commit: .*$", re.MULTILINE)
 ROWS = {int(n): how for n, how in re.findall(r"^\| (\d+) \| .+ \| (.+) \|$", PAGE, re.MULTILINE)}
 CHECKERS = ROOT / "tests" / "simulation" / "checkers"
 
@@ -41,6 +54,27 @@ def test_no_checker_is_left_out() -> None:
     for name, numbers in checkers().items():
         for number in numbers:
             assert f"`{name}`" in ROWS[number], f"{name} looks into {number}, and the page does not say so"
+
+
+def test_the_example_is_what_its_plan_comes_to() -> None:
+    """Set REWRITE_TRANSCRIPTS=1 to write down what it comes to now: text, picture and hash of the trace; then
+    read the page. Where the plan can be read or fails no more, that of any other seed that the same mutant
+    fails will do (`simulation-failures/seed-N.json`)."""
+    known = plan_file.read(EXAMPLE)
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == known.mutant)
+    with mutant.applied():
+        outcome, story = run_plan(known.plan), tell(known.plan)
+    assert outcome.failure is not None
+    told = Report(outcome, known.plan, outcome, story, "", mutant.name, EXAMPLE.relative_to(ROOT))
+    text, picture = "\n".join([*told.head(None), *told.body(), ""]), svg(story)
+    text = COMMIT.sub("  commit: ...", text)
+    if os.environ.get("REWRITE_TRANSCRIPTS"):
+        PlanFile(known.plan, outcome.failure, outcome.trace_hash, commit(), mutant.name).write(EXAMPLE)
+        DOCUMENT.write_text(SHOWN.sub(lambda _: text, PAGE, count=1))
+        PICTURE.write_text(picture)
+        return
+    assert SHOWN.findall(PAGE) == [text]
+    assert PICTURE.read_text() == picture
 
 
 def test_what_the_page_names_exists() -> None:
