@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -187,4 +188,5 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads the output may go: `| head`
     sys.exit(main())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -263,6 +265,18 @@ def test_the_command_says_what_was_run() -> None:
     last = done.stdout.splitlines()[-1]
     assert last.startswith("simulation: 3 seeds run (7..9), 0 failures, ")
     assert last.endswith(" seeds/s")
+
+
+def test_it_ends_quietly_when_nobody_reads_on() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seeds", "1", "--verbose"],
+        cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == -signal.SIGPIPE
+    assert done.stderr == b""
 
 
 def test_failures_end_it_with_1_and_are_written_down(
