@@ -53,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default 1000)")
     add("--first", type=int, default=1, metavar="K", help="the first seed (default 1)")
     add("--processes", type=int, metavar="P", help="default: one a core")
-    add("--verbose", action="store_true", help="print every event; one process")
+    add(
+        "--verbose",
+        action="store_true",
+        help="print every event; one process; a failure is told as it is, as with --no-shrink",
+    )
     add("--stop-after", type=int, metavar="N", help="end after so many failures")
     add(
         "--until-time",
@@ -66,7 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--failures", type=Path, metavar="FILE", help="append each failing seed and its failure to FILE")
     add("--out", type=Path, default=Path("simulation-failures"), metavar="DIR", help="of plans and pictures")
     add("--picture", type=Path, metavar="FILE.svg", help="draw the (first) failure, or the plan, there")
-    add("--no-shrink", action="store_true", help="tell failures as they are")
+    add(
+        "--no-shrink",
+        action="store_true",
+        help="tell failures as they are; their files are DIR/seed-N-whole.*, so that those of the shrunk "
+        "ones, DIR/seed-N.*, stay",
+    )
     add("--plan", type=Path, metavar="FILE", help="run a plan from a file again, and tell it")
     add(
         "--mutant", default="", metavar="NAME", help="with this breakage of the product in place; one process"
@@ -153,7 +162,8 @@ def _failed(options: argparse.Namespace, tally: Tally, outcome: Outcome, screen:
     if len(tally.failures) > SHOWN:
         screen.say(f"seed {outcome.seed} failed: {outcome.failure}")
         return
-    told = report(outcome, shrink=not options.no_shrink, mutant=options.mutant, told=screen.aside)
+    shrink = not (options.no_shrink or options.verbose)
+    told = report(outcome, shrink=shrink, mutant=options.mutant, told=screen.aside)
     paths = told.write(options.out)
     screen.say(told.text(paths[0]))
     _draw(options, told, first=len(tally.failures) == 1)

@@ -77,9 +77,11 @@ class Report:
         path.write_text(svg(self.story))
 
     def write(self, directory: Path) -> list[Path]:
-        """Plan, picture and page. Returns their paths."""
+        """Plan, picture and page. Returns their paths. A run as it was has files of its own beside those of
+        the shrunk one."""
         directory.mkdir(parents=True, exist_ok=True)
-        plan, picture, page = (directory / f"seed-{self.outcome.seed}.{end}" for end in ("json", "svg", "md"))
+        name = f"seed-{self.outcome.seed}{'' if self.shrunk else '-whole'}"
+        plan, picture, page = (directory / f"{name}.{end}" for end in ("json", "svg", "md"))
         PlanFile(self.plan, self.small.failure, self.small.trace_hash, commit(), self.mutant).write(plan)
         self.draw(picture)
         parts = ["```", *self.head(plan), *self.body(), "```", ""]

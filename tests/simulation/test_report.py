@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.simulation import __main__ as command
+from tests.simulation import plan_file
 from tests.simulation.checked import Pair
 from tests.simulation.fault_plan import Fault
 from tests.simulation.machine import Death
@@ -265,6 +266,18 @@ def test_the_command_says_what_was_run() -> None:
     last = done.stdout.splitlines()[-1]
     assert last.startswith("simulation: 3 seeds run (7..9), 0 failures, ")
     assert last.endswith(" seeds/s")
+
+
+@pytest.mark.parametrize("how", ["--no-shrink", "--verbose"])
+def test_what_was_shrunk_stays_when_the_seed_is_run_as_it_is(
+    how: str, told: Report, failure: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in told.write(tmp_path)}
+    seed = ["--seeds", "1", "--first", str(failure.seed), "--mutant", PLANTED]
+    assert command.main([*seed, how, "--out", str(tmp_path)]) == 1
+    assert {path: path.read_bytes() for path in before} == before
+    assert plan_file.read(tmp_path / f"seed-{failure.seed}-whole.json").plan == draw_plan(failure.seed)
+    assert f"seed-{failure.seed}-whole.json" in capsys.readouterr().out
 
 
 def test_it_ends_quietly_when_nobody_reads_on() -> None:
