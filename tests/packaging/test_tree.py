@@ -52,6 +52,16 @@ def test_the_makefile_has_what_it_promises_and_helps_by_default() -> None:
     assert "make demo" in done.stdout
 
 
+def test_the_architecture_says_how_expected_texts_are_rewritten() -> None:
+    paper = (ROOT / "ARCHITECTURE.md").read_text()
+    found = 0
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for switch in re.findall(r'environ\.get\("(REWRITE_\w+)"\)', path.read_text()):
+            assert switch in paper and str(path.relative_to(ROOT)) in paper, f"{switch} of {path.name}"
+            found += 1
+    assert found
+
+
 def test_links_in_the_papers_lead_somewhere() -> None:
     for paper in PAPERS:
         for target in re.findall(r"\]\(([^)#:]+)\)", paper.read_text()):
