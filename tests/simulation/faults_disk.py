@@ -64,7 +64,7 @@ def _heal(s: Saboteur, plan: FaultPlan, machine: Machine, looks: int) -> None:
         return
     machine.disk.failing.clear()
     machine.disk.room = None
-    s.clock.note(f"FAULT: the disk of {machine.name} works again")
+    s.clock.note(f"the disk of {machine.name} works again")
     s.later(plan.length, partial(_healed, s, machine))
 
 
