@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 from broker.errors import shown
 from broker.store.errors import of_file
 from broker.store.folders import in_the_way
-from understudy.client_tls import ClientTls, parse_broker, tls_of
+from understudy.client_tls import ClientTls, FileFault, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
 from understudy.ledger.segments import FORMS
 
@@ -119,6 +119,9 @@ def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> Ho
         if (tls := tls_of(address)) is not None:
             tls.context()
         return address
+    except FileFault as error:
+        option = {"ca": "--tls-ca", "certificate": "--tls-cert", "key": "--tls-key"}[error.which]
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

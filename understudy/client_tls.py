@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from broker.security.tls_faults import words
 from understudy.config_types import HostPort, TlsHostPort, parse_public_address
+
+
+class FileFault(ValueError):
+    """`which`: the field of `ClientTls` whose file is no use, or is missing."""
+
+    def __init__(self, which: str, why: str) -> None:
+        super().__init__(why)
+        self.which = which
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,17 +34,22 @@ class ClientTls:
     """It is this very process that is dialled, at its own bound address: nobody else can be there."""
 
     def context(self) -> ssl.SSLContext:
-        """Raises ValueError, which names the file, for one that is no use."""
-        at = self.ca
+        """Raises FileFault, which names the file, for one that is no use."""
+        which, at = "ca", self.ca
+        if self.key is not None and self.certificate is None:
+            raise FileFault("key", f"{self.key}: is the key of no certificate that was given")
         try:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if self.certificate is not None:
+                if self.key is None and not _has_key(self.certificate):
+                    raise FileFault("key", f"is needed: there is no key in {self.certificate}")
+                which = "certificate"
                 at = self.certificate if self.key is None else f"{self.certificate}, {self.key}"
                 context.load_cert_chain(self.certificate, self.key)
         except OSError as error:  # ssl.SSLError is one
             why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-            raise ValueError(f"{at}: not to be used for TLS ({words(why) or error})") from None
+            raise FileFault(which, f"{at}: not to be used for TLS ({words(why) or error})") from None
         return context
 
     def for_amqp(self, host: str) -> dict[str, Any]:
@@ -47,6 +61,11 @@ class ClientTls:
             "cert_reqs": ssl.CERT_REQUIRED,
         }  # fmt: skip
         return {name: value for name, value in options.items() if value is not None}
+
+
+def _has_key(path: str) -> bool:
+    """Raises OSError."""
+    return b"PRIVATE KEY-----" in Path(path).read_bytes()
 
 
 class SecureAddress(TlsHostPort):

@@ -348,6 +348,12 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
     if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
         yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
+    taken: dict[HostPort, str] = {}
+    for key, addresses in (("broker.listen", broker.listen), ("broker.tls_listen", broker.tls_listen)):
+        for at in addresses:
+            if at.port and at in taken:
+                yield key, f"{at} is listened at already, by {taken[at]}"
+            taken[at] = key
     if ha.authority == "pacemaker" and not ha.brokers:
         yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:

@@ -21,7 +21,7 @@ from broker.model.directory import (
     EntryFault,
     check_entry,
 )
-from broker.model.policy_rules import without_effect
+from broker.model.policy_rules import without_effect, wrong_value
 from broker.model.records import EntryPut
 from broker.model.values import ROOT
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
@@ -94,7 +94,7 @@ def there_of(there: Definitions) -> list[Entry]:
 
 def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list[LeftOut]]:
     """What is to be put, in an order that works, and what is not. Raises DefinitionsError for a hash that is
-    none."""
+    none, and for a policy's value that means nothing."""
     configured = {user.name: user for user in there.users if user.configured}
     directory = Directory()
     for entry in there_of(there):
@@ -140,7 +140,13 @@ def _wanted(
     for permission in file.permissions:
         if permission.vhost in here and permission.user not in configured:
             yield entry_of(permission)
-    yield from (entry_of(policy) for policy in file.policies if policy.vhost in here)
+    for number, policy in enumerate(file.policies):
+        if policy.vhost not in here:
+            continue
+        if (wrong := wrong_value(policy.definition)) is not None:
+            key, why = wrong
+            raise DefinitionsError(f"{pointer(('policies', number, 'definition', key))}: {why}")
+        yield entry_of(policy)
 
 
 def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:

@@ -49,18 +49,26 @@ LONGEST_KEY = 255
 def policy_fault(definition: Mapping[str, object]) -> str | None:
     """What is wrong with the first key that has a fault; None: it may be asked for."""
     for key, value in definition.items():
-        if key in QUEUE_KEYS:
-            fault = value_fault(QUEUE_KEYS[key], value)
-        elif key == ALTERNATE:
-            fault = None if isinstance(value, str) else "not a string"
-        elif key in WITHOUT_EFFECT:
-            fault = None
-        else:
-            fault = "no policy has such a key"
+        known = key in QUEUE_KEYS or key == ALTERNATE or key in WITHOUT_EFFECT
+        fault = _value_fault(key, value) if known else "no policy has such a key"
         fault = fault or _unportable(value)
         if fault is not None:
             return f"{key:.80}: {fault}"
     return None
+
+
+def wrong_value(definition: Mapping[str, object]) -> tuple[str, str] | None:
+    """The first key that does something here and has a value that means nothing, and why."""
+    for key, value in definition.items():
+        if (fault := _value_fault(key, value)) is not None:
+            return key, fault
+    return None
+
+
+def _value_fault(key: str, value: object) -> str | None:
+    if key in QUEUE_KEYS:
+        return value_fault(QUEUE_KEYS[key], value)
+    return "not a string" if key == ALTERNATE and not isinstance(value, str) else None
 
 
 def _unportable(value: object) -> str | None:

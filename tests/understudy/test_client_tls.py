@@ -211,3 +211,19 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path, capsys: pytest.C
         capsys, "ping", "-b", "amqps://127.0.0.1:1", "--tls-ca", str(tmp_path / "no.pem")
     )
     assert code == 2 and f"{tmp_path}/no.pem" in said
+
+
+def test_a_certificate_and_its_key_come_together(
+    tmp_path: Path, authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = authority.signed("me")
+    for option, value, said in (
+        ("--tls-cert", files.certificate, f"'--tls-key': is needed: there is no key in {files.certificate}"),
+        ("--tls-key", files.key, f"'--tls-key': {files.key}: is the key of no certificate that was given"),
+    ):
+        code, _, told = understudy(capsys, "ping", "-b", "amqps://127.0.0.1:1", option, str(value))
+        assert code == 2 and said in told
+    both = tmp_path / "both.pem"
+    both.write_bytes(Path(str(files.certificate)).read_bytes() + Path(str(files.key)).read_bytes())
+    code, _, told = understudy(capsys, "ping", "-b", "amqps://127.0.0.1:1", "--tls-cert", str(both))
+    assert code == 1 and "Connection refused" in told

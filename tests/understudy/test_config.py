@@ -262,6 +262,14 @@ def test_settings_do_not_change_after_they_are_read() -> None:
         ),
         ((f"auth.users.joe.password={HASH}", "ha.username=joe"), "ha.username (--set): 'joe' is"),
         (("ha.username=guest",), "ha.username (--set): 'guest' is"),
+        (
+            ("broker.listen=h:1,i:1,h:1",),
+            "broker.listen (--set): h:1 is listened at already, by broker.listen",
+        ),
+        (
+            ("broker.listen=h:1", "broker.tls_listen=h:1"),
+            "broker.tls_listen (--set): h:1 is listened at already, by broker.listen",
+        ),
         (("broker.listen=h:1", "ha.listen=h:1"), "ha.listen (--set): h:1 is for clients already"),
         (
             ("ha.brokers=h:1,i:1", "ha.min_backups=2"),

@@ -185,6 +185,14 @@ def test_what_a_directory_cannot_hold_is_named(lists: dict[str, Any], named: str
         ({"permissions": [permission(), permission()]}, "/permissions/1: is /permissions/0 again"),
         ({"policies": [policy(pattern=1)]}, "/policies/0/pattern: not a string"),
         ({"policies": [policy(definition=3)]}, "/policies/0/definition: not an object"),
+        (
+            {"policies": [policy(), policy(name="b", definition={"max-age": "1D", "max-length": -1})]},
+            "/policies/1/definition/max-length: ",
+        ),
+        (
+            {"policies": [policy(definition={"alternate-exchange": 1})]},
+            "/policies/0/definition/alternate-exchange: not a string",
+        ),
     ],
 )
 def test_a_wrong_entry_is_a_fault_of_the_file(lists: dict[str, Any], fault: str) -> None:
