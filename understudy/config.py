@@ -284,6 +284,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: nested too deep") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from None
+    except ValueError:
+        raise ConfigError(f"{path}: a number of too many digits") from None
 
 
 class _Environment(EnvSettingsSource):

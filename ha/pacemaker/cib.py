@@ -170,8 +170,10 @@ def _record(values: Mapping[str, str], where: str) -> tuple[RecordVersion | None
     try:
         document = json.loads(values[RECORD])
         record = record_from_json(document)
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         return None, None, f"{where}: attribute {RECORD} is not JSON: {_printable(str(error))}"
+    except (ValueError, RecursionError):
+        return None, None, f"{where}: attribute {RECORD} is not JSON: a number too long, or nested too deep"
     except LinkError as error:
         return None, None, f"{where}: attribute {RECORD} is {_printable(str(error))}"
     if record.version != version:

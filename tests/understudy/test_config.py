@@ -178,6 +178,9 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     deep = tmp_path / "deep.toml"
     deep.write_text("a = " + "[" * 100_000)
     assert fault(deep) == f"{deep} is not valid TOML: nested too deep"
+    long = tmp_path / "long.toml"
+    long.write_text(f"[ha]\nmin_backups = {'9' * 5000}\n")
+    assert fault(long) == f"{long}: a number of too many digits"
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     assert str(binary) in fault(binary)

@@ -93,6 +93,7 @@ def test_another_pairs_set_is_not_this_ones() -> None:
         ({"understudy_version": "5.-1", "understudy_record": "{}"}, "understudy-version is '5.-1'"),
         ({"understudy_version": "5.1", "understudy_record": "{"}, "understudy-record is not JSON"),
         ({"understudy_version": "5.1", "understudy_record": "[" * 100_000}, "understudy-record is"),
+        ({"understudy_version": "5.1", "understudy_record": "9" * 5000}, "not JSON: a number too long, or"),
         ({"understudy_version": "5.1", "understudy_record": "[]"}, "understudy-record is not an in-sync"),
         ({"understudy_version": "5.1", "understudy_record": "{}"}, "understudy-record is not an in-sync"),
         ({"understudy_version": "5.2", "understudy_record": json.dumps(record())}, "that of"),
