@@ -11,6 +11,7 @@ from broker.model.queue import Queue
 from broker.model.records import Bind, ExchangeDeclare, QueueDeclare, Record
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
+from tests.simulation import wire
 from tests.simulation.machine import Machine
 from tests.simulation.virtual_disk import Inode, VirtualDisk
 
@@ -64,6 +65,18 @@ def key_of(raw: bytes) -> str:
     if raw[start - 1 : start] != b"<":
         return "an event"
     return bytes(raw[start : raw.index(b">", start)]).decode()
+
+
+def content_of(raw: bytes) -> tuple[dict[str, Any], bool, bytes]:
+    """Its headers, whether it has an expiration, and its body, whatever the frames that this comes in."""
+    at, body = 7 + int.from_bytes(raw[3:7], "big") + 1, b""
+    while at < len(raw):
+        size = int.from_bytes(raw[at + 3 : at + 7], "big")
+        body += raw[at + 7 : at + 7 + size]
+        at += 7 + size + 1
+    flags = int.from_bytes(raw[19:21], "big")
+    headers = wire.read_table(raw, 21) if flags & 0x2000 else {}
+    return headers, bool(flags & 0x0100), bytes(body)
 
 
 def definitions(machine: Machine) -> list[str]:

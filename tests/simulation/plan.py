@@ -14,7 +14,7 @@ from random import Random
 from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force
 from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
-from tests.simulation.rule_plan import RulePlan, draw_rule_users
+from tests.simulation.rule_plan import RulePlan, draw_more_rules, draw_rule_users
 from tests.simulation.topology import Topology, draw_alternates, draw_topology
 
 MOST_CLIENTS = 8
@@ -241,6 +241,7 @@ def draw_plan(seed: int) -> Plan:
     authority = rng.choice(("manual", "register"))
     if Random(f"{seed}/authority").random() < PACEMAKERS:
         authority = "pacemaker"  # of both others a third; their plans are what they were
+    ruled = draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart)
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     plan = Plan(
@@ -271,7 +272,7 @@ def draw_plan(seed: int) -> Plan:
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
-        rules=draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart),
+        rules=tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled),
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A queue for dead letters with rules of its own, from which they go on. Nobody gets from it."""
+
+    message_ttl: int | None
+    max_length: int | None
+    max_length_bytes: int | None
+    overflow: str
+
+    @property
+    def limited(self) -> bool:
+        return self.max_length is not None or self.max_length_bytes is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +25,11 @@ class RulePlan:
     """Uses a queue with rules of its own and, with `dead_letters`, another for what leaves it. `message_ttl`,
     `expiration`: milliseconds, the queue's and the longest of its messages' own. `gets`: chance of a
     basic.get after each burst; `rejects`: of rejecting what it got. `rules_by`: whether the queue has its
-    rules by arguments, by a policy or by both, of which each then says a part; they are the same rules."""
+    rules by arguments, by a policy or by both, of which each then says a part; they are the same rules.
+
+    `body`: octets that a body has beyond its key, at most; it comes in frames of `frame` octets. `through`:
+    dead letters leave the queue by an internal exchange. `steps`: queues that they come through before the
+    last one; with `cycle` back to the first queue instead."""
 
     name: str
     durable: bool
@@ -28,10 +46,32 @@ class RulePlan:
     rejects: float
     cut_every: float = 0.0
     rules_by: str = "arguments"
+    max_length_bytes: int | None = None
+    body: int = 0
+    frame: int = 4096
+    through: bool = False
+    steps: tuple[StepPlan, ...] = ()
+    cycle: bool = False
 
     @property
     def refuses(self) -> bool:
         return self.overflow.startswith("reject-publish")
+
+    @property
+    def limited(self) -> bool:
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def timed(self) -> bool:
+        """Does any message leave any of its queues at a time?"""
+        times = (self.message_ttl, self.expiration, *(step.message_ttl for step in self.steps))
+        return any(ms is not None for ms in times)
+
+    @property
+    def longest_time(self) -> int:
+        """Milliseconds until the last message has come to where it stays, once nobody touches any."""
+        own = max(self.message_ttl or 0, self.expiration or 0)
+        return own + sum(step.message_ttl or 0 for step in self.steps)
 
 
 def draw_rule_users(rng: Random, policies: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
@@ -59,4 +99,36 @@ def _rule_user(rng: Random, policies: Random, name: str, cut_every: float) -> Ru
         rejects=rng.choice((0.0, 0.5, 1.0)),
         cut_every=cut_every,
         rules_by=policies.choice(("arguments", "arguments", "policy", "both")),
+    )
+
+
+def draw_more_rules(rng: Random, plan: RulePlan) -> RulePlan:
+    """A limit in octets, an internal exchange and a chain of dead letters: each in a part of the users."""
+    if rng.random() < 0.4:
+        plan = replace(
+            plan,
+            max_length=rng.choice((None, None, plan.max_length)),
+            max_length_bytes=rng.choice((0, 40, 150, 1000)),
+            overflow=rng.choice((plan.overflow, "drop-head")),
+            body=rng.choice((0, 20, 100, 300)),
+            frame=rng.choice((40, 4096)),
+        )
+    if not plan.dead_letters:
+        return plan
+    plan = replace(plan, through=rng.random() < 0.3)
+    if rng.random() < 0.5:
+        return plan
+    steps = tuple(_step(rng) for _ in range(rng.choice((1, 1, 2))))
+    if rng.random() < 0.5:
+        return replace(plan, steps=steps)
+    return replace(plan, steps=steps, cycle=True, gets=0.5, rejects=rng.choice((0.5, 1.0)))
+
+
+def _step(rng: Random) -> StepPlan:
+    """It sends on what it does not take: so nothing ends there."""
+    return StepPlan(
+        message_ttl=rng.choice((None, 0, 20, 100, 300)),
+        max_length=rng.choice((None, None, 0, 3)),
+        max_length_bytes=rng.choice((None, None, 50)),
+        overflow=rng.choice(("", "drop-head", "reject-publish-dlx")),
     )

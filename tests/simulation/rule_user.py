@@ -1,8 +1,8 @@
-"""A client of a queue from which messages leave by rule: by time, by number, by rejection; and of the queue
-that gets its dead letters.
+"""A client of a queue from which messages leave by rule: by time, by number, by size, by rejection; and of
+the queues that its dead letters go through.
 
-Both queues are its own: nobody else publishes, gets or purges there, and they are in no topology. So what
-`checkers.rules` says of each message rests on what this client sent and heard, and on the two queues.
+These queues are its own: nobody else publishes, gets or purges there, and they are in no topology. So what
+`checkers.rules` says of each message rests on what this client sent and heard, and on the queues.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
 from tests.simulation.governor import Governor
+from tests.simulation.inspection import key_of
 from tests.simulation.rule_plan import RulePlan
-from tests.simulation.rules_given import RULED, arguments_of, make_vhost, policies_of
+from tests.simulation.rules_given import (
+    RULED,
+    arguments_of,
+    exchange_of,
+    make_vhost,
+    policies_of,
+    step_arguments,
+)
 from tests.simulation.session import Arguments, Session
 
 MOST_OUTSTANDING = 30
@@ -32,8 +41,23 @@ def queue_of(plan: RulePlan) -> str:
 
 
 def dead_of(plan: RulePlan) -> str:
-    """The queue of what was dead-lettered."""
+    """The queue of what was dead-lettered, and stays there."""
     return f"d-{plan.name}"
+
+
+def steps_of(plan: RulePlan) -> list[str]:
+    """The queues that dead letters go through, in order."""
+    return [f"e{n + 1}-{plan.name}" for n in range(len(plan.steps))]
+
+
+def way_of(plan: RulePlan) -> list[str]:
+    """All its queues in the order in which a message comes through them."""
+    return [queue_of(plan), *steps_of(plan), dead_of(plan)]
+
+
+def number_of(raw: bytes) -> int:
+    """Which of its client's messages this is, in a queue."""
+    return int(key_of(raw).split(":")[1])
 
 
 class Fate(enum.Enum):
@@ -51,12 +75,17 @@ class Ruled:
     expiration: int | None
     """Milliseconds."""
     persistent: bool
+    body: bytes = b""
     sent: list[float] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
     """Which of all sends of this client it was."""
+    octets_before: int = 0
+    """Of the bodies of all sends of this client before its first."""
     confirmed_at: float | None = None
     refused: bool = False
     fate: Fate | None = None
+    rejections: int = 0
+    """How many it has handed to the kernel."""
 
 
 class RuleUser(Actor):
@@ -70,8 +99,11 @@ class RuleUser(Actor):
         self.plan = plan
         self.governor = governor
         self.queue, self.dead = queue_of(plan), dead_of(plan)
+        self.first_dead = [*steps_of(plan), self.dead][0]
+        """Where dead letters of its queue come first."""
         self.messages: dict[int, Ruled] = {}
-        self.sends = 0
+        self.sends = self.octets = 0
+        self.left_at = 0.0
         self.on_got: Callable[[Ruled, float], None] = lambda message, asked: None
         """Told of each that it gets, and when it asked."""
         self._tag = 0
@@ -81,6 +113,10 @@ class RuleUser(Actor):
     @property
     def finished(self) -> bool:
         return self.finishing and not self._outstanding and not self._in_doubt
+
+    def stop(self, *, clean: bool = True) -> None:
+        self.left_at = self.clock.now
+        super().stop(clean=clean)
 
     def lost(self, session: Session, code: int, why: str) -> None:
         if code == 530 and f"vhost '{RULED}' not found" in why and session is self.session:
@@ -96,7 +132,7 @@ class RuleUser(Actor):
 
     def _govern(self, session: Session) -> None:
         if session is self.session and session.alive:
-            changes = policies_of(self.plan, self.queue, self.dead, self.connections % 2)
+            changes = policies_of(self.plan, self.queue, self.first_dead, self.connections % 2)
             self.governor.change(session.address, changes, partial(self._governed, session))
 
     def _governed(self, session: Session, taken: bool) -> None:
@@ -107,14 +143,27 @@ class RuleUser(Actor):
             self._declare(session)
 
     def _declare(self, session: Session) -> None:
-        plan = self.plan
-        self.journal.operations += 2
-        session.call("queue.declare", self._ignore, queue=self.dead, durable=plan.durable)
-        session.call(
-            "queue.declare", self._ignore, queue=self.queue, durable=plan.durable,
-            args=arguments_of(plan, self.dead),
-        )  # fmt: skip
+        """What dead letters come to, before what they leave."""
+        plan, exchange = self.plan, exchange_of(self.plan)
+        arguments = {self.dead: {}, self.queue: arguments_of(plan, self.first_dead)}
+        steps = steps_of(plan)
+        onward = [*steps, self.queue if plan.cycle else self.dead][1:]
+        for queue, step, target in zip(steps, plan.steps, onward, strict=True):
+            arguments[queue] = step_arguments(step, target)
+        for queue in (self.dead, *reversed(steps)):
+            self._ask(session, "queue.declare", queue=queue, durable=plan.durable, args=arguments[queue])
+        if exchange:
+            shape = {"type": "direct", "durable": plan.durable, "internal": True}
+            self._ask(session, "exchange.declare", exchange=exchange, **shape)
+            ends = {"exchange": exchange, "queue": self.first_dead, "key": self.first_dead}
+            self._ask(session, "queue.bind", **ends)
+        last = {"durable": plan.durable, "args": arguments[self.queue]}
+        self._ask(session, "queue.declare", queue=self.queue, **last)
         session.call("confirm.select", partial(self._selected, session))
+
+    def _ask(self, session: Session, method: str, **arguments: Any) -> None:
+        self.journal.operations += 1
+        session.call(method, self._ignore, **arguments)
 
     def _ignore(self, *_: object) -> None:
         """It is there."""
@@ -156,12 +205,16 @@ class RuleUser(Actor):
         if expiration is not None and self.rng.random() < 0.5:
             expiration = None
         persistent = self.rng.random() < self.plan.persistent
-        message = self.messages[number] = Ruled(number, expiration, persistent)
+        more = self.rng.randint(0, self.plan.body) if self.plan.body else 0
+        body = f"<{self.name}:{number}>".encode() + b"." * more
+        message = self.messages[number] = Ruled(number, expiration, persistent, body)
+        message.octets_before = self.octets
         return message
 
     def _publish(self, message: Ruled) -> bytes:
         self._tag += 1
         self.sends += 1
+        self.octets += len(message.body)
         message.sent.append(self.clock.now)
         message.orders.append(self.sends)
         message.refused = False
@@ -170,7 +223,7 @@ class RuleUser(Actor):
         key = f"{self.name}:{message.number}"
         self.clock.detail(f"{self.name} sends {key} to {self.queue}")
         return wire.publish(
-            1, "", self.queue, f"<{key}>".encode(), persistent=message.persistent, frame_max=4096,
+            1, "", self.queue, message.body, persistent=message.persistent, frame_max=self.plan.frame,
             expiration=message.expiration, priority=message.number % 4,
         )  # fmt: skip
 
@@ -198,5 +251,6 @@ class RuleUser(Actor):
         self.clock.detail(f"{self.name} gets {self.name}:{number} of {self.queue}")
         rejected = self.rng.random() < self.plan.rejects
         message.fate = Fate.REJECTED if rejected else Fate.ACKED
+        message.rejections += rejected
         settle = ("basic.reject", {"requeue": False}) if rejected else ("basic.ack", {})
         session.send(wire.method(1, settle[0], tag=arguments["tag"], **settle[1]))

@@ -2,7 +2,7 @@
 
 With both, each alone would say something else: of numbers the smaller counts, else the argument; and the
 policy's routing key for dead letters holds with the exchange of the arguments. A policy of lower priority
-matches too, and would empty the queue.
+matches too, and would empty the queue. The queues of a chain have theirs by arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.records import EntryDelete, EntryPut
-from tests.simulation.rule_plan import RulePlan
+from tests.simulation.rule_plan import RulePlan, StepPlan
 
 NOTHING = {"queue-mode": "lazy"}
 """Does nothing: a policy has to say something."""
@@ -18,16 +18,32 @@ RUIN = {"max-length": 0, "message-ttl": 0, "overflow": "reject-publish"}
 
 
 def arguments_of(plan: RulePlan, dead: str) -> dict[str, Any]:
-    """`dead`: the queue for dead letters."""
+    """`dead`: the queue to which its dead letters go."""
     given = _given(plan, dead)
     if plan.rules_by == "policy":
         given = {}
     elif plan.rules_by == "both":
         given.pop("dead-letter-routing-key", None)
-        if "max-length" in given:
-            given["max-length"] += 5
+        for limit, more in (("max-length", 5), ("max-length-bytes", 100)):
+            if limit in given:
+                given[limit] += more
     arguments = {f"x-{key}": value for key, value in given.items()}
     return arguments | ({"x-max-priority": plan.max_priority} if plan.max_priority else {})
+
+
+def step_arguments(step: StepPlan, onward: str) -> dict[str, Any]:
+    """`onward`: the queue to which its dead letters go."""
+    given = {
+        "x-message-ttl": step.message_ttl, "x-max-length": step.max_length,
+        "x-max-length-bytes": step.max_length_bytes, "x-overflow": step.overflow or None,
+        "x-dead-letter-exchange": "", "x-dead-letter-routing-key": onward,
+    }  # fmt: skip
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def exchange_of(plan: RulePlan) -> str:
+    """The exchange that takes the dead letters of the queue with rules."""
+    return f"x-{plan.name}" if plan.through else ""
 
 
 RULED = "ruled"
@@ -58,9 +74,10 @@ def policies_of(plan: RulePlan, queue: str, dead: str, number: int) -> list[Entr
 def _given(plan: RulePlan, dead: str) -> dict[str, Any]:
     """All of it, by the names that policies have for it."""
     given: dict[str, Any] = {"message-ttl": plan.message_ttl, "max-length": plan.max_length}
+    given["max-length-bytes"] = plan.max_length_bytes
     given["overflow"] = plan.overflow or None
     if plan.dead_letters:
-        given |= {"dead-letter-exchange": "", "dead-letter-routing-key": dead}
+        given |= {"dead-letter-exchange": exchange_of(plan), "dead-letter-routing-key": dead}
     return {key: value for key, value in given.items() if value is not None}
 
 

@@ -136,6 +136,37 @@ def table(values: Mapping[str, object]) -> bytes:
     return _LONG.pack(len(out)) + bytes(out)
 
 
+def read_table(raw: bytes, at: int) -> dict[str, Any]:
+    """The field table whose length is at `at`, of what `x-death` is made of: strings, integers, times, arrays
+    and tables."""
+    at, end = at + 4, at + 4 + _LONG.unpack_from(raw, at)[0]
+    found: dict[str, Any] = {}
+    while at < end:
+        name = raw[at + 1 : at + 1 + raw[at]].decode()
+        found[name], at = _read_field(raw, at + 1 + raw[at])
+    return found
+
+
+def _read_field(raw: bytes, at: int) -> tuple[Any, int]:
+    """The value at `at`, its type first, and where the next one begins."""
+    kind = raw[at : at + 1]
+    if kind in b"lT":
+        return int.from_bytes(raw[at + 1 : at + 9], "big", signed=True), at + 9
+    start = at + 5
+    end = start + _LONG.unpack_from(raw, at + 1)[0]
+    if kind == b"S":
+        return raw[start:end].decode(), end
+    if kind == b"F":
+        return read_table(raw, at + 1), end
+    if kind != b"A":
+        raise WireError(f"no field of type {kind!r} is expected")
+    items, at = [], start
+    while at < end:
+        item, at = _read_field(raw, at)
+        items.append(item)
+    return items, end
+
+
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
     return b"%b%b\xce" % (_HEAD.pack(kind, channel, len(payload)), payload)
 

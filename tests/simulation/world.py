@@ -333,7 +333,7 @@ def _settle(plan: Plan) -> float:
 
 def _longest_time(plan: Plan) -> float:
     """Seconds until nothing expires any more, by whatever clock."""
-    times = [ms for user in plan.rules for ms in (user.message_ttl, user.expiration) if ms is not None]
+    times = [user.longest_time for user in plan.rules if user.timed]
     errors = [machine.wall_error for machine in plan.machines]
     return (max(times) + max(errors) - min(errors)) / 1000 if times else 0.0
 

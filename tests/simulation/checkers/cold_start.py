@@ -20,7 +20,7 @@ from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
-from tests.simulation.rule_user import dead_of, queue_of
+from tests.simulation.rule_user import way_of
 from tests.simulation.topology import WATCH
 from tests.simulation.virtual_disk import VirtualDisk
 
@@ -87,11 +87,11 @@ class Replay:
         self._passing = {WATCH}
         """Queues whose contents depend on who was promoted, which is told there, or when."""
         for user in plan.rules:
-            if user.message_ttl is not None or user.expiration is not None:
-                self._passing |= {queue_of(user), dead_of(user)}
-            elif user.max_length is not None:
+            if user.timed or user.cycle:
+                self._passing |= set(way_of(user))
+            elif user.limited or user.steps:
                 # What is over the limit becomes a dead letter at the promotion, and says when (x-death).
-                self._passing.add(dead_of(user))
+                self._passing |= set(way_of(user)[1:])
 
     def outcome(self) -> tuple[str, list[str], dict[tuple[str, str], Any]] | None:
         """Who was promoted, and what it then serves; None if nobody was."""

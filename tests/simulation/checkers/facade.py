@@ -216,6 +216,7 @@ class Checkers:
         self.counts["commits looked into"] = self.transactions.commits
         self.counts["transactions looked into"] = self.transactions.checked
         self.counts["messages under rules looked into"] = self.rules.checked
+        self.counts["dead letters looked into"] = self.rules.deaths.checked
         self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
         self.counts["confirms with fewer backups than wanted"] = self.alone.checked
@@ -241,6 +242,7 @@ class Checkers:
         self._primaries.add(promotion.machine.name)
         self.held.promoted_at = self.clock.now
         self.temporaries.last_promotion = self.clock.now
+        self.rules.promoted_at = self.clock.now
         self.definitions.promoted(promotion, cold=how == "cold")
         self.directory.look(promotion.machine, "just promoted")
         self.divergent.promoted(promotion, forced=how == "forced")

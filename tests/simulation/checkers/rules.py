@@ -1,6 +1,7 @@
 """What leaves a queue by rule leaves once, for that rule, and goes where it should (1, 18).
 
-Reads the two queues of each `RuleUser` on the node that serves; shares nothing with what decides there.
+Reads the queues of each `RuleUser` on the node that serves; shares nothing with what decides there. Octets
+are counted by what the client has sent.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+from tests.simulation.checkers.deaths import Deaths18
 from tests.simulation.fault_plan import Fault
-from tests.simulation.inspection import held, key_of
+from tests.simulation.inspection import held
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
 from tests.simulation.plan import Plan
-from tests.simulation.rule_user import Fate, Ruled, RuleUser
+from tests.simulation.rule_plan import RulePlan, StepPlan
+from tests.simulation.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
 
 ANY = 1e9
 SLACK = 0.05
@@ -22,13 +25,15 @@ SLACK = 0.05
 
 
 class Rules18:
-    """18: expiry, limits and dead letters are decided once. A confirmed message is in its queue, or in that
-    of the dead letters, or has left for a rule that there is; it is never in both, nor twice in one, unless
-    it was sent twice; a refused one is nowhere; and what its rule asks to be gone is gone."""
+    """18: expiry, limits and dead letters are decided once. A confirmed message is in its queue, or in one
+    that its dead letters come through, or has left for a rule that there is; it is never in two, nor twice in
+    one, unless it was sent twice; a refused one is nowhere; and what its rule asks to be gone is gone."""
 
     def __init__(self, plan: Plan, users: Sequence[RuleUser], journal: Journal) -> None:
         self.users = users
         self.journal = journal
+        self.deaths = Deaths18()
+        self.promoted_at = 0.0
         self.checked = 0
         for user in users:
             user.on_got = partial(self.got, user)
@@ -44,6 +49,8 @@ class Rules18:
         limits = [t for t in (user.plan.message_ttl, message.expiration) if t is not None]
         if not limits or message.confirmed_at is None:
             return
+        if user.plan.cycle and message.rejections:
+            return  # it may have come round
         over = message.sent[-1] + self._late(message) + min(limits) / 1000 + self._skew + SLACK
         if asked > over:
             raise Violation(18, f"{user.name}:{message.number} is delivered, and its time is over")
@@ -51,43 +58,74 @@ class Rules18:
     def quiet(self, primary: Machine, now: float) -> None:
         """Nothing is on its way."""
         for user in self.users:
-            there = Counter(key_of(raw) for _, _, raw in held(primary, user.queue))
-            dead = Counter(key_of(raw) for _, _, raw in held(primary, user.dead))
-            self._limits(user, there)
-            newest = max(
-                (max(m.orders) for m in user.messages.values() if there[f"{user.name}:{m.number}"]), default=0
-            )
-            for message in user.messages.values():
-                key = f"{user.name}:{message.number}"
+            there, dead = self._read(primary, user, user.queue), self._read(primary, user, user.dead)
+            between = Counter[int]()
+            self._limits(user, user.queue, user.plan, there)
+            for queue, step in zip(steps_of(user.plan), user.plan.steps, strict=True):
+                here = self._read(primary, user, queue)
+                self._limits(user, queue, step, here)
+                self._empty(user, queue, step, here)
+                between += here
+            if user.plan.cycle:
+                self._empty(user, user.queue, user.plan, there)
+            for number, message in user.messages.items():
+                gone = dead[number] + between[number]
                 if message.sent[-1] > self.journal.forced_until:
-                    self._once(user, message, there[key], dead[key])
-                if there[key]:
+                    self._once(user, message, there[number], gone)
+                    self._no_way(user, message, dead[number], gone)
+                if there[number]:
                     self._not_over(user, message, now)
-                elif not dead[key]:
-                    self._gone_rightly(user, message, now, newest)
+                elif not gone:
+                    self._gone_rightly(user, message, now)
                 self.checked += 1
 
-    def _limits(self, user: RuleUser, there: Counter[str]) -> None:
-        """One that refuses is not shortened: what comes back to it, comes back."""
-        limit = user.plan.max_length
-        if limit is not None and not user.plan.refuses and there.total() > limit:
-            raise Violation(18, f"{user.queue} holds {there.total()}, and may hold {limit}")
+    def _read(self, primary: Machine, user: RuleUser, queue: str) -> Counter[int]:
+        """How often each message is there; and what its headers say is looked into."""
+        found = Counter[int]()
+        for _, _, raw in held(primary, queue):
+            number = number_of(raw)
+            found[number] += 1
+            self.deaths.look(user, user.messages[number], queue, raw)
+        return found
 
-    def _once(self, user: RuleUser, message: Ruled, there: int, dead: int) -> None:
-        if there + dead > len(message.sent):
+    def _limits(self, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]) -> None:
+        """One that refuses is not shortened: what comes back to it from a client, comes back."""
+        if rule is user.plan and user.plan.refuses and user.plan.gets:
+            return
+        octets = sum(len(user.messages[number].body) * count for number, count in there.items())
+        for what, found, limit in (
+            ("messages", there.total(), rule.max_length), ("octets", octets, rule.max_length_bytes),
+        ):  # fmt: skip
+            if limit is not None and found > limit:
+                raise Violation(18, f"{queue} holds {found} {what}, and may hold {limit}")
+
+    def _empty(self, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]) -> None:
+        """When nobody has touched them for as long as all times together, and the same node served, nothing
+        is left where any time counts."""
+        if rule.message_ttl is None or self._skew >= ANY or self.promoted_at >= user.left_at:
+            return
+        for number in there:
+            raise Violation(18, f"{user.name}:{number} is in {queue}, and its time is over")
+
+    def _once(self, user: RuleUser, message: Ruled, there: int, gone: int) -> None:
+        if there + gone > len(message.sent):
             raise Violation(
                 18, f"{user.name}:{message.number}, sent {len(message.sent)} times, is {there} times in "
-                f"{user.queue} and {dead} times in {user.dead}",
+                f"{user.queue} and {gone} times where its dead letters go",
             )  # fmt: skip
-        if dead and not user.plan.dead_letters:
-            raise Violation(18, f"{user.name}:{message.number} is in {user.dead}, and no rule sends it there")
         only_refused = message.refused and message.confirmed_at is None and len(message.sent) == 1
-        if only_refused and (there or (dead and user.plan.overflow != "reject-publish-dlx")):
+        if only_refused and (there or (gone and user.plan.overflow != "reject-publish-dlx")):
             raise Violation(18, f"{user.name}:{message.number} was refused, and is there")
+
+    def _no_way(self, user: RuleUser, message: Ruled, dead: int, gone: int) -> None:
+        if (gone and not user.plan.dead_letters) or (dead and user.plan.cycle):
+            raise Violation(18, f"{user.name}:{message.number} is in {user.dead}, and no rule sends it there")
 
     def _not_over(self, user: RuleUser, message: Ruled, now: float) -> None:
         """Only the queue's own time is sure: a message's counts once it is the oldest."""
         ttl = user.plan.message_ttl
+        if user.plan.cycle and message.rejections:
+            return  # it may have come round
         if ttl is not None and now > message.sent[-1] + ttl / 1000 + self._skew + SLACK + self._late(message):
             raise Violation(18, f"{user.name}:{message.number} is in {user.queue}, and its time is over")
 
@@ -95,7 +133,7 @@ class Rules18:
         """A send may have come to the broker as late as its confirm left it."""
         return max(0.0, (message.confirmed_at or message.sent[-1]) - message.sent[-1])
 
-    def _gone_rightly(self, user: RuleUser, message: Ruled, now: float, newest: int) -> None:
+    def _gone_rightly(self, user: RuleUser, message: Ruled, now: float) -> None:
         if message.confirmed_at is None or message.fate is Fate.ACKED:
             return
         if message.sent[-1] <= self.journal.forced_until:
@@ -103,15 +141,26 @@ class Rules18:
         lasting = message.persistent and user.plan.durable
         if not lasting and self.journal.memory_lost >= message.sent[0]:
             return
-        if user.plan.dead_letters:
-            raise Violation(1, f"{user.name}:{message.number} was confirmed, and is in neither queue")
-        if message.fate is Fate.REJECTED:
+        plan, name = user.plan, f"{user.name}:{message.number}"
+        if plan.dead_letters and not plan.cycle:
+            raise Violation(1, f"{name} was confirmed, and is in none of {', '.join(way_of(plan))}")
+        if message.fate is Fate.REJECTED and not plan.cycle:
             return
-        times = [t for t in (user.plan.message_ttl, message.expiration) if t is not None]
+        times = [t for t in (plan.message_ttl, message.expiration) if t is not None]
         if times and now >= message.sent[0] + min(times) / 1000 - self._skew - SLACK:
             return
-        limit = user.plan.max_length
-        behind = user.sends - (1 if user.plan.max_priority else min(message.orders))
-        if limit is not None and not user.plan.refuses and behind >= limit:
-            return  # with priorities the head, which leaves, may be the newest
-        raise Violation(1, f"{user.name}:{message.number} was confirmed, and left {user.queue} for no rule")
+        if self._pushed_out(user, message):
+            return
+        raise Violation(1, f"{name} was confirmed, and left {user.queue} for no rule")
+
+    def _pushed_out(self, user: RuleUser, message: Ruled) -> bool:
+        """Was there ever too much behind it? With priorities the head, which leaves, may be the newest; in a
+        cycle what was rejected comes behind it once more, and is refused where the queue is full."""
+        plan = user.plan
+        if plan.refuses and not plan.cycle:
+            return False
+        anywhere = plan.cycle or plan.max_priority
+        behind = user.sends - (1 if anywhere else min(message.orders))
+        octets = user.octets - (0 if anywhere else message.octets_before)
+        long = plan.max_length is not None and behind >= plan.max_length
+        return long or (plan.max_length_bytes is not None and octets > plan.max_length_bytes)
