@@ -30,7 +30,7 @@ class Declarer(Actor):
             if not exchange.builtin:
                 more = {"alternate-exchange": exchange.alternate} if exchange.alternate else {}
                 shape = {"exchange": exchange.name, "type": exchange.type, "durable": exchange.durable}
-                shape["args"] = more
+                shape |= {"args": more, "internal": exchange.internal}
                 calls.append(("exchange.declare", shape))
         for binding in self.topology.bindings:
             ends = {"source": binding.source, "destination": binding.target, "key": binding.key}

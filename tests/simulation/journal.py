@@ -174,6 +174,8 @@ class Journal:
         self._forcing = 0
         self._eased_at = 0.0
         self.operations = 0
+        self.trespasses = 0
+        """Publishes to an internal exchange that were refused."""
 
     # -- publishers
 

@@ -15,7 +15,7 @@ from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force
 from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
 from tests.simulation.rule_plan import RulePlan, draw_more_rules, draw_rule_users
-from tests.simulation.topology import Topology, draw_alternates, draw_topology
+from tests.simulation.topology import Topology, draw_alternates, draw_internal, draw_topology
 
 MOST_CLIENTS = 8
 PACEMAKERS = 1 / 3
@@ -171,6 +171,15 @@ class TemporaryPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TrespasserPlan:
+    """Publishes to an internal exchange, each time on a new connection."""
+
+    name: str
+    exchange: str
+    interval: float
+
+
+@dataclass(frozen=True, slots=True)
 class ChurnerPlan:
     name: str
     interval: float
@@ -207,6 +216,7 @@ class Plan:
     faults: tuple[FaultPlan, ...]
     movers: tuple[MoverPlan, ...] = ()
     pacemaker: PacemakerPlan = field(default_factory=PacemakerPlan)
+    trespassers: tuple[TrespasserPlan, ...] = ()
     registrar: float = 0.0
     """Seconds between two changes of users, about; 0: there are none."""
 
@@ -222,6 +232,7 @@ def draw_plan(seed: int) -> Plan:
     names = "ABCDE"[:nodes]
     topology = draw_topology(Random(f"{seed}/topology"))
     topology = draw_alternates(topology, Random(f"{seed}/alternates"))
+    topology = draw_internal(topology, Random(f"{seed}/internal exchanges"))
     cut_every = rng.choice((0.0, 0.0, 0.1, 0.5))
     publishers = tuple(_publisher(rng, f"p{n + 1}") for n in range(rng.randint(1, 3)))
     consumers = tuple(
@@ -276,6 +287,7 @@ def draw_plan(seed: int) -> Plan:
         faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
+        trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
     force = Random(f"{seed}/force")
@@ -395,6 +407,12 @@ def _temporary(rng: Random, name: str) -> TemporaryPlan:
     return TemporaryPlan(
         name, rng.random() < 0.5, replicated=rng.random() < 0.7, interval=rng.choice((0.05, 0.3, 1.0))
     )
+
+
+def _trespassers(rng: Random, topology: Topology) -> tuple[TrespasserPlan, ...]:
+    """One of each internal exchange, of most of them."""
+    names = [plan.name for plan in topology.exchanges if plan.internal and rng.random() < 0.7]
+    return tuple(TrespasserPlan(f"i-{name}", name, rng.choice((0.05, 0.3))) for name in names)
 
 
 def _expiring(rng: Random, plan: TemporaryPlan) -> TemporaryPlan:

@@ -24,6 +24,8 @@ class ExchangePlan:
     durable: bool
     builtin: bool = False
     alternate: str = ""
+    internal: bool = False
+    """Clients may not publish to it: what comes, comes from another exchange."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,6 +56,9 @@ class Topology:
 
     def exchange_durable(self, exchange: str) -> bool:
         return all(plan.durable for plan in self.exchanges if plan.name == exchange)
+
+    def internal(self, exchange: str) -> bool:
+        return any(plan.internal for plan in self.exchanges if plan.name == exchange)
 
     def lasting(self, thing: tuple[str, ...]) -> bool:
         """Does a queue, an exchange or a binding (both its ends) survive a restart?"""
@@ -137,8 +142,27 @@ def draw_alternates(topology: Topology, rng: Random) -> Topology:
     return replace(topology, exchanges=exchanges)
 
 
+def draw_internal(topology: Topology, rng: Random) -> Topology:
+    """Behind one of the others there may be one or two internal exchanges, which lead to some queues."""
+    if rng.random() < 0.6:
+        return topology
+    exchanges, bindings = list(topology.exchanges), list(topology.bindings)
+    outer = rng.choice(topology.exchanges).name
+    for name in rng.choice((("x.inner",), ("x.inner", "x.inmost"))):
+        kind = rng.choice(("fanout", "topic", "direct"))
+        durable = topology.all_durable or rng.random() < 0.75
+        exchanges.append(ExchangePlan(name, kind, durable, internal=True))
+        bindings.append(BindingPlan(outer, name, rng.choice(KEYS), to_exchange=True))
+        for queue in topology.queues:
+            if rng.random() < 0.6:
+                key = rng.choice(PATTERNS if kind == "topic" else KEYS)
+                bindings.append(BindingPlan(name, queue.name, key))
+        outer = name
+    return replace(topology, exchanges=tuple(exchanges), bindings=tuple(bindings))
+
+
 def draw_target(topology: Topology, rng: Random) -> tuple[str, str]:
     """An exchange and a routing key to publish to; most publishes reach a queue."""
     if rng.random() < 0.4:
         return "", rng.choice(topology.queues).name
-    return rng.choice(topology.exchanges).name, rng.choice(KEYS)
+    return rng.choice([e for e in topology.exchanges if not e.internal]).name, rng.choice(KEYS)

@@ -39,6 +39,7 @@ from tests.simulation.register import Register
 from tests.simulation.registrar import Registrar
 from tests.simulation.rule_user import RuleUser
 from tests.simulation.temporary import TemporaryUser
+from tests.simulation.trespasser import Trespasser
 
 START_LIMIT, WORK_LIMIT, QUIET_LIMIT, DRAIN_LIMIT = 20.0, 120.0, 40.0, 20.0
 LOOK = 0.05
@@ -70,6 +71,8 @@ class World:
         self.consumers: list[Actor] = [Consumer(around, consumer) for consumer in plan.consumers]
         self.consumers += [Poller(around, poller) for poller in plan.pollers]
         self.consumers += [TemporaryUser(around, user, self.topology) for user in plan.temporaries]
+        allowed = [t for t in plan.trespassers if self.topology.internal(t.exchange)]
+        self.consumers += [Trespasser(around, trespasser) for trespasser in allowed]
         governor = Governor(self.machines)
         self.rule_users = [RuleUser(around, user, governor) for user in plan.rules]
         self.churners = [Churner(around, churner, self.topology) for churner in plan.churners]

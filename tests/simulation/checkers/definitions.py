@@ -27,7 +27,8 @@ def is_there(machine: Machine, thing: Thing) -> bool:
 
 class Definitions6:
     """6: when a declare-ok, bind-ok, unbind-ok or delete-ok leaves the primary, it is so on every backup in
-    the record; and of what has got one, all is so on a node just promoted.
+    the record; and of what has got one, all is so on a node just promoted, where exchanges are internal that
+    were declared so, and no others.
 
     A cold start keeps what is durable. What is asked for and not answered may be either way.
     """
@@ -63,12 +64,22 @@ class Definitions6:
             if known is None or (cold and not known.durable):
                 continue
             self.checked += 1
+            if known.exists and self._changed(promotion.machine, thing):
+                raise Violation(
+                    6, f"{promotion.machine.name}, just promoted, has another idea of who may publish to "
+                    f"{thing[1]} than its declaration",
+                )  # fmt: skip
             if known.exists != is_there(promotion.machine, thing):
                 what = "lacks" if known.exists else "still has"
                 raise Violation(
                     6, f"{promotion.machine.name}, just promoted, {what} {' '.join(thing)}, against "
                     f"the answer that a client got at {known.at:.6f}",
                 )  # fmt: skip
+
+    def _changed(self, machine: Machine, thing: Thing) -> bool:
+        """Is this an exchange that is internal, and was not declared so, or the other way round?"""
+        exchange = vhost_of(machine).exchanges.get(thing[1]) if thing[0] == "exchange" else None
+        return exchange is not None and exchange.internal is not self.journal.topology.internal(thing[1])
 
 
 LONGEST_CUT = 10.0

@@ -207,6 +207,7 @@ class Checkers:
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked
+        self.counts["publishes to an internal exchange refused"] = self.journal.trespasses
         self.counts["users looked for on a primary"] = self.directory.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported

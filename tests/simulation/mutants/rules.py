@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.amqp091 import dead_letter, message_format
 from broker.model import policies, vhosts
 from broker.model.enqueueing import Enqueueing, Published
 from broker.model.history import History
@@ -13,6 +14,7 @@ from broker.model.queue_contents import QueueContents
 from broker.model.records import Entry
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
+from broker.model.vhosts import VirtualHosts
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -35,6 +37,32 @@ def _without_rules(activate: Any) -> Any:
         self.rules = NO_RULES
 
     return broken
+
+
+def _uncounted(look_again: Any) -> Any:
+    def broken(self: QueueContents) -> None:
+        look_again(self)
+        self.ready_octets = 0
+
+    return broken
+
+
+def _open_to_all(activate: Any) -> Any:
+    def broken(self: VirtualHosts, epoch: int) -> int:
+        for vhost in self:
+            for exchange in vhost.exchanges.values():
+                exchange.internal = False
+        return int(activate(self, epoch))
+
+    return broken
+
+
+def _only_this_death(with_one_more: Any) -> Any:
+    return lambda records, *more: with_one_more([], *more)
+
+
+def _round_and_round(cycles: Any) -> Any:
+    return lambda raw, queues, reason: ()
 
 
 def _as_declared(obey_all: Any) -> Any:
@@ -100,6 +128,30 @@ MUTANTS: tuple[Mutant, ...] = (
         (18, 1),
         (Patch(QueueContents, "activate", _without_rules),),
         because="What would have been dead-lettered is dropped, or stays.",
+    ),
+    Mutant(
+        "a promoted queue has forgotten how many octets it holds",
+        "A count that is kept as messages come and go, and not made for those that are there.",
+        (18,),
+        (Patch(QueueContents, "_look_again", _uncounted),),
+    ),
+    Mutant(
+        "a promoted node takes publishes to internal exchanges",
+        "A flag that only the node of the declaration keeps.",
+        (6,),
+        (Patch(VirtualHosts, "activate", _open_to_all),),
+    ),
+    Mutant(
+        "a dead letter forgets the deaths before",
+        "A history of one death: chains cannot be followed, and cycles have no end.",
+        (18,),
+        (Patch(dead_letter, "_with", _only_this_death),),
+    ),
+    Mutant(
+        "what died by itself goes round in a cycle",
+        "A message that nobody has rejected comes back to the queue that it expired in.",
+        (18,),
+        (Patch(message_format, "cycles", _round_and_round),),
     ),
     Mutant(
         "a promoted backup goes by no policy",
