@@ -106,6 +106,7 @@ class RuleUser(Actor):
         self.left_at = 0.0
         self.on_got: Callable[[Ruled, float], None] = lambda message, asked: None
         """Told of each that it gets, and when it asked."""
+        self.on_refused: Callable[[Ruled], None] = lambda message: None
         self._tag = 0
         self._outstanding: dict[int, Ruled] = {}
         self._in_doubt: list[Ruled] = []
@@ -238,6 +239,7 @@ class RuleUser(Actor):
         for message in [self._outstanding.pop(t) for t in tags]:
             if nacked:
                 message.refused = True
+                self.on_refused(message)
             elif message.confirmed_at is None:
                 message.confirmed_at = self.clock.now
 

@@ -62,6 +62,15 @@ def test_18_octets_are_those_of_bodies(overflow: str) -> None:
         pair.look()
 
 
+def test_18_only_a_full_queue_refuses() -> None:
+    pair = Ruled(max_length_bytes=200, overflow="reject-publish", body=60)
+    refused = next(message for message in pair.user.messages.values() if message.refused)
+    pair.user.on_refused(refused)
+    pair.user.plan = replace(pair.user.plan, max_length_bytes=1 << 20)
+    with violates(18):
+        pair.user.on_refused(refused)
+
+
 def test_1_a_limit_that_was_never_reached_has_removed_nothing() -> None:
     pair = Ruled(max_length_bytes=200, body=60)
     pair.user.plan = replace(pair.user.plan, max_length_bytes=1 << 20)

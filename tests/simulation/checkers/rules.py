@@ -27,7 +27,8 @@ SLACK = 0.05
 class Rules18:
     """18: expiry, limits and dead letters are decided once. A confirmed message is in its queue, or in one
     that its dead letters come through, or has left for a rule that there is; it is never in two, nor twice in
-    one, unless it was sent twice; a refused one is nowhere; and what its rule asks to be gone is gone."""
+    one, unless it was sent twice; a refused one is nowhere, and the queue was full; and what its rule asks to
+    be gone is gone."""
 
     def __init__(self, plan: Plan, users: Sequence[RuleUser], journal: Journal) -> None:
         self.users = users
@@ -37,6 +38,7 @@ class Rules18:
         self.checked = 0
         for user in users:
             user.on_got = partial(self.got, user)
+            user.on_refused = partial(self.refused, user)
         errors = [machine.wall_error for machine in plan.machines]
         self._skew = (max(errors) - min(errors)) / 1000
         """Seconds by which the wall clocks of two nodes differ: a time counts from the clock of one, and is
@@ -54,6 +56,14 @@ class Rules18:
         over = message.sent[-1] + self._late(message) + min(limits) / 1000 + self._skew + SLACK
         if asked > over:
             raise Violation(18, f"{user.name}:{message.number} is delivered, and its time is over")
+
+    def refused(self, user: RuleUser, message: Ruled) -> None:
+        """A queue in which all that was ever sent has room is not full."""
+        plan = user.plan
+        if (plan.max_length is None or user.sends <= plan.max_length) and (
+            plan.max_length_bytes is None or user.octets <= plan.max_length_bytes
+        ):
+            raise Violation(18, f"{user.name}:{message.number} is refused, and {user.queue} has room")
 
     def quiet(self, primary: Machine, now: float) -> None:
         """Nothing is on its way."""
