@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
 from random import Random
-from zlib import crc32
 
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
@@ -33,7 +33,7 @@ def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool
 def _text(held: list[Message]) -> list[str]:
     """Keys, and whatever else may differ."""
     return [
-        f"{key_of(raw)} (id {sequence} of epoch {epoch}, {len(raw)} bytes, checksum {crc32(raw):08x}, "
+        f"{key_of(raw)} (id {sequence} of epoch {epoch}, {len(raw)} bytes, checksum {zlib.crc32(raw):08x}, "
         f"from {exchange!r} by {key!r}{', persistent' if persistent else ''})"
         for epoch, sequence, raw, exchange, key, persistent in held
     ]
