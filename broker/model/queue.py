@@ -328,14 +328,20 @@ class Queue(QueueContents):
         self.unacked_count -= len(entries)
 
     def _leave(self, entries: list[Entry], reason: Reason) -> None:
-        """Into history, or to the dead letter exchange. `entries` are already out of `ready` and unacked."""
-        if reason in DYING and self.rules.dead_letters:
+        """Into history, or to the dead letter exchange. `entries` are already out of `ready` and unacked.
+
+        With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
+        one may have taken it, or a full one may have sent it on.
+        """
+        dies = reason in DYING and self.rules.dead_letters
+        if dies:
             moved, entries = self.removals.move(self, entries, reason)
             if moved:
                 self._note(moved, Reason.DEAD_LETTERED)
-                self.history.gather()
         if entries:
             self._note(entries, reason)
+        if dies:
+            self.history.gather()
 
     def _note(self, entries: list[Entry], reason: Reason) -> None:
         """Into history, if anybody wants it."""
