@@ -105,7 +105,8 @@ MUTANTS = (
     Mutant(
         "outrank nobody",
         "A node that was away brings a copy of the CIB with a higher epoch, and it becomes everybody's.",
-        (8,),
+        (8, 27),
         (Patch(procedure, "_outrank", _outrank_nobody),),
+        because="8 where a record is told again that was replaced, 27 where nobody whom it names is left.",
     ),
 )

@@ -93,8 +93,9 @@ MUTANTS = (
     Mutant(
         "hand over and go on serving",
         "The heir is told to serve, and waits for no lease; the old primary keeps its clients as well.",
-        (8,),
+        (8, 11),
         (Patch(HaBroker, "step_down", _go_on), Patch(ManualAuthority, "_judge", _believe_it)),
+        because="11 of an heir whose primary has not stepped down, 8 once both serve.",
     ),
     Mutant(
         "never follow again whoever has switched over",
