@@ -10,14 +10,12 @@ from broker.amqp091.frames import OVERHEAD
 from broker.amqp091.properties import headers_of
 from broker.model.removals import Death
 
-_BODY_SIZE = slice(11, 19)
-
 
 class Amqp091Format:
     """Implements `broker.model.removals.MessageFormat`."""
 
     def body_size(self, raw: bytes) -> int:
-        return int.from_bytes(raw[_BODY_SIZE], "big")
+        return int.from_bytes(raw[11:19], "big")
 
     def dead_lettered(self, raw: bytes, death: Death, *, drop_cc: bool) -> tuple[bytes, int]:
         made = dead_lettered(raw, death, drop_cc=drop_cc)
