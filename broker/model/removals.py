@@ -149,13 +149,16 @@ class Removals:
         for queue in resumed:
             queue.schedule()
         touched, self._touched = self._touched, {}
+        later: dict[Queue, None] = {}
         for queue in touched:
             if queue.serves and self.left <= 0:
-                self._touched[queue] = None
+                later[queue] = None
             elif queue.serves:
                 queue.remove_expired(self.wall_ms, self.portion(queue))
                 queue.remove_excess()
                 self._over.set(queue, queue.head_expiry())
+        if later:  # first of all in the next tick: others would be touched again and again before them
+            self._touched = later | self._touched
         return True
 
     @property

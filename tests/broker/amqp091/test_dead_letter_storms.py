@@ -8,7 +8,7 @@ import pytest
 
 from broker.amqp091.message_format import Amqp091Format
 from broker.model.removals import COPIES
-from tests.broker.amqp091.wire import Raw, World
+from tests.broker.amqp091.wire import Raw, World, message
 
 
 class Storm(World):
@@ -75,6 +75,31 @@ def test_many_that_expire_at_once_into_many_queues(monkeypatch: pytest.MonkeyPat
     for number in range(100):
         queue = storm.vhost.queues[f"end{number}"]
         assert queue.total_count == 300
+
+
+def test_queues_with_many_take_turns_and_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    storm = Storm(monkeypatch)
+    client = storm.open()
+    client.call(1, "exchange.declare", exchange="all", type="fanout")
+    client.call(1, "queue.declare", queue="end")
+    for number in range(100):
+        client.call(1, "queue.declare", queue=f"end{number}")
+        client.call(1, "queue.bind", queue=f"end{number}", exchange="all", routing_key="")
+    rules = {"x-max-length": 0, "x-dead-letter-exchange": "all"}
+    for name in ("many", "more"):
+        client.call(1, "queue.declare", queue=name, arguments=rules)
+    limit = {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
+    client.call(1, "queue.declare", queue="one", arguments=limit)
+    for name in ("many", "more"):
+        client.connection.receive(message(1, b"x", "", name) * 300, storm.now)
+    storm.broker.end_tick(storm.now, int(storm.now * 1000))
+    for body in (b"1", b"2", b"3"):
+        client.connection.receive(message(1, body, "", "one"), storm.now)
+    for _ in range(3):
+        storm.broker.end_tick(storm.now, int(storm.now * 1000))
+    left = {name: storm.vhost.queues[name].total_count for name in ("many", "more", "one", "end")}
+    assert left["one"] == 1 and left["end"] == 2
+    assert 200 < left["many"] < 300 and 200 < left["more"] < 299, "in turns, and not done yet"
 
 
 def test_queues_that_all_refuse_end_what_goes_round_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
