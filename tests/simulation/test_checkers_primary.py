@@ -133,7 +133,7 @@ class Judged:
         self.records = self.pair.checkers.records
         self.checker = Promotions11and19(
             self.pair.world.machines, self.records, self.pair.journal, self.pair.checkers.promotions.links,
-            self.pair.world.plan.timing.ack_timeout,
+            self.pair.world.plan.timing,
         )  # fmt: skip
         self.a, self.b = identity(self.pair.a), identity(self.pair.b)
 
@@ -206,7 +206,7 @@ def test_11_one_that_hung_may_have_been_excluded_before_its_link_closed() -> Non
     judged = Judged()
     record = RecordOnDisk(7, 1, judged.a, frozenset({judged.b}))
     judged.pair.b.pause()
-    judged.pair.run(1.1 * judged.checker.ack_timeout)
+    judged.pair.run(1.1 * judged.checker.timing.ack_timeout)
     judged.pair.a.kill(Death.KILLED)
     judged.pair.run(0.1)
     judged.pair.b.resume()

@@ -83,7 +83,7 @@ class Checkers:
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
         links = LinkEnds(clock)
-        self.promotions = Promotions11and19(machines, self.records, journal, links, plan.timing.ack_timeout)
+        self.promotions = Promotions11and19(machines, self.records, journal, links, plan.timing)
         self.deliveries = Deliveries17and20and21and23(journal)
         self.troubles = Troubles(machines, register)
         self.acked = Acked22(journal, self.records, self.troubles, plan)

@@ -10,6 +10,7 @@ from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.inspection import RecordOnDisk, Who
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
+from tests.simulation.plan import TimingPlan
 
 LATELY = 2.0
 """Seconds for which the answer of a node that has died since may still count."""
@@ -31,13 +32,13 @@ class Promotions11and19:
 
     def __init__(
         self, machines: Sequence[Machine], records: Records, journal: Journal, links: LinkEnds,
-        ack_timeout: float,
+        timing: TimingPlan,
     ) -> None:  # fmt: skip
         self.machines = machines
         self.journal = journal
         self.records = records
         self.links = links
-        self.ack_timeout = ack_timeout
+        self.timing = timing
         self._served: set[Who] = set()
         self._stepped_down: set[Who] = set()
         self.forced: set[str] = set()
@@ -98,10 +99,10 @@ class Promotions11and19:
             return
         if old.machine.life > old.number:
             again = self.records.lives[self.records.who(old.machine)]
-            if again.died is None or promotion.at - again.died <= LATELY:
-                return
+            if again.died is None or promotion.at - again.died <= LATELY + self.timing.lease:
+                return  # it was asked before the lease was waited out
         link = self.links.of(promotion.machine)
-        why = "no link of it ended" if link is None else link.lacks(old.machine.name, self.ack_timeout)
+        why = "no link of it ended" if link is None else link.lacks(old.machine.name, self.timing.ack_timeout)
         if why:
             raise Violation(
                 11, f"{promotion.machine.name} is promoted unforced in place of {old.machine.name}, and {why}"
