@@ -15,6 +15,7 @@ from typing import Any
 
 import kombu.entity
 import pytest
+from amqp.channel import Channel as AmqpChannel
 
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.fake_broker import FakeFailover
@@ -161,6 +162,25 @@ def test_an_interrupted_receive_acks_nothing_that_nobody_saw(monkeypatch: pytest
     assert all(not channel.acks for channel in broker.channels), "nothing can be said of it any more"
 
 
+def test_an_interrupt_while_a_channel_is_made_is_an_interrupt_and_leaves_nothing_behind(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    billing = Consumer(filled(broker, 1), "orders", "billing")
+    half: list[AmqpChannel] = []
+
+    def interrupt(self: AmqpChannel) -> None:
+        half.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AmqpChannel, "_setup_listeners", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        billing.receive(5.0)
+    monkeypatch.undo()
+    assert len(half) == 1 and not hasattr(half[0], "callbacks")
+    assert billing.receive(5.0) is not None
+    billing.close()
+
+
 def test_an_interrupt_at_any_moment_acks_nothing_that_nobody_saw(broker: BrokerThread) -> None:
     """A signal every millisecond or so, whose handler raises, while messages are received and acked."""
     count = 400
@@ -177,7 +197,7 @@ def test_an_interrupt_at_any_moment_acks_nothing_that_nobody_saw(broker: BrokerT
         while len(set(seen)) < count and interrupts < 3000:
             try:
                 delivery = None
-                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00037 * (interrupts % 17))
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.00027 * ((len(seen) + interrupts) % 17))
                 delivery = billing.receive(1.0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:

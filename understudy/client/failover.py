@@ -56,7 +56,7 @@ GOODBYE_TIMEOUT = 2.0
 """Seconds that a broker may take to answer a goodbye; one that blocks publishers does not read it."""
 _GOODBYE: tuple[type[Exception], ...] = (*LOST, OSError, AMQPError, AttributeError)
 """What taking leave of a dead connection may raise; py-amqp's AttributeError when its transport is gone
-already.
+already, or one of its channels was never finished.
 """
 
 
@@ -110,12 +110,12 @@ class Failover(Brokers):
                 inner.client_properties["capabilities"]["connection.blocked"] = False
                 channel = connection.channel()
             except _NOT_YET as error:
-                connection.collect()
+                _let_go(connection)
                 waiting(error, 0)
                 time.sleep(self._retry)
                 continue
             except BaseException:
-                connection.collect()
+                _let_go(connection)
                 raise
             self.connection, self._inner = connection, inner
             self._beat_every = inner.heartbeat / 3 or 1.0
@@ -176,10 +176,7 @@ class Failover(Brokers):
             return
         if outage:
             self._note_lost()
-        try:
-            connection.collect()
-        except _GOODBYE:
-            pass
+        _let_go(connection)
 
     def abandon(self) -> None:
         connection, self.connection, self._inner = self.connection, None, None
@@ -201,6 +198,15 @@ class Failover(Brokers):
             connection.release()
         except _GOODBYE:
             pass
+
+
+def _let_go(connection: _Connection) -> None:
+    """Close its socket, with no farewell: the first thing that `collect` does, whatever else an interrupt has
+    left half made."""
+    try:
+        connection.collect()
+    except _GOODBYE:
+        pass
 
 
 def declare_all(entities: Iterable[Any], channel: Any) -> None:
