@@ -42,10 +42,10 @@ class ClientTls:
             context = ssl.create_default_context(cafile=self.ca)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             if self.certificate is not None:
-                if self.key is None and not _has_key(self.certificate):
-                    raise FileFault("key", f"is needed: there is no key in {self.certificate}")
                 which = "certificate"
                 at = self.certificate if self.key is None else f"{self.certificate}, {self.key}"
+                if self.key is None and not _has_key(self.certificate):
+                    raise FileFault("key", f"is needed: there is no key in {self.certificate}")
                 context.load_cert_chain(self.certificate, self.key)
         except OSError as error:  # ssl.SSLError is one
             why = error.reason if isinstance(error, ssl.SSLError) else error.strerror

@@ -21,7 +21,7 @@ from tests.understudy.test_cli import understudy
 from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
 from understudy.client.failover import Failover
 from understudy.client.transport import SecureTransport
-from understudy.client_tls import SecureAddress, parse_broker, secured, tls_of
+from understudy.client_tls import FileFault, SecureAddress, parse_broker, secured, tls_of
 from understudy.config_types import HostPort, TlsHostPort
 from understudy.definitions import QueueDefinition
 from understudy.definitions_import import carry_out
@@ -227,3 +227,12 @@ def test_a_certificate_and_its_key_come_together(
     both.write_bytes(Path(str(files.certificate)).read_bytes() + Path(str(files.key)).read_bytes())
     code, _, told = understudy(capsys, "ping", "-b", "amqps://127.0.0.1:1", "--tls-cert", str(both))
     assert code == 1 and "Connection refused" in told
+
+
+def test_a_certificate_that_is_missing_is_named_and_not_the_authority(
+    tmp_path: Path, authority: Authority
+) -> None:
+    gone = str(tmp_path / "gone.pem")
+    with pytest.raises(FileFault, match=f"^{gone}: not to be used for TLS") as fault:
+        ClientTls(authority.ca, gone).context()
+    assert fault.value.which == "certificate"
