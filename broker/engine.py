@@ -232,7 +232,7 @@ class Broker:
         if not self.withheld and not self.input_held:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
-        self.vhosts.removals.since = None
+        self.vhosts.removals.end_tick()
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()

@@ -143,7 +143,8 @@ class Enqueueing(Definitions):
         moved: list[Entry] = []
         stayed: list[Entry] = []
         letters = [self._letter(queue, exchange.name, entry, DYING[reason]) for entry in entries]
-        self.removals.left -= sum(max(1, len(letter.queues)) for letter in letters)
+        if reason is not Reason.REJECTED:  # those are a client's work, and no rule's
+            self.removals.left -= sum(max(1, len(letter.queues)) for letter in letters)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
             run = list(group)
             gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0

@@ -18,7 +18,7 @@ from broker.model.put_back import put_back
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import DROPPED_AT_ONCE, OCTETS_AT_ONCE
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import DYING, Reason
 
@@ -112,12 +112,15 @@ class Queue(QueueContents):
             return [popleft() for _ in range(count)]
         fresh: list[Entry] = []
         over: list[Entry] = []
-        now = self.removals.fresh
-        most = self.removals.portion(self)
+        now, most = self.removals.fresh, AT_ONCE
         while self.ready and len(fresh) < count and len(over) < most:
             entry = popleft()
             until = self._until(entry[1])
-            (fresh if until is None or until >= now else over).append(entry)
+            if until is None or until >= now:
+                fresh.append(entry)
+                continue
+            most = most if over else self.removals.portion(self)
+            over.append(entry)
         if len(over) == most:
             self.removals.resume(self)
         self._left(over, Reason.EXPIRED)
@@ -231,13 +234,15 @@ class Queue(QueueContents):
         """When the oldest ready message is over; those behind it wait until they are the oldest."""
         return self._until(self.ready[0][1]) if self.timed and self.ready else None
 
-    def remove_expired(self, upto: int, most: int) -> None:
-        """Messages at the head whose time is over by `upto` leave, `most` of them at once."""
+    def remove_expired(self, upto: int) -> None:
+        """Messages at the head whose time is over by `upto` leave, some of them at once."""
         over: list[Entry] = []
+        most = AT_ONCE
         while self.timed and self.ready and len(over) < most:
             until = self._until(self.ready[0][1])
             if until is None or until > upto:
                 break
+            most = most if over else self.removals.portion(self)
             over.append(self.ready.popleft())
             if self.backlog.count:
                 self._refill()
@@ -250,9 +255,11 @@ class Queue(QueueContents):
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
             return
         over: list[Entry] = []
-        most = self.removals.portion(self) if rules.dead_letters else DROPPED_AT_ONCE
         excess = 0 if rules.max_length is None else self.message_count - rules.max_length
         octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
+        if excess <= 0 and octets <= 0:
+            return
+        most = self.removals.portion(self) if rules.dead_letters else DROPPED_AT_ONCE
         room = OCTETS_AT_ONCE
         while self.ready and (excess > 0 or octets > 0):
             if len(over) == most or room <= 0:
@@ -280,7 +287,7 @@ class Queue(QueueContents):
         """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
         is about to take, leaves now and not at the end of the tick."""
         if self.watched and self.serves and not self._wanted():
-            self.remove_expired(self.removals.wall_ms, self.removals.portion(self))
+            self.remove_expired(self.removals.wall_ms)
             self.remove_excess()
 
     def _wanted(self) -> int:

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 AT_ONCE = 1024
 """Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
 COPIES = 1024
-"""Dead letters that all queues together may make in one tick, counted where they arrive: about as many, since
-a look at a queue that has begun is finished. The others wait for the next tick, and everybody else is served
-before. In a chain of queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds
-what is on its way, it is the most that one message may become."""
+"""Dead letters that all queues together may make by rule in one tick, counted where they arrive: about as
+many, since a look at a queue that has begun is finished. The others wait for the next tick, and everybody
+else is served before. As many may requests set off that look at queues between two ticks. In a chain of
+queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds what is on its way, it
+is the most that one message may become."""
 DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
 OCTETS_AT_ONCE = 64 << 20
@@ -89,7 +90,7 @@ class Removals:
 
     `move`: takes messages that leave a queue with a dead letter exchange; returns those that went somewhere,
     and those that went nowhere. `ways`: how many queues the dead letters of a queue go to, as far as its head
-    shows. `left`: how many copies may still be made in this tick. `refused_from`: what was left when a full
+    shows. `left`: how many copies may still be made now. `refused_from`: what was left when a full
     queue refused what it now sends on, and how many messages that is.
     """
 
@@ -131,8 +132,16 @@ class Removals:
         self.left = COPIES
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
-            if self.left > 0:
-                queue.remove_expired(self.fresh - 1, self.portion(queue))
+            if self._may(queue):
+                queue.remove_expired(self.fresh - 1)
+
+    def end_tick(self) -> None:
+        """What comes in from now on, and what it sets off, is of the next one."""
+        self.since, self.left = None, COPIES
+
+    def _may(self, queue: Queue) -> bool:
+        """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
+        return self.left > 0 or not queue.rules.dead_letters
 
     def portion(self, queue: Queue) -> int:
         """How many messages may leave it by rule at once."""
@@ -151,10 +160,10 @@ class Removals:
         touched, self._touched = self._touched, {}
         later: dict[Queue, None] = {}
         for queue in touched:
-            if queue.serves and self.left <= 0:
+            if queue.serves and not self._may(queue):
                 later[queue] = None
             elif queue.serves:
-                queue.remove_expired(self.wall_ms, self.portion(queue))
+                queue.remove_expired(self.wall_ms)
                 queue.remove_excess()
                 self._over.set(queue, queue.head_expiry())
         if later:  # first of all in the next tick: others would be touched again and again before them

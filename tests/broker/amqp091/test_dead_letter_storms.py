@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.amqp091.grammar import encode_frame
 from broker.amqp091.message_format import Amqp091Format
 from broker.model.removals import COPIES
 from tests.broker.amqp091.wire import Raw, World, message
@@ -100,6 +101,79 @@ def test_queues_with_many_take_turns_and_keep_nobody_waiting(monkeypatch: pytest
     left = {name: storm.vhost.queues[name].total_count for name in ("many", "more", "one", "end")}
     assert left["one"] == 1 and left["end"] == 2
     assert 200 < left["many"] < 300 and 200 < left["more"] < 299, "in turns, and not done yet"
+
+
+def stormy(storm: Storm) -> Raw:
+    """Ten queues with 2000 messages each, all over at once; the first tick of that has ended."""
+    client = storm.open()
+    client.call(1, "queue.declare", queue="end")
+    rules = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
+    for number in range(10):
+        client.call(1, "queue.declare", queue=f"q{number}", arguments=rules)
+        client.connection.receive(message(1, b"x", "", f"q{number}") * 2000, storm.now)
+    storm.broker.end_tick(storm.now, int(storm.now * 1000))
+    storm.now += 2
+    storm.broker.end_tick(storm.now, int(storm.now * 1000))
+    return client
+
+
+def test_a_limit_without_dead_letters_waits_for_no_storm(monkeypatch: pytest.MonkeyPatch) -> None:
+    storm = Storm(monkeypatch)
+    client = stormy(storm)
+    declare = encode_frame(1, "queue.declare", queue="last", arguments={"x-max-length": 1})
+    client.connection.receive(declare, storm.now)
+    last = storm.vhost.queues["last"]
+    for _ in range(4):
+        client.connection.receive(message(1, b"y", "", "last") * 3, storm.now)
+        storm.now += 0.001
+        storm.broker.end_tick(storm.now, int(storm.now * 1000))
+        assert last.message_count == 1
+    assert storm.vhost.queues["q9"].message_count, "it is not over yet"
+
+
+@pytest.mark.parametrize("storming", ["by rule", "by a client"])
+def test_a_storm_leaves_no_queue_too_long_for_who_looks_at_it(
+    storming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a limit lets go is a dead letter, also of a queue that is purged in the same breath."""
+    storm = Storm(monkeypatch)
+    client = stormy(storm) if storming == "by rule" else storm.open()
+    client.connection.receive(encode_frame(1, "queue.declare", queue="dead"), storm.now)
+    way = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    for name, more in (("one", {"x-max-length": 1}), ("many", {})):
+        declare = encode_frame(1, "queue.declare", queue=name, arguments=way | more)
+        client.connection.receive(declare, storm.now)
+    rejected = 0
+    if storming == "by a client":
+        rejected = 2 * COPIES
+        client.raw(message(1, b"x", "", "many") * rejected)
+        client.send(1, "basic.consume", queue="many", consumer_tag="c")
+        client.connection.receive(
+            encode_frame(1, "basic.nack", delivery_tag=0, multiple=True, requeue=False), storm.now
+        )
+    one, dead = storm.vhost.queues["one"], storm.vhost.queues["dead"]
+    assert dead.message_count == rejected
+    client.connection.receive(message(1, b"y", "", "one") * 5, storm.now)
+    client.connection.receive(encode_frame(1, "queue.declare", queue="one", passive=True), storm.now)
+    assert one.message_count == 1
+    client.connection.receive(encode_frame(1, "queue.purge", queue="one"), storm.now)
+    assert (one.message_count, dead.message_count) == (0, rejected + 4)
+
+
+def test_ways_are_looked_at_where_something_leaves_and_not_for_each_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storm = Storm(monkeypatch)
+    client = storm.open()
+    looked: list[str] = []
+    ways = storm.vhost.removals.ways
+    storm.vhost.removals.ways = lambda queue: looked.append(queue.name) or ways(queue)
+    rules = {"x-message-ttl": 1000, "x-max-length": 9000, "x-dead-letter-exchange": ""}
+    client.call(1, "queue.declare", queue="q", arguments=rules)
+    for tag in ("a", "b"):
+        client.send(1, "basic.consume", queue="q", consumer_tag=tag, no_ack=True)
+    client.raw(message(1, b"x", "", "q") * 100)
+    assert client.names().count("basic.deliver") == 100 and not looked
 
 
 def test_queues_that_all_refuse_end_what_goes_round_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
