@@ -36,6 +36,10 @@ class Expiries:
         self._used.clear()
         return self._ends.take(now)
 
+    def wait(self, queue: Queue, now: float) -> None:
+        """It is due, and cannot end yet: it is so again in the next tick, unless it is used before."""
+        self._ends.set(queue, now)
+
     def next(self) -> float | None:
         """When `due` wants to be asked again."""
         return self._ends.next()

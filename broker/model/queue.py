@@ -234,6 +234,12 @@ class Queue(QueueContents):
         """When the oldest ready message is over; those behind it wait until they are the oldest."""
         return self._until(self.ready[0][1]) if self.timed and self.ready else None
 
+    @property
+    def owes_letters(self) -> bool:
+        """The oldest ready message is over, and has not been dead-lettered yet."""
+        until = self.head_expiry() if self.rules.dead_letters else None
+        return until is not None and until <= self.removals.wall_ms
+
     def remove_expired(self, upto: int) -> None:
         """Messages at the head whose time is over by `upto` leave, some of them at once."""
         over: list[Entry] = []

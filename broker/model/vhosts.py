@@ -146,11 +146,17 @@ class VirtualHosts:
                 self._end_queue(queue, _left_by(queue))
 
     def expire(self, now: float) -> int:
-        """End the queues that nobody has used for their time (`x-expires`), once a tick; how many."""
-        over = self.expiries.due(now)
-        for queue in over:
+        """End the queues that nobody has used for their time (`x-expires`), once a tick; how many. One whose
+        dead letters wait for their turn outlives them."""
+        ended = 0
+        for queue in self.expiries.due(now):
+            queue.settle()
+            if queue.owes_letters:
+                self.expiries.wait(queue, now)
+                continue
             self._end_queue(queue, Reason.QUEUE_EXPIRED)
-        return len(over)
+            ended += 1
+        return ended
 
     def _give_time(self) -> None:
         """Whoever uses a queue that would expire may not have been able to: its time begins anew."""

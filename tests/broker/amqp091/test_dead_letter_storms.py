@@ -160,6 +160,26 @@ def test_a_storm_leaves_no_queue_too_long_for_who_looks_at_it(
     assert (one.message_count, dead.message_count) == (0, rejected + 4)
 
 
+def test_queues_that_end_after_their_messages_do_so_when_those_are_dead_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process has stood still, and all of it is due at once."""
+    storm = Storm(monkeypatch)
+    client = storm.open()
+    client.call(1, "queue.declare", queue="dead")
+    rules = {"x-message-ttl": 1000, "x-expires": 2000, "x-dead-letter-exchange": ""}
+    for number in range(60):
+        way = {"x-dead-letter-routing-key": "dead"}
+        client.call(1, "queue.declare", queue=f"q{number}", arguments=rules | way)
+        client.connection.receive(message(1, b"x", "", f"q{number}") * 50, storm.now)
+    storm.tick()
+    storm.now += 3
+    storm.tick()
+    storm.whole()
+    assert storm.vhost.queues["dead"].message_count == storm.letters == 3000
+    assert list(storm.vhost.queues) == ["dead"] and storm.most <= 2 * COPIES
+
+
 def test_ways_are_looked_at_where_something_leaves_and_not_for_each_delivery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
