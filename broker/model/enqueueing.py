@@ -153,11 +153,12 @@ class Enqueueing(Definitions):
         return moved, stayed
 
     def ways(self, queue: Queue) -> int:
-        """How many queues the dead letters of this queue, which has one ready, go to, by their key."""
+        """How many queues the dead letters of this queue, which has one ready, go to, by that one."""
         exchange = self.exchanges.get(queue.rules.dead_letter_exchange or "")
         if exchange is None:
             return 1
-        return max(1, len(self.inner_route(exchange.name, self._dead_key(queue, queue.ready[0][1])).queues))
+        _, envelope, raw = queue.ready[0]
+        return max(1, len(self._dead_route(exchange.name, self._dead_key(queue, envelope), raw).queues))
 
     def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
         """What becomes of a message, and where it goes: cycles count with this death."""
@@ -166,13 +167,17 @@ class Enqueueing(Definitions):
         death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
         other_key = queue.rules.dead_letter_routing_key is not None
         made, largest = form.dead_lettered(raw, death, drop_cc=other_key)
-        route = self.inner_route(exchange, key)
-        if route.needs_headers or form.has_copies(made):
-            route = self.route_with_headers(exchange, key, form.headers(made), inner=True)
-        queues = route.queues
+        queues = self._dead_route(exchange, key, made).queues
         if shut := form.cycles(made, [queue.name for queue in queues], said):
             queues = tuple(queue for queue in queues if queue.name not in shut)
         return _Letter(entry, made, largest, queues)
+
+    def _dead_route(self, exchange: str, key: str, raw: bytes) -> PublishRoute:
+        """By its headers, if they matter."""
+        form, route = self.removals.format, self.inner_route(exchange, key)
+        if route.needs_headers or form.has_copies(raw):
+            route = self.route_with_headers(exchange, key, form.headers(raw), inner=True)
+        return route
 
     def _dead_key(self, queue: Queue, envelope: Envelope) -> str:
         key = queue.rules.dead_letter_routing_key

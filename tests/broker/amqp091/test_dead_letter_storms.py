@@ -59,10 +59,11 @@ def test_one_message_that_becomes_thousands_lets_others_be_served_between(
     assert not any(queue.total_count for queue in storm.vhost.queues.values())
 
 
-def test_many_that_expire_at_once_into_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["fanout", "headers"])
+def test_many_that_expire_at_once_into_many_queues(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storm = Storm(monkeypatch)
     client = storm.open()
-    client.call(1, "exchange.declare", exchange="all", type="fanout")
+    client.call(1, "exchange.declare", exchange="all", type=kind)
     for number in range(100):
         client.call(1, "queue.declare", queue=f"end{number}")
         client.call(1, "queue.bind", queue=f"end{number}", exchange="all", routing_key="")
