@@ -43,8 +43,10 @@ class Lineage:
             self.belong(record.cluster_id)
 
     def adopt(self, record: InSyncRecord) -> None:
-        """A peer's record, if it is newer than this node's own."""
+        """A peer's record, or the authority's, if it is of this cluster, and newer than this node's own."""
         known = self._c.record
+        if self.cluster_id not in (None, record.cluster_id):
+            return
         if known is None or (known.cluster_id == record.cluster_id and record.version > known.version):
             self._c.record = record
             self.learn(record)

@@ -46,6 +46,29 @@ def test_a_promotion_that_cannot_ask_the_register_is_refused() -> None:
     assert pair.ask(b, "promote")["ok"]
 
 
+def test_who_has_lost_its_record_takes_none_of_another_cluster() -> None:
+    """It asked a register that was not its own, and wrote down what no later start of it reads."""
+    pair = registered()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "x")
+    pair.run(0.3)
+    pair.kill(a)
+    pair.kill(b)
+    b.disk.unlink("/b/insync.json")
+    b.disk.sync_directory("/b")
+    mine, pair.register.held = pair.register.held, {**(pair.register.held or {}), "cluster_id": "f" * 32}
+    pair.start(b)
+    pair.run(0.5)
+    assert not pair.ask(b, "promote", limit=3.0)["ok"]
+    pair.kill(b)
+    pair.register.held = mine
+    pair.start()
+    pair.until(lambda: pair.ask(a, "promote", limit=3.0)["ok"])
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "q") == "x"
+
+
 def test_a_backup_of_a_primary_that_hangs_is_promotable() -> None:
     """A resource manager goes by it: what the primary said last, before it hung, is nothing against it."""
     pair = registered()
