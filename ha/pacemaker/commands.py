@@ -37,7 +37,10 @@ _LOCAL_TIMEOUT = ("--timeout", "2")
 """Whole seconds, for the case that nobody is left to kill it."""
 _LONGEST = 300
 _GLANCE = 0.001
+_GRACE = 1.0
+"""Seconds that the end waits for a command that is being started or reaped."""
 _running: set[subprocess.Popen[bytes]] = set()
+_over = threading.Event()
 _lock = threading.Lock()
 
 
@@ -101,10 +104,13 @@ def run_words(all_words: Sequence[Sequence[str]], patience: float) -> list[Resul
 
 
 def kill_all() -> None:
-    """Before the helper ends."""
-    with _lock:
-        for process in _running:
-            _kill(process)
+    """Before the helper ends; from here on none is started."""
+    _over.set()
+    held = _lock.acquire(timeout=_GRACE)
+    for process in _running.copy():
+        _kill(process)
+    if held:
+        _lock.release()
 
 
 def parse_votes(text: str) -> Votes | None:
@@ -139,16 +145,23 @@ class _Run:
         self._process: subprocess.Popen[bytes] | None = None
         self._failure = ""
         try:
-            self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True,
-            )  # fmt: skip
+            self._process = self._start(words)
         except (OSError, ValueError) as error:
             what = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             self._failure = f"cannot run {self._name}: {what}"
-            return
+
+    def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes] | None:
+        """Started and known as running in one: an end that comes between would leave it over."""
         with _lock:
-            _running.add(self._process)
+            if _over.is_set():
+                self._failure = f"{self._name} is not run: the helper ends"
+                return None
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True,
+            )  # fmt: skip
+            _running.add(process)
+        return process
 
     def register(self, selector: selectors.BaseSelector) -> None:
         if self._process is not None:

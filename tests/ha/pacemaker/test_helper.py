@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from ha.pacemaker.helper import LIMIT
 from ha.pacemaker.procedure import AskQuorum
 from ha.pacemaker.standing import Votes
 from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, record
-from tests.ha.pacemaker.fakes import Commands, HelperProcess, gone
+from tests.ha.pacemaker.fakes import DEADLINE, Commands, HelperProcess, gone
 
 TAKES = LIMIT + 5
 """Seconds within which an answer is in bounded time, on a busy machine."""
@@ -128,6 +130,29 @@ def test_it_ends_with_its_input_whatever_hangs(fake: Commands) -> None:
         helper.process.stdin.close()
         assert helper.process.wait(10) == 0
     assert gone(int((fake.folder / "pid").read_text()))
+
+
+def test_an_end_while_a_command_is_being_started_leaves_none_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_over", threading.Event())
+    start = subprocess.Popen
+    end = threading.Thread(target=commands.kill_all)
+    pids = []
+
+    def start_and_end(words: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        process = start(words, **more)
+        pids.append(process.pid)
+        end.start()
+        end.join(0.2)  # it has not seen this one yet: it must not be through
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_end)
+    began = time.monotonic()
+    (result,) = commands.run_words([["sleep", "1000"]], DEADLINE)
+    assert result.error == "sleep was killed by SIGKILL" and time.monotonic() - began < DEADLINE
+    (late,) = commands.run_words([["sleep", "1000"]], DEADLINE)
+    end.join()
+    assert late.error == "sleep is not run: the helper ends" and len(pids) == 1
+    assert gone(pids[0])
 
 
 def test_it_ends_with_its_parent_even_if_its_input_stays_open(fake: Commands) -> None:
