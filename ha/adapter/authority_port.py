@@ -1,7 +1,7 @@
 """What a node asks of an authority outside of it, for a driver to carry there and back. Owner: Node.
 
 A driver hands each request to whatever keeps the record, and answers it with `Node.authority_answered`, once:
-`done` or `conflict` as the authority says, `unknown` if it does not say anything in time.
+`done`, `conflict` or `not yet` as the authority says, `unknown` if it does not say anything in time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from ha.core.effects import ReadRegister, SwapRegister
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AuthorityOutcome = Literal["done", "conflict", "unknown"]
-"""`done`: read, or replaced; `conflict`: it holds another version than expected; `unknown`: no answer, so
-that a swap may have happened, may not have, and may yet."""
+AuthorityOutcome = Literal["done", "conflict", "not yet", "unknown"]
+"""`done`: read, or replaced; `conflict`: it holds another version than expected; `not yet`: this
+request has written nothing and will not, and the same may be asked for later; `unknown`: no answer, so that a
+swap may have happened, may not have, and may yet."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -54,11 +54,14 @@ class PeerLost:
 
 @dataclass(slots=True, frozen=True)
 class AuthorityAnswered:
-    """The authority's answer to one request. `record`: what it holds, as JSON; None: nothing, or not said."""
+    """The authority's answer to one request. `record`: what it holds, as JSON; None: nothing, or not said.
+    `reason`: a sentence for people.
+    """
 
     request_id: int
     outcome: AuthorityOutcome
     record: dict[str, Any] | None
+    reason: str = ""
 
 
 Item = Arrived | DialOpen | DialFailed | PeerLost | AuthorityAnswered

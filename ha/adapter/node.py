@@ -227,12 +227,13 @@ class Node:
         return requests if self._running else []
 
     def authority_answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float
-    ) -> None:
-        """Its answer: `record` is what it holds, None if nothing; after `unknown` it is not looked at. Tick
-        soon.
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
+        reason: str = "",
+    ) -> None:  # fmt: skip
+        """Its answer: `record` is what it holds, None if nothing; after `not yet` and `unknown` it is not
+        looked at. `reason`: its sentence, for the log. Tick soon.
         """
-        self._inbox.put(AuthorityAnswered(request_id, outcome, record))
+        self._inbox.put(AuthorityAnswered(request_id, outcome, record, reason))
 
     def authority_stands(self, ok: bool, reason: str) -> None:
         """How things stand with it, as the driver sees it."""
@@ -313,7 +314,7 @@ class Node:
                     self.core.peer_lost(peer, clean, now)
                     self.replications.lost(peer)
                 case AuthorityAnswered(request_id=request_id, outcome=outcome, record=record):
-                    self.core.authority_answered(request_id, Outcome(outcome), record, now)
+                    self.core.authority_answered(request_id, Outcome(outcome), record, now, item.reason)
             if isinstance(item, Arrived) and item.method == Method.HELLO_OK:
                 for name in filter(self.core.neighbours.is_self, self.dials.names()):
                     self.dials.forget(name)

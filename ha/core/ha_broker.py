@@ -253,10 +253,11 @@ class HaBroker:
             self._lineage.adopt(held)
 
     def authority_answered(
-        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float
-    ) -> None:
-        """The authority's answer to a ReadRegister or SwapRegister."""
-        self.keeper.answered(request_id, outcome, document, now)
+        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float,
+        reason: str = "",
+    ) -> None:  # fmt: skip
+        """The authority's answer to a ReadRegister or SwapRegister, and its sentence."""
+        self.keeper.answered(request_id, outcome, document, now, reason)
         self.settle(now)
 
     # -- peers

@@ -28,7 +28,7 @@ from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard, before_all_of
 from ha.core.quiesce import QuiescePoints
-from ha.core.record_keeper import RecordKeeper, Told
+from ha.core.record_keeper import RETRY, Deferred, RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 from ha.core.standing import held_words, reason_of, state_of
@@ -89,13 +89,22 @@ class Primary:
         """It is guarded, and has everything: from the moment of asking on, the record may name it."""
         backup.phase = Phase.INCLUDING
         self._settle()
-        self._propose(self.record.included(backup.who, backup.name), partial(self._included, backup), now)
+        record = self.record.included(backup.who, backup.name)
+        self._propose(record, partial(self._included, backup), now, partial(self._deferred, backup))
 
     def _included(self, backup: RemoteBackup, now: float) -> None:
         """Committed, and durable here before any later effect. It may have been lost meanwhile."""
         if backup.phase is Phase.INCLUDING:
             backup.phase = Phase.COMMITTED
         self._feeder.record(self.backups.values(), self.record)
+        self.exclude_next(now)
+
+    def _deferred(self, backup: RemoteBackup, reason: str, now: float) -> None:
+        """Nothing was written. If it was lost meanwhile, it is excluded all the same."""
+        if backup.phase is Phase.INCLUDING:
+            if backup.defer(reason, now + RETRY):
+                self._c.log(f"{backup.name} has caught up, and is not included yet: {reason}")
+            self._settle()
         self.exclude_next(now)
 
     def exclude_next(self, now: float) -> None:
@@ -128,8 +137,15 @@ class Primary:
             self._admit(back)
         self.exclude_next(now)
 
-    def _propose(self, record: InSyncRecord, done: Callable[[float], None], now: float) -> None:
-        self._keeper.propose(record, self.record.version, done, self._dethroned, now, self.lease.holds)
+    def _propose(
+        self,
+        record: InSyncRecord,
+        done: Callable[[float], None],
+        now: float,
+        deferred: Deferred | None = None,
+    ) -> None:
+        expected, holds = self.record.version, self.lease.holds
+        self._keeper.propose(record, expected, done, self._dethroned, now, holds, deferred)
 
     # -- joining
 
@@ -185,7 +201,7 @@ class Primary:
         if backup.phase is Phase.GUARDED and backup.guard is not None:
             whole = backup.complete and backup.acked_durable >= backup.guard.free
             since = max(backup.silent_since(), self._awake_since) if whole else backup.guarded_at
-            if whole and not self._keeper.busy:
+            if whole and now >= backup.include_at and not self._keeper.busy:
                 self._include(backup, now)
             elif not backup.expected and now - since > self._c.tuning.ack_timeout:
                 backup.guard, backup.phase = None, Phase.CATCHING
@@ -399,17 +415,8 @@ class Primary:
         return earliest(
             None if self.lease.withheld else self.lease.until,
             self._next_beat if self.backups or self._leaving else None,
-            *[self._verdict_at(backup) for backup in self.backups.values()],
+            *[b.verdict_at(self._c.tuning, self._awake_since) + TICK for b in self.backups.values()],
         )
-
-    def _verdict_at(self, backup: RemoteBackup) -> float:
-        """When `timers` would give it up, if it says nothing more."""
-        tuning = self._c.tuning
-        if backup.expected:
-            return backup.since + tuning.backup_timeout + TICK
-        since = backup.silent_since() if backup.counted else backup.last_ack
-        limit = tuning.ack_timeout if backup.counted else tuning.backup_timeout
-        return max(since, self._awake_since) + limit + TICK
 
     # -- for status and sentences
 

@@ -34,6 +34,8 @@ class Outcome(enum.Enum):
     """Read: the record is what it holds, None if nothing. Swap: replaced."""
     CONFLICT = "conflict"
     """The swap was refused, and will be: the record is what it holds."""
+    NOT_YET = "not yet"
+    """This request has written nothing, and will not; the same may be asked for later."""
     UNKNOWN = "unknown"
     """No answer: a swap may have happened, may not have, and may yet."""
 
@@ -42,6 +44,10 @@ Told = Callable[[InSyncRecord | None, float], None]
 """Gets what the authority holds, and the time."""
 ReadAnswer = Callable[[Outcome, InSyncRecord | None, float, float], None]
 """Gets the outcome, what it holds, when that was asked, and the time."""
+
+
+Deferred = Callable[[str, float], None]
+"""Gets the authority's sentence, and the time."""
 
 
 def _never(now: float) -> bool:
@@ -59,6 +65,11 @@ class Commit:
     restores: Callable[[float], bool] = _never
     """Whether whoever asks may have it replace what the authority has instead, if that is less than what was
     expected: nothing, or an earlier record of this very term."""
+    deferred: Deferred | None = None
+    """Of one that the authority does not want yet, and certainly does not have: it is dropped then, so that
+    another may go first. None: it is asked for again until it is done or refused."""
+    perhaps: bool = False
+    """It was asked for, and no answer came: the authority may have it, or may have it yet."""
     request_id: int = 0
     asked_at: float = 0.0
     retry_at: float | None = None
@@ -86,13 +97,14 @@ class RecordKeeper:
     def propose(
         self, record: InSyncRecord, expected: RecordVersion | None, done: Callable[[float], None],
         refused: Told, now: float, restores: Callable[[float], bool] = _never,
+        deferred: Deferred | None = None,
     ) -> None:  # fmt: skip
         """Have `record` replace the one of version `expected` (None: there is none). With an authority that
-        is this node's own copy, `done` is called before this returns. `restores`: see Commit.
+        is this node's own copy, `done` is called before this returns. `restores`, `deferred`: see Commit.
         """
         if self._commit is not None:
             raise Broken("two commits of the record at once")
-        self._commit = Commit(record, expected, done, refused, restores)
+        self._commit = Commit(record, expected, done, refused, restores, deferred)
         self._ask(self._commit, now)
 
     def read(self, then: ReadAnswer, now: float) -> bool:
@@ -107,8 +119,9 @@ class RecordKeeper:
         return True
 
     def answered(
-        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float
-    ) -> None:
+        self, request_id: int, outcome: Outcome, document: dict[str, Any] | None, now: float,
+        reason: str = "",
+    ) -> None:  # fmt: skip
         """The authority's answer. One to a request that nobody waits for any more is nothing, one that
         cannot be read is none.
         """
@@ -125,7 +138,11 @@ class RecordKeeper:
         commit = self._commit
         if commit is None or commit.request_id != request_id or commit.retry_at is not None:
             return
-        if outcome is Outcome.UNKNOWN:
+        if outcome is Outcome.NOT_YET and commit.deferred is not None and not commit.perhaps:
+            self._commit = None
+            commit.deferred(reason, now)
+        elif outcome in (Outcome.NOT_YET, Outcome.UNKNOWN):
+            commit.perhaps = commit.perhaps or outcome is Outcome.UNKNOWN
             commit.retry_at = now + RETRY
         elif is_behind(commit.record, self._c.record):
             # It was done, perhaps, and another has replaced it since: this node has heard of that already.

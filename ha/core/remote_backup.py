@@ -7,7 +7,8 @@ Owner: Primary. Makes calls on its QueueGuard and its ReplicatingSubscriptions, 
     WAITING    has asked to join; begins right after the next flush
     CATCHING   definitions sent, snapshots on their way, live batches too
     GUARDED    all snapshots sent, its lag is short: confirms wait for it from now on
-    INCLUDING  the authority is asked to include it: from now on the record may name it
+    INCLUDING  the authority is asked to include it: from now on the record may name it; GUARDED again if
+               it says that it does not yet
     COMMITTED  the record that includes it is durable here and sent; becomes IN_SYNC when it has fsynced it
     IN_SYNC    counts
     LOST       its link closed; still in the record, everything is held until it is excluded
@@ -80,6 +81,10 @@ class RemoteBackup:
         self.last_ack = now
         self.complete = False
         self.guarded_at = now
+        self.include_at = now
+        """Not before is its inclusion asked for."""
+        self.deferred = ""
+        """Why the authority did not include it when it was asked last."""
         self.owes: Position | None = None
         """Where it was guarded; if it stalled then, it is not guarded again before it has got there."""
         self._unacked: deque[tuple[Position, float]] = deque()
@@ -160,6 +165,19 @@ class RemoteBackup:
         oldest = self._unacked[0][1] if self._unacked else now
         only_stream = self.bytes_received >= self.fed
         return self.in_flight <= tuning.short_lag or (only_stream and now - oldest <= tuning.short_delay)
+
+    def defer(self, reason: str, until: float) -> bool:
+        """The authority does not include it yet, and the record does not name it; whether that is news."""
+        news, self.deferred = reason != self.deferred, reason
+        self.phase, self.include_at = Phase.GUARDED, until
+        return news
+
+    def verdict_at(self, tuning: Tuning, awake_since: float) -> float:
+        """When its primary, awake since then, would give it up, if it says nothing more."""
+        if self.expected:
+            return self.since + tuning.backup_timeout
+        since = self.silent_since() if self.counted else self.last_ack
+        return max(since, awake_since) + (tuning.ack_timeout if self.counted else tuning.backup_timeout)
 
     def silent_since(self) -> float:
         """Since when it owes an answer: its last ack, or the oldest batch it has not made durable."""

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.pacemaker.commands import CIBADMIN
@@ -39,8 +39,9 @@ class Asker(Protocol):
     def wants_authority(self) -> Sequence[AuthorityRequest]: ...
 
     def authority_answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float
-    ) -> None: ...
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
+        reason: str = "",
+    ) -> None: ...  # fmt: skip
 
     def authority_stands(self, ok: bool, reason: str) -> None:
         """For status and log: whether the authority answers, and how that comes about."""
@@ -146,7 +147,7 @@ class PacemakerDriver:
         timer.cancel()
         self._node.authority_stands(outcome != "unknown", reason)
         if request_id > 0:
-            self._node.authority_answered(request_id, outcome, record, self._clock())
+            self._node.authority_answered(request_id, outcome, record, self._clock(), reason)
             self._tick_soon()
 
     def _late(self, request_id: int, again: bool) -> None:
@@ -160,7 +161,7 @@ class PacemakerDriver:
         """ValueError, KeyError, TypeError: not an answer of the helper."""
         answer = json.loads(line)
         request_id, outcome, record, reason = (answer[key] for key in ("id", "outcome", "record", "reason"))
-        if outcome not in ("done", "conflict", "unknown") or not isinstance(reason, str):
+        if outcome not in get_args(AuthorityOutcome) or not isinstance(reason, str):
             raise ValueError(f"not an answer: {answer!r:.100}")
         self._answered(int(request_id), outcome, record, reason)
 

@@ -9,7 +9,8 @@ virtual CIBs:
     ... commands = procedure.send([run(c) for c in commands]) ... StopIteration.value is the Answer
 
 An answer is `done` or `conflict` only if this node's copy of the CIB stood (see `standing`) when it was read;
-after a swap it is read once more. Whatever a command does wrong, or does not do in time, is `unknown`.
+after a swap it is read once more. `not yet` is a swap that would be right later, and of which nothing was
+written. Whatever a command does wrong, or does not do in time, is `unknown`.
 
 A node that is away may come back with a copy of its own, and of copies that meet the one with the highest
 (admin_epoch, epoch, num_updates) becomes everybody's. So before a swap that stands without somebody the
@@ -88,7 +89,7 @@ class AskQuorum:
     """Votes, as corosync's votequorum has them here: the result has them in `votes`."""
 
 
-Outcome = Literal["done", "conflict", "unknown"]
+Outcome = Literal["done", "conflict", "not yet", "unknown"]
 Command = QueryCib | CreateSet | ReplaceSet | RaiseAdminEpoch | AskQuorum
 
 
@@ -136,7 +137,7 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
         answer = yield from _there(register, view, standing, record, ())
         return answer if answer.outcome != "done" else _conflict(view)
     if early := _included_early(view, standing, record):
-        return _unknown(f"{early} has not joined the cluster yet, and is included then; nothing was written")
+        return Answer("not yet", None, f"{early} has not joined the cluster yet, and is included then")
     if standing.without and view.version == expected:
         view, standing = yield from _outrank(register, view)
         if not standing.ok:

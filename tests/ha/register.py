@@ -40,6 +40,10 @@ class Register:
     """No request of these arrives."""
     mute: set[str] = field(default_factory=set)
     """Theirs arrive and are carried out, but no answer comes back."""
+    early: set[str] = field(default_factory=set)
+    """Hosts whose node has not joined: `not yet` to a record that would have one of them come in."""
+    answer_once: tuple[AuthorityOutcome, dict[str, Any] | None] | None = None
+    """To the next swap, whatever is held."""
     late: dict[str, float] = field(default_factory=dict)
     """Answers to these that are on their way take so many seconds more."""
     swaps: list[str] = field(default_factory=list)
@@ -61,7 +65,9 @@ class Register:
             elif not trip.host.frozen:
                 self._trips.remove(trip)
                 if trip.host.node is trip.node:
-                    trip.node.authority_answered(trip.request.request_id, *trip.answer, now)
+                    trip.node.authority_answered(
+                        trip.request.request_id, *trip.answer, now, "it is on its way"
+                    )
 
     def _arrive(self, trip: _Trip, now: float) -> None:
         name = trip.host.name
@@ -76,9 +82,20 @@ class Register:
     ) -> tuple[AuthorityOutcome, dict[str, Any] | None]:
         if request.kind == "read":
             return "done", self.held
+        if self.answer_once is not None:
+            answer, self.answer_once = self.answer_once, None
+            return answer
         held = (self.held["epoch"], self.held["revision"]) if self.held is not None else None
         if request.expected != held:
             return "conflict", self.held
+        names = request.record["names"] if request.record is not None else {}
+        if {names.get(node) for node in in_sync_of(request.record) - in_sync_of(self.held)} & self.early:
+            return "not yet", None
         self.held = request.record
         self.swaps.append(name)
         return "done", None
+
+
+def in_sync_of(record: dict[str, Any] | None) -> set[str]:
+    """Ids of its nodes in sync."""
+    return {node for node, _ in record["in_sync"]} if record is not None else set()

@@ -177,6 +177,73 @@ def test_the_heir_of_an_inclusion_in_doubt_holds_what_was_confirmed() -> None:
     assert answer["ok"] and pair.contents(b, "q") == "x", answer
 
 
+# -- an inclusion that the authority puts off
+
+
+def put_off() -> tuple[Pair, Host, Host, Host]:
+    """b has caught up again, beside c, which is in sync; but its node has not joined the cluster."""
+    pair = registered(3)
+    a, b, c = pair.hosts
+    pair.kill(b)
+    pair.until(lambda: in_sync(pair) == {"c"})
+    pair.register.early = {"b"}
+    pair.start(b)
+    pair.until(lambda: told(a, "b has caught up, and is not included yet: it is on its way"))
+    return pair, a, b, c
+
+
+def test_who_is_not_included_yet_is_included_once_it_may_be() -> None:
+    pair, a, b, _ = put_off()
+    pair.run(4.0)
+    assert in_sync(pair) == {"c"} and (a.status, b.status) == ("active", "catch-up")
+    assert len([line for line in a.log if "is not included yet" in line]) == 1, "said once"
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    assert pair.contents(b, "q") == "x", "it goes on following"
+    pair.register.early.clear()
+    pair.until(lambda: b.status == "ready")
+    assert in_sync(pair) == {"b", "c"}
+
+
+def test_who_dies_before_it_is_included_holds_nobody() -> None:
+    """The inclusion was asked for again and again, and meanwhile no exclusion could be, without which nothing
+    was confirmed.
+    """
+    pair, a, b, c = put_off()
+    life = b.running.me.node_id
+    pair.kill(b)
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == {"c"} and pair.contents(c, "q") == "x"
+    role = a.running.core.primary
+    assert role is not None and life not in role.backups
+
+
+def test_another_is_excluded_while_one_is_not_included_yet() -> None:
+    pair, a, b, c = put_off()
+    pair.kill(c)
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == set() and a.status == "active"
+    pair.register.early.clear()
+    pair.until(lambda: b.status == "ready")
+    assert pair.contents(b, "q") == "x"
+
+
+def test_who_may_be_in_the_record_all_the_same_counts_until_that_is_known() -> None:
+    """No answer came to the first request, and "not yet" to the next: it may have been done all the same."""
+    pair = muted_inclusion()
+    a, b = pair.hosts
+    pair.register.mute.clear()
+    pair.register.answer_once = ("not yet", None)
+    pair.kill(b)
+    position = pair.publish(a, "q", "x")
+    pair.until(lambda: pair.register.answer_once is None)
+    assert not pair.confirmed(a, position) and in_sync(pair) == {"b"}
+    pair.until(lambda: pair.confirmed(a, position))
+    assert in_sync(pair) == set()
+
+
 # -- exclusion
 
 

@@ -40,7 +40,7 @@ PHASES = {
     Phase.WAITING: (Phase.ASKED, Phase.CATCHING, *LOST_OR_OUT),
     Phase.CATCHING: (Phase.GUARDED, *LOST_OR_OUT),
     Phase.GUARDED: (Phase.INCLUDING, Phase.CATCHING, *LOST_OR_OUT),
-    Phase.INCLUDING: (Phase.COMMITTED, *LOST_OR_OUT),
+    Phase.INCLUDING: (Phase.COMMITTED, Phase.GUARDED, *LOST_OR_OUT),
     Phase.COMMITTED: (Phase.IN_SYNC, *LOST_OR_OUT),
     Phase.IN_SYNC: LOST_OR_OUT,
     Phase.LOST: (Phase.LEAVING,),
@@ -60,6 +60,7 @@ UNREACHABLE: Mapping[Entry, str] = {
     watching.SENT[Method.MANAGE]: "operators send it, no node does",
     watching.HEARD[Method.MANAGE_OK]: "operators hear it, no node does",
     watching.register_answer(True, Outcome.CONFLICT): "a register refuses swaps; a read it answers or not",
+    watching.register_answer(True, Outcome.NOT_YET): "a read writes nothing that could be put off",
     (watching.GIVEN_UP, "it cannot keep up"): "no joiner falls 256 MiB behind",
     **dict.fromkeys(
         [

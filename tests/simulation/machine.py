@@ -386,11 +386,11 @@ class Machine:
             raise RuntimeError(f"{self.name} asks an authority that is not there")
         life = self.life
 
-        def answered(outcome: AuthorityOutcome, record: dict[str, Any] | None) -> None:
+        def answered(outcome: AuthorityOutcome, record: dict[str, Any] | None, reason: str) -> None:
             if self.life == life:
                 self.hear(
                     lambda: self.running.authority_answered(
-                        request.request_id, outcome, record, self.clock.now
+                        request.request_id, outcome, record, self.clock.now, reason
                     )
                 )
 

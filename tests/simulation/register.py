@@ -22,7 +22,7 @@ from tests.simulation.plan import RegisterPlan
 HOST = "register"
 
 Record = dict[str, Any]
-Answered = Callable[[AuthorityOutcome, Record | None], None]
+Answered = Callable[[AuthorityOutcome, Record | None, str], None]
 
 
 class Register:
@@ -74,7 +74,7 @@ class Register:
                 limit.cancel()
                 if outcome == "unknown":
                     self.unknown += 1
-                answered(outcome, record)
+                answered(outcome, record, "")
 
         def arrive() -> None:
             self.clock.after(self._work(rng), take_effect)

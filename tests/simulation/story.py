@@ -288,12 +288,16 @@ def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]
         return one
 
     def answering(original: Callable[..., None]) -> Callable[..., None]:
-        def answered(self: Node, request_id: int, outcome: Any, record: Any, now: float) -> None:
+        def answered(
+            self: Node, request_id: int, outcome: Any, record: Any, now: float, reason: str = ""
+        ) -> None:
             group = READS if (self.me.name, request_id) in reads and outcome == "done" else ""
             held = record_line(record_from_json(record)) if record is not None else "nothing"
-            text = "no answer" if outcome == "unknown" else f"{outcome}: {held}"
+            text = {"unknown": "no answer", "not yet": f"not yet: {reason}"}.get(
+                outcome, f"{outcome}: {held}"
+            )
             heard(Event(round(world.clock.now, 6), "say", REGISTER, text, self.me.name, group=group))
-            original(self, request_id, outcome, record, now)
+            original(self, request_id, outcome, record, now, reason)
 
         return answered
 

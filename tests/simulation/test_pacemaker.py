@@ -50,7 +50,7 @@ class Playing:
     def ask(
         self, host: str, document: dict[str, Any] | None = None, expected: tuple[int, int] | None = None
     ) -> None:
-        def answered(outcome: str, held: dict[str, Any] | None) -> None:
+        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
             self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
 
         kind = AuthorityRequest(1, "read") if document is None else None
@@ -180,7 +180,7 @@ def test_two_that_have_replaced_the_same_record_are_not_both_in_force(
     texts = {version: json.dumps(record(*version), sort_keys=True) for version in (first, second)}
     old = json.dumps(record(5, 1), sort_keys=True)
     playing.authority._parents |= dict.fromkeys(texts.values(), old)
-    asked = Request("A", 0, playing.clock.now, AuthorityRequest(1, "read"), lambda outcome, held: None)
+    asked = Request("A", 0, playing.clock.now, AuthorityRequest(1, "read"), lambda *told: None)
     answer: Any = type("Answer", (), {"outcome": "done", "record": record(*first)})
     playing.authority._claim(asked, answer)
     answer.record = record(*second)
@@ -200,7 +200,7 @@ def test_who_has_a_later_record_on_its_own_disk_may_be_told_of_an_earlier_one() 
     playing.run()
     playing.ask("A", record(5, 2), (5, 1))
     playing.run()
-    asked = Request("B", 0, playing.clock.now + 1.0, AuthorityRequest(1, "read"), lambda outcome, held: None)
+    asked = Request("B", 0, playing.clock.now + 1.0, AuthorityRequest(1, "read"), lambda *told: None)
     answer: Any = type("Answer", (), {"outcome": "done", "record": record(5, 1)})
     playing.authority.kept = lambda host: record_of(record(5, 2)) if host == "B" else None
     playing.authority._claim(asked, answer)

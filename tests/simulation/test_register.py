@@ -33,7 +33,7 @@ class Asking:
     def ask(
         self, host: str, document: dict[str, Any] | None = None, expected: tuple[int, int] | None = None
     ) -> None:
-        def answered(outcome: str, held: dict[str, Any] | None) -> None:
+        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
             self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
 
         kind = AuthorityRequest(1, "read") if document is None else None

@@ -37,8 +37,9 @@ class Asking:
         return wanted
 
     def authority_answered(
-        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float
-    ) -> None:
+        self, request_id: int, outcome: AuthorityOutcome, record: dict[str, Any] | None, now: float,
+        reason: str = "",
+    ) -> None:  # fmt: skip
         self.answers.append((request_id, outcome, record))
         self.told.set()
 

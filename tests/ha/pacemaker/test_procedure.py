@@ -237,7 +237,7 @@ def test_nobody_is_included_before_its_node_has_joined(
     if done:
         assert answer.outcome == "done"
         return
-    assert answer.outcome == "unknown" and "b has not joined the cluster yet" in answer.reason
+    assert answer.outcome == "not yet" and "b has not joined the cluster yet" in answer.reason
     assert not [c for c in cibs.asked if isinstance(c, (*WRITES, RaiseAdminEpoch))]
     cibs.states["a"]["b"] = cibs.states["c"]["b"] = MEMBER
     assert cibs.run("a", swap(A, version_of(before), after)).outcome == "done"

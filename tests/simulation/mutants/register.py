@@ -10,29 +10,30 @@ from tests.simulation.mutants.mutant import Mutant, Patch
 
 
 def _unknown_is_done(answered: Any) -> Any:
-    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, now: float) -> None:
+    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, *more: Any) -> None:
         if outcome is Outcome.UNKNOWN and self._commit is not None and request_id not in self._reads:
             outcome = Outcome.DONE
-        answered(self, request_id, outcome, document, now)
+        answered(self, request_id, outcome, document, *more)
 
     return broken
 
 
 def _conflict_is_done(answered: Any) -> Any:
-    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, now: float) -> None:
-        answered(self, request_id, Outcome.DONE if outcome is Outcome.CONFLICT else outcome, document, now)
+    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, *more: Any) -> None:
+        outcome = Outcome.DONE if outcome is Outcome.CONFLICT else outcome
+        answered(self, request_id, outcome, document, *more)
 
     return broken
 
 
 def _ask_for_what_it_holds(answered: Any) -> Any:
-    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, now: float) -> None:
+    def broken(self: RecordKeeper, request_id: int, outcome: Outcome, document: Any, *more: Any) -> None:
         commit = self._commit
         if outcome is Outcome.CONFLICT and commit is not None and commit.request_id == request_id:
             commit.expected = record_from_json(document).version if document is not None else None
-            self._ask(commit, now)
+            self._ask(commit, more[0])
         else:
-            answered(self, request_id, outcome, document, now)
+            answered(self, request_id, outcome, document, *more)
 
     return broken
 

@@ -28,7 +28,7 @@ from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.commands import Shell
 
 Record = dict[str, Any]
-Answered = Callable[[AuthorityOutcome, Record | None], None]
+Answered = Callable[[AuthorityOutcome, Record | None, str], None]
 TOO_LATE, ENDED = "no answer within the driver's patience", "the helper has ended"
 HELPERS = (TOO_LATE, ENDED)
 """What is said of a request that its helper has not answered."""
@@ -143,7 +143,7 @@ class PacemakerAuthority:
         self._open.remove(asked)
         self.unknown += answer.outcome == "unknown"
         self.clock.detail(f"CIB: {asked.host}: {asked.of.kind}: {answer.outcome}: {answer.reason}")
-        asked.answered(answer.outcome, answer.record)
+        asked.answered(answer.outcome, answer.record, answer.reason)
 
     # -- what was in force
 
@@ -161,7 +161,7 @@ class PacemakerAuthority:
 
     def _claim(self, asked: Request, answer: Answer) -> None:
         """A procedure has said that this record is in force."""
-        if answer.outcome == "unknown":
+        if answer.outcome in ("not yet", "unknown"):
             return
         text = NOTHING if answer.record is None else json.dumps(answer.record, sort_keys=True)
         if text == self._line[-1]:
