@@ -45,6 +45,8 @@ PREAMBLE = wire.PREAMBLE
 EXTENSION = 250
 REGISTER = "register"
 """Host of the authority that keeps the record."""
+CIB = "CIB"
+"""Lane of the authority under `pacemaker`: the nodes' own CIBs."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from ha.core.in_sync_record import record_from_json
 from tests.ha.telling import describe, epoch_text, readable, record_line
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine, OutputTap
-from tests.simulation.overheard import REGISTER, Ear, Event
+from tests.simulation.overheard import CIB, REGISTER, Ear, Event
 from tests.simulation.plan import Plan
 from tests.simulation.replacing import replaced
 from tests.simulation.world import World
@@ -44,7 +44,7 @@ LAST_HEARD = 8
 """Deliveries shown of a client that the failure names."""
 MOST_ROWS = 140
 """Of one story; the beginning of a longer one is folded."""
-CONNECTIONS, REFUSALS, READS = "connections", "refusals of the same kind", "reads of the register"
+CONNECTIONS, REFUSALS, READS = "connections", "refusals of the same kind", "reads of the authority"
 SNAPSHOTS = frozenset({"snapshots", "snapshot pieces"})
 UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions"})
 """Groups of which a fold says nothing."""
@@ -190,7 +190,9 @@ class Story:
         shown = {name for row in rows if isinstance(row, Event) for name in (row.source, row.target) if name}
         consumers = {consumer.name for consumer in self.plan.consumers}
         right = sorted(name for name in shown if name in consumers or name.startswith("drain-"))
-        left = sorted(shown - {*right, *self.nodes}, key=lambda name: (name in ("operator", REGISTER), name))
+        left = sorted(
+            shown - {*right, *self.nodes}, key=lambda name: (name in ("operator", REGISTER, CIB), name)
+        )
         return [*left, *(node for node in self.nodes if node in shown), *right]
 
 
@@ -272,12 +274,13 @@ class LastWords:
 
 @contextmanager
 def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]:
-    """What no wire carries: what a core decides for itself, and what it asks the register."""
+    """What no wire carries: what a core decides for itself, and what it asks the authority."""
+    authority = CIB if world.plan.authority == "pacemaker" else REGISTER
     reads: set[tuple[str, int]] = set()
 
     def carrying_out(original: Callable[..., None]) -> Callable[..., None]:
         def one(self: EffectRunner, effect: Effect, now: float) -> None:
-            event = _of_effect(effect, self._node.me.name)
+            event = _of_effect(effect, self._node.me.name, authority)
             if event is not None:
                 event.at = round(world.clock.now, 6)
                 heard(event)
@@ -296,7 +299,7 @@ def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]
             text = {"unknown": "no answer", "not yet": f"not yet: {reason}"}.get(
                 outcome, f"{outcome}: {held}"
             )
-            heard(Event(round(world.clock.now, 6), "say", REGISTER, text, self.me.name, group=group))
+            heard(Event(round(world.clock.now, 6), "say", authority, text, self.me.name, group=group))
             original(self, request_id, outcome, record, now, reason)
 
         return answered
@@ -308,7 +311,7 @@ def _inside_told(world: World, heard: Callable[[Event], None]) -> Iterator[None]
         yield
 
 
-def _of_effect(effect: Effect, node: str) -> Event | None:
+def _of_effect(effect: Effect, node: str, authority: str) -> Event | None:
     """What is told of it; what is sent to peers is overheard."""
     match effect:
         case SaveRecord() | StartServing() | StopServing():
@@ -320,10 +323,10 @@ def _of_effect(effect: Effect, node: str) -> Event | None:
         case Resume():
             return Event(0.0, "does", node, "resume")
         case ReadRegister():
-            return Event(0.0, "say", node, "read", REGISTER, group=READS)
+            return Event(0.0, "say", node, "read", authority, group=READS)
         case SwapRegister(expected=expected, record=record):
             old = f"{epoch_text(expected.epoch)}.{expected.revision}" if expected is not None else "nothing"
-            return Event(0.0, "say", node, f"swap {old} for {record_line(record)}", REGISTER)
+            return Event(0.0, "say", node, f"swap {old} for {record_line(record)}", authority)
     return None
 
 

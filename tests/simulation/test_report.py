@@ -146,6 +146,9 @@ def test_only_what_is_injected_is_called_a_fault() -> None:
     text = transcript(tell(replace(plan, faults=(), movers=(), **clients)))
     assert any("  cluster: the CIB of " in line for line in text)
     assert not [line for line in text if "FAULT" in line]
+    assert any(re.search(r"  cluster: \w promotes \w$", line) for line in text)
+    assert any(" -> CIB: swap nothing for record " in line for line in text)
+    assert not [line for line in text if "register" in line], "there is none"
 
 
 def test_whom_others_end_for_a_reason_is_not_called_a_fault() -> None:

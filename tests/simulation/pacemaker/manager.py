@@ -170,9 +170,7 @@ class ResourceManager(Management):
         """By the broker's control socket: no packet is needed for that."""
         shot = [name for name in sorted(self.cluster.shot) if not self.cluster.nodes[name].on]
         fenced = self.rng.choice(shot) if shot and self.plan.vouches else None
-        self.clock.note(
-            f"{self.name}: {dc} promotes {machine.name}{f', {fenced} is fenced' if fenced else ''}"
-        )
+        self.clock.note(f"cluster: {dc} promotes {machine.name}{f', {fenced} is fenced' if fenced else ''}")
         self._asking[machine.name] = self.clock.now + PROMOTION_LIMIT
         self.local(machine, "promote", partial(self._promoted, machine), fenced=fenced)
 
