@@ -223,8 +223,22 @@ def test_11_who_is_not_in_the_record_may_not_while_its_owner_lives() -> None:
     judged.pair.b.start()
     with violates(11):
         judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset({judged.b})))
-    judged.checker.forced.add("B")
+    judged.checker.force("B")
     assert judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset())) == "forced"
+
+
+def test_11_a_second_forcing_that_is_refused_does_not_make_the_first_an_unforced_one() -> None:
+    """Found by the simulation (116150141): "another promotion is being decided"."""
+    judged = Judged()
+    judged.checker.force("B")
+    judged.checker.force("B")
+    judged.checker.force("B", over=True)
+    assert judged.promote(judged.pair.b, RecordOnDisk(7, 1, judged.a, frozenset())) == "forced"
+    judged.checker.force("B", over=True)
+    judged.checker.force("B")
+    judged.checker.force("B", over=True)
+    with violates(11):
+        judged.promote(judged.pair.b, RecordOnDisk(8, 1, judged.a, frozenset()))
 
 
 def test_11_a_cold_start_waits_for_all_and_takes_the_longest() -> None:

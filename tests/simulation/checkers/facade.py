@@ -173,10 +173,7 @@ class Checkers:
         self.events.declared()
 
     def forced(self, machine: Machine, *, over: bool = False) -> None:
-        if over:
-            self.promotions.forced.discard(machine.name)
-        else:
-            self.promotions.forced.add(machine.name)
+        self.promotions.force(machine.name, over=over)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         check_whole_27(primary, backups, self.machines)

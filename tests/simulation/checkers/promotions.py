@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tests.simulation.checkers.facts import SERVING, position_on_disk
@@ -41,10 +42,15 @@ class Promotions11and19:
         self.timing = timing
         self._served: set[Who] = set()
         self._stepped_down: set[Who] = set()
-        self.forced: set[str] = set()
+        self._forced: Counter[str] = Counter()
+        """Of each host, how many requests to promote it with `force_lossy` are open."""
         self.how: list[str] = []
         """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
         records.on_promotion.append(self.promoted)
+
+    def force(self, host: str, *, over: bool = False) -> None:
+        """An operator asks; `over`: it was refused. A second one may be, while the first is decided."""
+        self._forced[host] = max(0, self._forced[host] + (-1 if over else 1))
 
     def tick(self, machine: Machine) -> None:
         who = self.records.who(machine)
@@ -63,8 +69,7 @@ class Promotions11and19:
     def promoted(self, promotion: Promotion) -> None:
         self._served.discard(promotion.who)
         self._stepped_down.discard(promotion.who)
-        if promotion.machine.name in self.forced:
-            self.forced.discard(promotion.machine.name)
+        if self._forced.pop(promotion.machine.name, 0):
             self.how.append("forced")
             return
         own = promotion.own
