@@ -69,9 +69,11 @@ class RulePlan:
 
     @property
     def longest_time(self) -> int:
-        """Milliseconds until the last message has come to where it stays, once nobody touches any."""
+        """Milliseconds until the last message has come to where it stays, once nobody touches any. In a
+        cycle, the last one that comes to a limit may push another on, which was rejected: around once more.
+        """
         own = max(self.message_ttl or 0, self.expiration or 0)
-        return own + sum(step.message_ttl or 0 for step in self.steps)
+        return (own + sum(step.message_ttl or 0 for step in self.steps)) * (2 if self.cycle else 1)
 
 
 def draw_rule_users(rng: Random, policies: Random, *, cut_every: float) -> tuple[RulePlan, ...]:

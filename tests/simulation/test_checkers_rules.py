@@ -152,3 +152,12 @@ def test_6_an_internal_exchange_is_closed_to_clients() -> None:
         checker.promoted(promotion, cold=False)
     with violates(6):
         pair.run(1.0)
+
+
+def test_18_in_a_cycle_what_is_pushed_on_last_may_have_been_rejected_and_goes_round_once_more() -> None:
+    """Found by the simulation (116004169): the last to expire came to a full queue behind, and what it pushed
+    out of that came back to the first queue, to expire there.
+    """
+    plan = replace(RULES, message_ttl=1000, expiration=None, steps=(BRIEF, FULL))
+    assert plan.longest_time == 1020
+    assert replace(plan, cycle=True).longest_time == 2 * 1020
