@@ -29,7 +29,7 @@ class RulePlan:
 
     `body`: octets that a body has beyond its key, at most; it comes in frames of `frame` octets. `through`:
     dead letters leave the queue by an internal exchange. `steps`: queues that they come through before the
-    last one; with `cycle` back to the first queue instead."""
+    last one; with `cycle` back to the first queue instead. (Without steps there is no cycle.)"""
 
     name: str
     durable: bool
@@ -52,6 +52,10 @@ class RulePlan:
     through: bool = False
     steps: tuple[StepPlan, ...] = ()
     cycle: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            object.__setattr__(self, "cycle", False)
 
     @property
     def refuses(self) -> bool:

@@ -27,11 +27,14 @@ AHEAD = 4
 
 @dataclass(slots=True)
 class Outcome:
-    """What one seed came to. `failure` is None, or one line; `invariant` is 0 when no checker named one."""
+    """What one seed came to. `failure` is None, or one line; `invariant` is 0 when no checker named one, else
+    `judge` is the function that did.
+    """
 
     seed: int
     failure: str | None = None
     invariant: int = 0
+    judge: str = ""
     transcript: list[str] = field(default_factory=list)
     trace_hash: str = ""
     events: int = 0
@@ -55,6 +58,7 @@ def run_plan(plan: Plan, echo: Callable[[str], None] | None = None) -> Outcome:
         world.run()
     except Violation as violation:
         outcome.failure, outcome.invariant = str(violation), violation.number
+        outcome.judge = traceback.extract_tb(violation.__traceback__)[-1].name
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         outcome.failure = (

@@ -1,4 +1,4 @@
-"""Makes a failing plan smaller while the same invariant fails, so that its story can be read.
+"""Makes a failing plan smaller while it fails for the same reason, so that its story can be read.
 
 Delta debugging over the dataclasses that a plan is made of, whatever they are: parts are left out of tuples
 (all, halves, ... one by one) together with whatever names them; then numbers and flags become plainer. A
@@ -33,13 +33,15 @@ FIXED = frozenset({"seed", "nodes", "kind", "when", "name"})
 
 
 def signature(outcome: Outcome) -> tuple[object, ...]:
-    """What must stay the same: the invariant; for liveness also what was waited for, for crashes where."""
+    """What must stay the same: the invariant and the function that judged; for liveness what was waited for,
+    for crashes where.
+    """
     text = outcome.failure or ""
     if outcome.invariant == LIVENESS:
         return LIVENESS, text.split(": ")[1]
     if outcome.invariant == 0:
         return 0, text.split(":")[0], text.rpartition(" (")[2]
-    return (outcome.invariant,)
+    return outcome.invariant, outcome.judge
 
 
 @dataclass(slots=True)

@@ -114,6 +114,11 @@ def test_waiting_for_something_else_is_another_failure() -> None:
     same = Outcome(1, "invariant 27: waited 20 s for a first primary: B is down", 27)
     other = Outcome(1, "invariant 27: waited 120 s for the pair to be whole: A is joining", 27)
     assert signature(one) == signature(same) != signature(other)
+    over = Outcome(1, "invariant 18: r1:54 is in r-r1, and its time is over", 18, "_empty")
+    assert signature(over) == signature(
+        replace(over, failure="invariant 18: r1:2 is in e-r1, and its time is over")
+    )
+    assert signature(over) != signature(replace(over, judge="_no_way")), "another rule of the same invariant"
     crash = Outcome(1, "KeyError: 3 (queue.py:12)")
     assert signature(crash) == signature(replace(crash, failure="KeyError: 4 (queue.py:12)"))
     assert signature(crash) != signature(replace(crash, failure="KeyError: 3 (queue.py:90)"))
