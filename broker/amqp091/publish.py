@@ -190,8 +190,8 @@ class Publisher:
                 append(buf[pos + skip : end])
                 pos = end
                 end += total
-        except ChannelError:
-            return pos  # odd, and the channel's fault alone
+        except AmqpError:
+            pass  # odd: `_whole` leaves it to the slow way
         return pos
 
     def _whole(self, buf: bytes, pos: int, at: int) -> int:
@@ -222,7 +222,7 @@ class Publisher:
             return -1
         try:
             kind = self._check(buf[at + PROPERTIES_AT : body_at - 1])
-        except ChannelError:
+        except AmqpError:
             return -1
         if kind != self._kind:
             self.flush()
@@ -282,7 +282,11 @@ class Publisher:
         limit = self._connection.settings.message_max
         if body > limit:
             raise ContentTooLarge(f"message size {body} is larger than configured max size {limit}", 60, 40)
-        assembly.kind = self._check(buf[pos + PROPERTIES_AT : end - 1])
+        try:
+            assembly.kind = self._check(buf[pos + PROPERTIES_AT : end - 1])
+        except AmqpError as error:
+            error.class_id, error.method_id = 60, 40
+            raise
         assembly.remaining = body
         self._gather(channel, assembly, buf[pos:end])
 

@@ -134,3 +134,54 @@ def test_a_refusal_is_raised_once_and_by_publish_before_it_takes_its_own(broker:
         assert shop.publish(b"1", "orders") == 2
         shop.flush(20)
     assert arrived(broker) == [b"1"]
+
+
+@pytest.mark.parametrize(("odd", "code"), [
+    ({"expiration": "10s"}, 406),
+    ({"headers": {"BCC": "orders"}}, 406),
+    ({"headers": {"CC": 5}}, 406),
+    ({"message_id": "a\0b"}, 502),
+    ({"content_type": "a\0b"}, 502),
+])  # fmt: skip
+def test_odd_properties_cost_their_own_message_only(
+    broker: BrokerThread, odd: dict[str, Any], code: int
+) -> None:
+    """The broker named no method when it closed for these: it was not taken for a refusal, all before it was
+    sent once more with each call, and nothing behind it ever."""
+    heard: list[Refused] = []
+    with Publisher(str(broker.address), "shop", declare=[ORDERS], on_refused=heard.append) as shop:
+        shop.connect()
+        with broker.frozen():  # so that all of them go out together
+            for number in range(20):
+                if number == 10:
+                    shop.publish(b"odd", "orders", **odd)
+                shop.publish(b"%d" % number, "orders")
+        shop.flush(20)
+        assert (shop.counts.confirmed, shop.counts.nacked, shop.in_doubt) == (20, 1, 0)
+    assert [(refused.sequence, refused.code) for refused in heard] == [(11, code)]
+    bodies = arrived(broker)
+    assert in_order_of_first(bodies) == [b"%d" % number for number in range(20)]
+    assert max(Counter(bodies).values()) <= 2
+
+
+def test_headers_that_fit_into_no_frame_of_this_broker_are_given_up(tmp_path: Path) -> None:
+    """They were sent, cost the connection, and were sent again, thousands of times."""
+    heard: list[Refused] = []
+    with BrokerThread(settings=BrokerSettings(frame_max=4096)) as broker:
+        with Publisher(
+            str(broker.address), "shop", tmp_path, declare=[ORDERS], on_refused=heard.append
+        ) as shop:
+            for number in range(4):
+                if number == 2:
+                    shop.publish(b"wide", "orders", headers={"h": "x" * 4058}, message_id="wide")
+                    shop.publish(b"just", "orders", headers={"h": "x" * 4057})
+                shop.publish(b"%d" % number, "orders")
+            shop.flush(20)
+            assert (shop.counts.confirmed, shop.counts.nacked, shop.failover.connects) == (5, 1, 1)
+        assert arrived(broker) == [b"0", b"1", b"just", b"2", b"3"]
+    (refused,) = heard
+    assert (refused.sequence, refused.message_id, refused.code) == (3, "wide", 501)
+    assert "4,077 octets" in refused.text and "4,076" in refused.text
+    (nacked,) = noted(tmp_path, "nacked")
+    (unsent,) = [run for run in noted(tmp_path, "sent") if run["prod"] == nacked["prod"]]
+    assert (unsent["first"], unsent["last"], unsent["pfirst"]) == (nacked["first"], nacked["last"], 3)

@@ -134,6 +134,11 @@ class Failover(Brokers):
         return "" if self.connection is None else str(self.connection.host)
 
     @property
+    def frame_max(self) -> int:
+        """Octets that a frame may have on this connection."""
+        return 0 if self._inner is None else int(self._inner.frame_max)
+
+    @property
     def held_up(self) -> bool:
         """Does the broker, or the network, take no more from a publisher now?"""
         inner = self._inner

@@ -21,7 +21,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import amqp
-from amqp.exceptions import AMQPError
+from amqp.exceptions import AMQPError, FrameError
 
 from understudy.client.brokers import Addresses, ConnectFailed
 from understudy.client.failover import LOST, Failover, declare_all
@@ -34,8 +34,10 @@ SEQUENCE_HEADER = "x-producer-sequence"
 """Header of mandatory messages: a returned one is known again by it."""
 HEAR_EVERY = 0.05
 """Seconds that a publisher only sends, at most, while it is called: then it hears what became of it."""
-_LARGEST_PROPERTIES = 131072 - 8 - 12
-"""Octets: they must fit into one frame of the usual size."""
+_AROUND_PROPERTIES = 8 + 12
+"""Octets of the frame that they are in, which is one: its own and those of class, weight and size of body."""
+_LARGEST_PROPERTIES = 131072 - _AROUND_PROPERTIES
+"""Octets, in a frame of the usual size."""
 _Message: Any = amqp.Message
 
 
@@ -55,6 +57,10 @@ class _Encoded(_Message):  # type: ignore[misc]
             raise ValueError(f"not to be sent: {str(error).strip()}") from None
         if len(self._encoded) > _LARGEST_PROPERTIES:
             raise ValueError("not to be sent: headers and properties do not fit into a frame")
+
+    @property
+    def octets_of_properties(self) -> int:
+        return len(self._encoded)
 
     def _serialize_properties(self) -> Any:
         return self._encoded
@@ -89,7 +95,10 @@ class _Session:
 
     name: str
     channel: Any
+    room: int
+    """Octets that properties may have."""
     last_tag: int = 0
+    unsent: int = 0
     in_doubt: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
 
 
@@ -226,7 +235,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         channel = self.failover.connect(
             {"producer": name, "connection_name": self.name}, deadline=deadline, given_up=self._is_given_up
         )
-        session = _Session(name=f"{name}/{channel.channel_id}", channel=channel)
+        room = self.failover.frame_max - _AROUND_PROPERTIES
+        session = _Session(name=f"{name}/{channel.channel_id}", channel=channel, room=room)
         channel.events["basic_ack"].add(self._acked)
         channel.events["basic_nack"].add(self._nacked)
         channel.events["basic_return"].add(self._returned)
@@ -244,6 +254,9 @@ class Publisher(PublisherBase[_Kept, _Session]):
             if alone and session.in_doubt and next(iter(session.in_doubt.values())).sequence <= alone:
                 return
             kept = waiting[0]
+            if kept.message.octets_of_properties > session.room:
+                self._give_up_too_large(session, kept)
+                continue
             kept.returned = None  # not by this broker
             tag = session.last_tag = session.last_tag + 1
             session.in_doubt[tag] = kept  # before it leaves the other: an interrupt loses nothing
@@ -330,9 +343,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             return
         for tag, kept in tuple(in_doubt.items()):
             code, text = error.reply_code, " ".join(str(error.reply_text).split())
-            message_id = kept.message.properties.get("message_id")
-            refused = Refused(kept.sequence, message_id, kept.exchange, kept.routing_key, code, text)
-            told = None if self._on_refused is None else partial(self._on_refused, refused)
+            refused, told = self._refusal(kept, code, text)
             self._book.settled(session.name, tag, tag, "nacked", f"{code} {text}")
             del in_doubt[tag]  # it is forgotten and told at once, as in `_settle`
             self.counts.nacked += 1
@@ -340,6 +351,31 @@ class Publisher(PublisherBase[_Kept, _Session]):
                 self._errors += (refused,)
             else:
                 self._news += (told,)
+
+    def _give_up_too_large(self, session: _Session, kept: _Kept) -> None:
+        """The next one that waits fits into no frame of this broker: sent, it would cost the connection. In
+        the books it is the only one of a session of its own, which no broker counts."""
+        octets = kept.message.octets_of_properties
+        text = (
+            f"FRAME_ERROR - headers and properties of {octets:,} octets, and one frame takes {session.room:,}"
+        )
+        refused, told = self._refusal(kept, FrameError.code, text)
+        session.unsent += 1
+        name = f"{session.name}.{session.unsent}"
+        self._book.sent(name, kept.exchange, kept.routing_key, 1, kept.sequence)
+        self._book.settled(name, 1, 1, "nacked", f"{FrameError.code} {text}")
+        self._waiting.popleft()  # it is forgotten and told at once, as in `_settle`
+        self.counts.nacked += 1
+        if told is None:
+            self._errors += (refused,)
+        else:
+            self._news += (told,)
+
+    def _refusal(self, kept: _Kept, code: int, text: str) -> tuple[Refused, Callable[[], None] | None]:
+        """And whom to tell."""
+        message_id = kept.message.properties.get("message_id")
+        refused = Refused(kept.sequence, message_id, kept.exchange, kept.routing_key, code, text)
+        return refused, None if self._on_refused is None else partial(self._on_refused, refused)
 
     def _returned(self, error: Any, _exchange: str, _routing_key: str, message: Any) -> None:
         sequence = (message.properties.get("application_headers") or {}).get(SEQUENCE_HEADER)

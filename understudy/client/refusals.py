@@ -1,5 +1,5 @@
-"""What a broker answers to one message by closing the channel: its exchange is gone or not for us, it is too
-large, its user-id is another's.
+"""What a broker answers to one message by closing channel or connection: its exchange is gone or not for us,
+it is too large, its user-id is another's, its properties mean nothing.
 
 Role: knows such an answer from a lost connection, and tells the application of it. No I/O.
 """
@@ -7,7 +7,7 @@ Role: knows such an answer from a lost connection, and tells the application of 
 from __future__ import annotations
 
 from amqp import spec
-from amqp.exceptions import AMQPError, InternalError, RecoverableConnectionError
+from amqp.exceptions import AMQPError, ChannelError, InternalError, RecoverableConnectionError
 
 _WILL_HEAL = (RecoverableConnectionError, InternalError)
 """A broker that stops, is short of something, or fails by itself: another one may take the message."""
@@ -15,7 +15,8 @@ _WILL_HEAL = (RecoverableConnectionError, InternalError)
 
 class Refused(Exception):
     """The broker will not have one message, however often it is sent: it is given up, and the others go on.
-    `str()` is one line. `sequence` is the message's number, `code` and `text` are the broker's (404, ...)."""
+    `str()` is one line. `sequence` is the message's number, `code` and `text` are the broker's (404, ...), or
+    501 and ours for one of which the broker would read nothing."""
 
     def __init__(
         self, sequence: int, message_id: str | None, exchange: str, routing_key: str, code: int, text: str
@@ -34,5 +35,7 @@ class Refused(Exception):
 
 
 def is_of_a_publish(error: AMQPError) -> bool:
-    """Did the broker close channel or connection for a message?"""
-    return error.method_sig == spec.Basic.Publish and not isinstance(error, _WILL_HEAL)
+    """Did the broker close channel or connection for a message? On the channel of a publisher nothing else is
+    asked of it, and not every broker names the method."""
+    named = error.method_sig == spec.Basic.Publish
+    return (named or isinstance(error, ChannelError)) and not isinstance(error, _WILL_HEAL)
