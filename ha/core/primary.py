@@ -154,7 +154,7 @@ class Primary:
         who, old = ask.who, self.backups.get(ask.who.node_id)
         if old is not None and old.expected and old.peer is None and old.who == who:
             backup = old
-            backup.peer, backup.since, backup.last_ack = peer, now, now
+            backup.peer, backup.last_ack = peer, now
         else:
             if old is not None:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)

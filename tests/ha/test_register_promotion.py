@@ -329,3 +329,23 @@ def test_a_backup_of_a_later_epoch_makes_its_primary_stop() -> None:
     assert pair[0].status == "joining" and told(pair[0], "stops serving") is False
     pair.run(0.01)
     assert told(pair[0], "stops serving: a backup knows of epoch")
+
+
+def test_who_joins_late_and_is_slow_has_no_more_time_than_who_does_not_come() -> None:
+    """Found by the simulation (116015273): the time that an expected member has began anew when it joined, so
+    that confirms waited for twice as long."""
+    pair = registered(3, backup_timeout=2.0)
+    a, b, c = pair.hosts
+    pair.kill(a)
+    pair.separate(b, c)
+    manage(pair, b, "promote")
+    pair.until(lambda: b.status == "recovering", 10.0)
+    promoted = pair.now
+    pair.run(1.0)
+    c.syncing = False
+    pair.heal()
+    pair.until(lambda: phase(b, c) == "guarded")
+    position = pair.publish(b, "q", "x")
+    pair.until(lambda: pair.confirmed(b, position))
+    assert pair.now - promoted < 2.2
+    assert told(b, "c is excluded from the record: it has not caught up within 2 s of the promotion")

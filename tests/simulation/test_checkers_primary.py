@@ -331,6 +331,15 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
     checker.confirm(machine, message, 100 + limit + 0.1)
     machine.slow_until, machine.slow_time = 100.5, 2.0
     checker.confirm(machine, message, 105 + limit)
+    heir = SimpleNamespace(name="B", life=1, role=lambda: "recovering", slow_until=0.0, slow_time=0.0)
+    checker.tick(heir, 300.0)  # type: ignore[arg-type]
+    checker.tick(heir, 301.0)  # type: ignore[arg-type]
+    within = 300.0 + plan.timing.backup_timeout
+    message.last_sent = within - 0.1
+    checker.confirm(machine, message, within - 0.1 + plan.timing.backup_timeout + limit - 0.1)
+    message.last_sent = within + 0.1
+    with violates(26):
+        checker.confirm(machine, message, within + 0.1 + limit + 0.1)
     blocking = Held26(quiet_plan(on_backup_loss="block"), troubles)
     blocking.confirm(machine, message, 1000.0)
 

@@ -148,6 +148,7 @@ class Checkers:
             self.divergent.tick(machine)
             self.terms.tick(machine)
             self.promotions.tick(machine)
+            self.held.tick(machine, self.clock.now)
             self.temporaries.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
@@ -238,7 +239,6 @@ class Checkers:
         how = self.promotions.how[-1]
         self.counts[f"promotions, {how}"] += 1
         self._primaries.add(promotion.machine.name)
-        self.held.promoted_at = self.clock.now
         self.temporaries.last_promotion = self.clock.now
         self.rules.promoted_at = self.clock.now
         self.definitions.promoted(promotion, cold=how == "cold")

@@ -178,8 +178,19 @@ class Held26:
         self.timing = plan.timing
         self.troubles = troubles
         self.promoted_at = -1e9
+        """When somebody last began to serve: its record may have been made a lease before."""
         self.longest = 0.0
         self.checked = 0
+        self._serving: set[tuple[str, int]] = set()
+
+    def tick(self, machine: Machine, now: float) -> None:
+        """After each change of a status."""
+        life = machine.name, machine.life
+        if machine.role() not in SERVING:
+            self._serving.discard(life)
+        elif life not in self._serving:
+            self._serving.add(life)
+            self.promoted_at = now
 
     def confirm(self, machine: Machine, message: Message, now: float) -> None:
         waited = now - message.last_sent
