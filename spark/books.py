@@ -6,14 +6,14 @@ Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
 from spark.contents import Inventory, Process
 from spark.ends import ENDLESS, let_outlived_go, name_ends, stem, until
-from spark.schema import NOT_PARQUET
+from spark.schema import NOT_PARQUET, PRUNED_NAME
 
 STANDALONE = "standalone"
 """Why a broker of no cluster promotes itself."""
@@ -50,6 +50,8 @@ class Writer:
     view: int = 0
     pruned_us: int = 0
     """Records up to this time were pruned; 0: none."""
+    goes_on: bool = False
+    """There are ledgers of it beyond what pruning left."""
     pruned_damaged: bool = False
     """Not all of what was pruned could be read."""
     records: dict[str, int] = field(default_factory=dict)
@@ -188,11 +190,9 @@ class Books:
         return Inventory(complete, tuple(w.process for w in current))
 
 
-def keep_books(
-    events: Iterable[Event], where: Where = lambda *_: "", files: Sequence[str] | None = None
-) -> Books:
+def keep_books(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> Books:
     """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
-    `files`: names of those that the events come from; without them no client is outlived."""
+    `let_go`: whether clients may be outlived."""
     books = Books()
     torn: list[Event] = []
     for event in events:
@@ -200,8 +200,8 @@ def keep_books(
     for writer in books.writers.values():
         _check_chain(writer)
     name_ends(books)
-    if files is not None:
-        let_outlived_go(books, files)
+    if let_go:
+        let_outlived_go(books)
     _place_torn(books, torn)
     _find_gaps(books, where)
     _judge(books)
@@ -267,6 +267,7 @@ def _enter_span(writer: Writer, event: Event) -> None:
     writer.first_us = min(writer.first_us or begin, begin)
     writer.last_us = max(writer.last_us, end)
     writer.view = max(writer.view, view)
+    writer.goes_on |= _str(event, "reason") != PRUNED_NAME
     writer.records[kind] = writer.records.get(kind, 0) + _int(event, "n")
     for seen in (writer.views, writer.enqueues) if kind == "enqueue" else (writer.views,):
         old = seen.get(view, (begin, end))

@@ -11,6 +11,7 @@ Besides it emits summaries, whose sizes do not grow with the number of ids:
 
 * `chain`: writer, incarnation, first..last = `wseq` numbers seen without a hole;
 * `span`: writer, incarnation, view, name = a kind of record: n = how many, from ts_us to ts_last_us;
+  reason = pruned: they are what pruning left;
 * `measured`: a block (`spark.tallies.unshelve`), for these grow with the time that the ledgers are of, of
   `rate`: name = sent | confirmed | received, first = time slot (RATE_BUCKET_US since 1970), n = ids in it,
   and `pulse`: from ts_us to ts_last_us confirms arrived without a pause longer than PULSE_SLACK_US;
@@ -76,7 +77,7 @@ def condense_frame(every: Frame, *, pruned: bool = False) -> Iterator[pa.RecordB
     if not frame.rows:
         return
     yield _chains(frame)
-    yield _spans(frame)
+    yield _spans(frame, pruned=pruned)
     if pruned:
         marks = frame.among("kind", names.MARKING_KINDS)
         yield from _horizons(frame, np.flatnonzero(marks))
@@ -223,7 +224,7 @@ def _chains(frame: Frame) -> pa.RecordBatch:
     return events(len(starts), {"kind": "chain", **named, "first": wseq[starts], "last": wseq[ends]})
 
 
-def _spans(frame: Frame) -> pa.RecordBatch:
+def _spans(frame: Frame, *, pruned: bool) -> pa.RecordBatch:
     code = frame.key(("writer", "incarnation", "view", "kind"), None)
     order = sort_by(code)
     code, when = code[order], frame.ints("ts_us")[order]
@@ -235,6 +236,7 @@ def _spans(frame: Frame) -> pa.RecordBatch:
     return events(len(starts), {
         "kind": "span", **named, "name": columns["kind"], "n": ends - starts + 1,
         "ts_us": np.minimum.reduceat(when, starts), "ts_last_us": np.maximum.reduceat(when, starts),
+        **({"reason": names.PRUNED_NAME} if pruned else {}),
     })  # fmt: skip
 
 

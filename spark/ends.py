@@ -5,12 +5,9 @@ Pure: works on the `Writer`s of `Books`, which says what follows from it. Used b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-from spark.schema import PRUNED_NAME
 
 if TYPE_CHECKING:
     from spark.books import Books, SyncChange, Writer
@@ -54,21 +51,15 @@ def name_ends(books: Books) -> None:
                 writer.end, writer.ended_by = "crashed", f"{node} excluded it"
 
 
-def let_outlived_go(books: Books, files: Sequence[str]) -> None:
+def let_outlived_go(books: Books) -> None:
     """A client without a seal does not count any more once the brokers' books begin OUTLIVED_US after its
     last record, for they were pruned: every id that was given, and every tag that was used, until then is
     below the horizon, and not judged. Should it have lived on without its ledger, what it sent is unsent.
     """
-    rest = [name for name in files if f".{PRUNED_NAME}." not in name]
     brokers = [w for w in books.writers.values() if w.role not in ENDLESS]
     if not any(w.pruned_us for w in brokers):
         return
-    begins = [
-        w.pruned_us or w.first_us
-        for w in brokers
-        if not w.pruned_us or any(name.startswith(stem(w)) for name in rest)
-    ]
-    begin = min(begins, default=None)
+    begin = min((w.pruned_us or w.first_us for w in brokers if w.goes_on), default=None)
     for writer in books.writers.values():
         outlived = begin is None or writer.last_us + OUTLIVED_US <= begin
         if outlived and writer.role in ENDLESS and not writer.sealed:

@@ -89,8 +89,8 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     events = settle(every.where("packed is null").drop("packed"))
     packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
     few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
-    where, names = Places(found.ledgers).of_gap, [path.name for path in found.ledgers]
-    books = keep_books((row.asDict() for row in few if row["kind"] not in HULLS), where, names)
+    where = Places(found.ledgers).of_gap
+    books = keep_books((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
     if not books.writers and not books.missing:
         raise NoLedgers("the ledgers are empty")
     _mention(books, found)

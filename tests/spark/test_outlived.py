@@ -136,6 +136,11 @@ def test_a_killed_client_is_in_the_way_until_the_brokers_were_pruned_past_it(
     assert all("`understudy ledger prune`" in text and "2024-10-05 00:00:00 UTC" in text for text in ends)
     days.pruned(START + DAY)
     assert judged()["verdict"] == "not provable", "a day has to lie between"
+    for path in days.folder.iterdir():
+        path.rename(path.with_name(f"host1.{path.name}"))
+    assert judged()["verdict"] == "not provable", "whatever the files are called"
+    for path in days.folder.iterdir():
+        path.rename(path.with_name(path.name.removeprefix("host1.")))
     days.pruned(START + 3 * DAY)
     answer = judged()
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
