@@ -27,14 +27,15 @@ from understudy.cli_options import (
     duration_value,
     format_option,
     given_tls,
+    is_text,
     leave,
     progress_bar,
     text_value,
     tls_options,
 )
+from understudy.client.brokers import parse_brokers
 from understudy.client_tls import ClientTls
 from understudy.config import ConfigError, load
-from understudy.config_types import parse_public_addresses
 from understudy.process import stopping
 from understudy.quarantine import QuarantineFolder, QueueSummary, Unreadable
 from understudy.quarantine_message import Message
@@ -45,6 +46,7 @@ _PLAIN_WIDTH = 140
 _RANGES_SHOWN = 4
 _BODY_SHOWN = 60
 _DAMAGE_SHOWN = 20
+_LONGEST_NAME = 255
 
 
 @click.group()
@@ -120,10 +122,22 @@ def show(
 def _addresses_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """Option callback: for the client kit, which reads them again."""
     try:
-        if not parse_public_addresses(value):
-            raise click.BadParameter("at least one HOST:PORT is needed")
+        parse_brokers(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _queue_value(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Option callback."""
+    if value is None:
+        return value
+    if not value:
+        raise click.BadParameter("a name is due, of a queue")
+    if not is_text(value):
+        raise click.BadParameter("not UTF-8")
+    if len(value.encode()) > _LONGEST_NAME:
+        raise click.BadParameter(f"a queue's name has at most {_LONGEST_NAME} octets")
     return value
 
 
@@ -141,7 +155,12 @@ def _addresses_value(_ctx: click.Context, _param: click.Parameter, value: str) -
 @click.option("--timeout", callback=duration_value, default="30s", show_default=True, metavar="DURATION",
               help="How long to wait for a broker, and for a confirm.")  # fmt: skip
 @click.option("--id", "wanted", metavar="EPOCH-SEQUENCE", help="Only this message.")
-@click.option("--to", metavar="QUEUE", help="Into this queue instead of the one of the same name.")
+@click.option(
+    "--to",
+    metavar="QUEUE",
+    callback=_queue_value,
+    help="Into this queue instead of the one of the same name.",
+)
 @click.option("--route", is_flag=True, help="To the exchange and with the key of its first publisher.")
 @click.option("--again", is_flag=True, help="Those, too, that were republished before.")
 @click.option("--in-doubt", is_flag=True,

@@ -22,6 +22,7 @@ from broker.model.values import ROOT
 from understudy.client import ClientTls, ConnectFailed
 from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
 from understudy.client.failover import LOST, Failover
+from understudy.ledger.writer import LedgerError
 from understudy.quarantine_message import ORIGIN_HEADER, Message
 from understudy.quarantine_notes import Notes, NotesError
 
@@ -32,7 +33,6 @@ GRACE = 5.0
 _NAME = "understudy-quarantine"
 _FRAME_HEAD = 8 + 12
 """Octets of a content header frame besides its properties."""
-_LARGEST_FRAME = 131072
 _Message: Any = amqp.Message
 
 
@@ -103,6 +103,11 @@ class _Session:
         channel.confirm_select()
         self._name, self._tag = f"{name}/{channel.channel_id}", 0
 
+    @property
+    def room(self) -> int:
+        """Octets that properties may have, once it is open."""
+        return self._failover.frame_max - _FRAME_HEAD
+
     def there(self, exchange: str, queue: str) -> bool:
         """Is that exchange there, or, if it is the default one, that queue?"""
         channel = self._failover.connection.channel()
@@ -113,6 +118,7 @@ class _Session:
                 channel.queue_declare(queue, passive=True)
             channel.close()
         except amqp.exceptions.NotFound:
+            channel.collect()  # its number is free again: there are 2,047
             return False
         except amqp.exceptions.ResourceLocked:
             pass  # another connection's own: it takes messages all the same
@@ -203,7 +209,7 @@ class Republishing:
                 self._outcome.why = self._stopping()
         except KeyboardInterrupt:
             self._outcome.why = self._stopping() or "interrupted"
-        except (Stopped, ConnectFailed, NotesError, AMQPError, OSError, ValueError) as error:
+        except (Stopped, ConnectFailed, NotesError, LedgerError, AMQPError, OSError, ValueError) as error:
             self._outcome.why = self._stopping() or shown(" ".join(str(error).split())) or repr(error)
 
     def _session(self, vhost: str, ledger: Path | None = None) -> _Session:
@@ -246,14 +252,14 @@ class Republishing:
     def _batch(self, session: _Session, batch: list[Message]) -> None:
         if why := self._stopping():
             raise Stopped(why)
+        self._open(session)
         sendable = []
         for message in batch:
             properties = message.republished(self._way.user, route=self._way.route)
-            if len(properties) + _FRAME_HEAD > _LARGEST_FRAME:
+            if len(properties) > session.room:
                 self._refuse(message, "headers and properties that do not fit into a frame")
             else:
                 sendable.append((message, properties))
-        self._open(session)
         session.settled, session.unsettled = [], {}
         self._notes.begin([message for message, _ in sendable], self._way.brokers)
         sent = 0

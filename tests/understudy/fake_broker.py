@@ -109,6 +109,7 @@ class FakeFailover:
     prepare: Callable[[FakeChannel], None] = lambda channel: None
     connects: int = 0
     connected: bool = False
+    frame_max: int = 131072
     outage_marks: list[str] = field(default_factory=list)
     held_up: bool = False
     unsent: bool = False

@@ -236,3 +236,15 @@ def test_a_certificate_that_is_missing_is_named_and_not_the_authority(
     with pytest.raises(FileFault, match=f"^{gone}: not to be used for TLS") as fault:
         ClientTls(authority.ca, gone).context()
     assert fault.value.which == "certificate"
+
+
+def test_a_missing_file_is_told_at_once_and_not_taken_for_a_broker_that_does_not_serve(
+    tmp_path: Path, live: Live
+) -> None:
+    """It was tried again for ever, and `publish` did not return."""
+    gone = str(tmp_path / "gone.pem")
+    with closing(Publisher(f"amqps://localhost:{live.tls_port}", "shop", tls=ClientTls(gone))) as shop:
+        for again in range(2):
+            with pytest.raises(FileFault, match=f"^{gone}: not to be used for TLS"):
+                shop.flush() if again else shop.publish(b"1", "orders")
+        assert (shop.in_doubt, shop.counts.published) == (1, 1), "it is kept, for when the file is there"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp.exceptions import ConnectionForced, NotFound
+from amqp.exceptions import ConnectionForced, NotAllowed
 
 from tests.understudy.fake_broker import FakeChannel, FakeFailover, broker_dies
 from understudy.client import NotConfirmed, Publisher
@@ -298,14 +298,15 @@ def test_flush_says_how_many_are_not_confirmed_and_keeps_them() -> None:
 def test_an_error_that_will_not_heal_reaches_the_caller() -> None:
     broker = FakeFailover()
     shop = publisher(broker)
-    shop.publish(b"1", "q", exchange="missing")
+    shop.publish(b"1", "q")
 
     def refuse() -> None:
-        raise NotFound("NOT_FOUND - no exchange 'missing' in vhost '/'")
+        raise NotAllowed("NOT_ALLOWED - vhost 'shop' not found")
 
     broker.script.append(refuse)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotAllowed):
         shop.poll()
+    assert shop.in_doubt == 1
 
 
 def test_the_books_hold_sessions_tags_and_own_numbers(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str]
         (
             ("republish", "-b", ",", "-d", "{data}"),
             2,
-            "Invalid value for '-b' / '--broker': at least one HOST:PORT is needed",
+            "Invalid value for '-b' / '--broker': at least one address HOST:PORT is needed",
         ),
     ],
 )

@@ -23,6 +23,19 @@ HEARTBEAT = 5.0
 Addresses = str | Sequence[str | HostPort]
 
 
+ALL_OR_NONE = "with TLS every address is amqps://HOST:PORT"
+
+
+def parse_brokers(addresses: Addresses) -> tuple[HostPort, ...]:
+    """`"host:port,host:port"` or a sequence of such. ValueError for none, or if some only are amqps."""
+    parsed = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
+    if not parsed:
+        raise ValueError("at least one address HOST:PORT is needed")
+    if len({isinstance(address, TlsHostPort) for address in parsed}) > 1:
+        raise ValueError(ALL_OR_NONE)
+    return parsed
+
+
 class ConnectFailed(Exception):
     """No broker of the list let us in for the time that was given. `str()` is one line."""
 
@@ -64,13 +77,11 @@ class Brokers(ABC):
     ) -> None:
         """`addresses`: `"host:port,host:port"` or a sequence of such, all of them `amqps://host:port` for
         TLS, with the files of `tls`. ValueError if there is none, or if they are mixed."""
-        self.addresses = parse_public_addresses(addresses if isinstance(addresses, str) else list(addresses))
-        if not self.addresses:
-            raise ValueError("at least one address HOST:PORT is needed")
-        secure = [isinstance(address, TlsHostPort) for address in self.addresses]
-        if any(secure) is not all(secure) or (tls is not None and not any(secure)):
-            raise ValueError("with TLS every address is amqps://HOST:PORT")
-        self._tls = (tls or ClientTls()) if any(secure) else None
+        self.addresses = parse_brokers(addresses)
+        secure = isinstance(self.addresses[0], TlsHostPort)
+        if tls is not None and not secure:
+            raise ValueError(ALL_OR_NONE)
+        self._tls = (tls or ClientTls()) if secure else None
         self.user = user
         self._password = password
         self._virtual_host = virtual_host

@@ -84,11 +84,13 @@ class Failover(Brokers):
         """Try all addresses, round after round, until one serves; its new channel is returned.
 
         `deadline` is on the clock of `time.monotonic`. Raises TimeUp after it, ConnectFailed once
-        `given_up()` says so, and amqp's own error for what will not heal, such as refused credentials or a
-        wrong virtual host.
+        `given_up()` says so, FileFault for files of TLS that are no use, and amqp's own error for what will
+        not heal, such as refused credentials or a wrong virtual host.
         """
         if self.connection is not None:
             raise RuntimeError("connected already")
+        if self._tls is not None:
+            self._tls.context()  # py-amqp makes one of its own, and says of a missing file that nobody serves
 
         def waiting(error: Exception, _interval: float) -> None:
             self._check_patience(error, deadline, given_up)
