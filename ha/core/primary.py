@@ -100,11 +100,19 @@ class Primary:
         self.exclude_next(now)
 
     def _deferred(self, backup: RemoteBackup, reason: str, now: float) -> None:
-        """Nothing was written. If it was lost meanwhile, it is excluded all the same."""
+        """Nothing was written: the record does not name it. There is nothing to exclude one from that was
+        lost meanwhile.
+        """
         if backup.phase is Phase.INCLUDING:
             if backup.defer(reason, now + RETRY):
                 self._c.log(f"{backup.name} has caught up, and is not included yet: {reason}")
             self._settle()
+        elif backup.phase is Phase.LOST:
+            del self.backups[backup.who.node_id]
+            self._gone(backup, "its link was lost", told=True)
+        else:
+            self._gone(backup, self._leaving.pop(backup.who)[1])
+            self._admit_next(backup.who.node_id)
         self.exclude_next(now)
 
     def exclude_next(self, now: float) -> None:
@@ -122,7 +130,7 @@ class Primary:
             self._hold = (min(self.applied, last), min(self.durable, last))
         del self._leaving[backup.who]
         self._feeder.record(self.backups.values(), self.record)
-        self._note_record("excluded", backup)
+        self._c.note_record("excluded", backup.name, self._model.position())
         self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
         self._c.log(f"{backup.name} is excluded from the record: {why}")
         if backup.peer is not None:
@@ -132,10 +140,14 @@ class Primary:
         self._settle()
         if held := self.held():
             self._c.log(held)
-        back = self.backups.get(backup.who.node_id)
+        self._admit_next(backup.who.node_id)
+        self.exclude_next(now)
+
+    def _admit_next(self, node_id: str) -> None:
+        """Its former link counts no more: it is taken in, if it has asked meanwhile."""
+        back = self.backups.get(node_id)
         if back is not None and back.phase is Phase.ASKED:
             self._admit(back)
-        self.exclude_next(now)
 
     def _propose(
         self,
@@ -237,15 +249,15 @@ class Primary:
         before, before_durable = backup.acked, backup.acked_durable
         backup.acknowledged(ack, now)
         if backup.acked > before:
-            self._replicated(backup, before, backup.acked, "applied")
+            self._c.note_replicated(backup.name, before, backup.acked, "applied")
         if backup.acked_durable > before_durable:
-            self._replicated(backup, before_durable, backup.acked_durable, "durable")
+            self._c.note_replicated(backup.name, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.phase, backup.expected, backup.since = Phase.IN_SYNC, False, now
             self._points.hasten(now)
             self.had_backup = True
             self._c.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
-            self._note_record("included", backup)
+            self._c.note_record("included", backup.name, self._model.position())
             self._c.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
         self._settle()
 
@@ -255,13 +267,6 @@ class Primary:
             if backup.peer == peer:
                 backup.echoed(ack.echo, now)
                 self._settle()
-
-    def _replicated(self, backup: RemoteBackup, old: Position, new: Position, what: str) -> None:
-        first = old.n + 1 if old.epoch == new.epoch else 1
-        if first <= new.n:
-            self._c.note(
-                "replicated", peer=backup.name, epoch=new.epoch, first=first, last=new.n, reason=what
-            )  # fmt: skip
 
     def _settle(self) -> None:
         """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
@@ -342,9 +347,14 @@ class Primary:
             backup.phase = Phase.LEAVING
             self._leaving[backup.who] = (backup, why)
             self.exclude_next(now)
-            return
+        else:
+            self._gone(backup, why)
+
+    def _gone(self, backup: RemoteBackup, why: str, *, told: bool = False) -> None:
+        """The record has never named it. `told`: that it is lost is announced already."""
         self._c.log(f"{backup.name} is gone before it was in sync: {why}")
-        self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
+        if not told:
+            self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
         if backup.peer is not None:
             self._close(backup.peer, why)
         self._settle()
@@ -394,19 +404,8 @@ class Primary:
                 if backup.peer is not None and backup.phase is not Phase.WAITING:
                     self._c.do(SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(now)))
         for backup in list(self.backups.values()):
-            silent = now - max(backup.silent_since(), self._awake_since)
-            if backup.expected and now - backup.since > tuning.backup_timeout:
-                self._lose(
-                    backup, f"it has not caught up within {tuning.backup_timeout:g} s of the promotion", now
-                )
-            elif backup.expected:
-                continue
-            elif backup.counted and silent > tuning.ack_timeout:
-                self._lose(backup, f"no acknowledgement for {tuning.ack_timeout:g} s", now)
-            elif not backup.counted and now - max(backup.last_ack, self._awake_since) > tuning.backup_timeout:
-                self._lose(backup, f"no acknowledgement for {tuning.backup_timeout:g} s", now)
-            elif not backup.counted and backup.in_flight > tuning.joiner_max:
-                self._lose(backup, "it cannot keep up", now)
+            if why := backup.verdict(tuning, now, self._awake_since):
+                self._lose(backup, why, now)
 
     def next_deadline(self) -> float | None:
         """Always soon: the heartbeat. At once while a joiner's window is open."""
@@ -446,9 +445,3 @@ class Primary:
             if backup.peer == peer:
                 return backup
         return None
-
-    def _note_record(self, what: str, backup: RemoteBackup) -> None:
-        names = sorted(self.record.names.get(i.node_id, i.node_id) for i in self.record.in_sync)
-        self._c.note(
-            "insync", name=",".join(names), n=self._model.position().n, peer=backup.name, reason=what
-        )  # fmt: skip

@@ -172,6 +172,20 @@ class RemoteBackup:
         self.phase, self.include_at = Phase.GUARDED, until
         return news
 
+    def verdict(self, tuning: Tuning, now: float, awake_since: float) -> str:
+        """Why its primary, awake since then, gives it up now; "" if it does not."""
+        if self.expected:
+            if now - self.since > tuning.backup_timeout:
+                return f"it has not caught up within {tuning.backup_timeout:g} s of the promotion"
+        elif self.counted:
+            if now - max(self.silent_since(), awake_since) > tuning.ack_timeout:
+                return f"no acknowledgement for {tuning.ack_timeout:g} s"
+        elif now - max(self.last_ack, awake_since) > tuning.backup_timeout:
+            return f"no acknowledgement for {tuning.backup_timeout:g} s"
+        elif self.in_flight > tuning.joiner_max:
+            return "it cannot keep up"
+        return ""
+
     def verdict_at(self, tuning: Tuning, awake_since: float) -> float:
         """When its primary, awake since then, would give it up, if it says nothing more."""
         if self.expected:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from broker.model.values import Position
 from ha.core.effects import Effect, Log, Note, SaveRecord
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.membership import Membership
@@ -62,6 +63,19 @@ class Context:
 
     def note(self, kind: str, **fields: Any) -> None:
         self.effects.append(Note(kind, fields))
+
+    def note_replicated(self, peer: str, old: Position, new: Position, what: str) -> None:
+        """That backup has what is beyond `old`, up to `new`: "applied", or "durable"."""
+        first = old.n + 1 if old.epoch == new.epoch else 1
+        if first <= new.n:
+            self.note("replicated", peer=peer, epoch=new.epoch, first=first, last=new.n, reason=what)
+
+    def note_record(self, what: str, peer: str, position: Position) -> None:
+        """The record is another, since `peer` is "included" or "excluded"."""
+        names = self.record.names if self.record is not None else {}
+        in_sync = self.record.in_sync if self.record is not None else ()
+        found = sorted(names.get(who.node_id, who.node_id) for who in in_sync)
+        self.note("insync", name=",".join(found), n=position.n, peer=peer, reason=what)
 
 
 class Role(Protocol):

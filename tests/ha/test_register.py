@@ -244,6 +244,25 @@ def test_who_may_be_in_the_record_all_the_same_counts_until_that_is_known() -> N
     assert in_sync(pair) == set()
 
 
+@pytest.mark.parametrize("back", ["after the answer", "before the answer"])
+def test_who_is_lost_while_it_is_not_included_yet_is_not_excluded(back: str) -> None:
+    """There is nothing to exclude it from: it was never in the record, and its events say so."""
+    pair, a, b, _ = put_off()
+    before = len(a.log)
+    pair.register.delay = 0.2
+    pair.until(lambda: phase(a, b) == "including")
+    pair.separate(a, b, reset=True)
+    if back == "before the answer":
+        pair.heal()
+        pair.until(lambda: "asked" in (phase(a, b) or ""))
+    pair.until(lambda: told(a, "b is gone before it was in sync"))
+    pair.heal()
+    pair.register.early.clear()
+    pair.until(lambda: b.status == "ready")
+    assert not any("b is excluded" in line for line in a.log[before:])
+    assert in_sync(pair) == {"b", "c"}
+
+
 # -- exclusion
 
 

@@ -36,7 +36,7 @@ def hang_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 def slow(s: Saboteur, machine: Machine, seconds: float, until: float) -> None:
     """Each sync takes so long that begins within `until` seconds."""
-    machine.slow_time, machine.slow_until = seconds, s.clock.now + until
+    machine.slow.begin(seconds, s.clock.now, s.clock.now + until)
     s.clock.note(f"FAULT: {machine.name} has a slow disk: {seconds:g} s a sync")
     s.later(until + seconds, lambda: None)
 

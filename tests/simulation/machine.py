@@ -27,6 +27,7 @@ from tests.simulation.clock import Clock, Timer
 from tests.simulation.machine_sockets import DialSocket, InboundSocket
 from tests.simulation.network import Address, End, Network
 from tests.simulation.plan import MachinePlan
+from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.virtual_disk import Crash, VirtualDisk
 from tests.simulation.virtual_overflow import VirtualOverflow
 
@@ -92,9 +93,7 @@ class Machine:
         self.sync_time = plan.sync_time
         self.tick_time = plan.tick
         self.segment_bytes, self.window = plan.segment, plan.window
-        self.slow_until = 0.0
-        """Until then each sync takes `slow_time` seconds."""
-        self.slow_time = 0.0
+        self.slow = SlowDisk()
         self.wall_error = plan.wall_error
         """Milliseconds by which its wall clock is wrong."""
         self.may_stop = False
@@ -405,10 +404,8 @@ class Machine:
                 return
             if written:
                 self._syncing = True
-                slow = self.slow_time if self.clock.now < self.slow_until else 0.0
-                self.clock.after(
-                    slow + self.sync_time * (0.5 + self.rng.random()), partial(self._synced, self.life)
-                )
+                takes = self.slow.takes(self.clock.now) + self.sync_time * (0.5 + self.rng.random())
+                self.clock.after(takes, partial(self._synced, self.life))
             elif self.store is not None and self.store.failed is not None:
                 self.tick_soon()
 

@@ -29,6 +29,7 @@ from tests.simulation.clock import Clock
 from tests.simulation.inspection import RecordOnDisk, identity
 from tests.simulation.journal import Journal, Message
 from tests.simulation.machine import Death, Machine
+from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.topology import Topology
 from tests.simulation.wire import method, publish
 
@@ -318,7 +319,7 @@ def test_25_a_node_whose_disk_has_failed_serves_no_more() -> None:
 
 
 def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
-    machine = stand_in("A", network=SimpleNamespace(troubled=False), slow_until=0.0, slow_time=0.0)
+    machine = stand_in("A", network=SimpleNamespace(troubled=False), slow=SlowDisk())
     troubles = Troubles([machine])
     plan = quiet_plan()
     checker = Held26(plan, troubles)
@@ -329,9 +330,10 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
         checker.confirm(machine, message, 100 + limit + 0.1)
     troubles.happened(101.0)
     checker.confirm(machine, message, 100 + limit + 0.1)
-    machine.slow_until, machine.slow_time = 100.5, 2.0
+    machine.slow.begin(2.0, 100.2, 100.5)
+    machine.slow.begin(0.05, 100.3, 101.0)
     checker.confirm(machine, message, 105 + limit)
-    heir = SimpleNamespace(name="B", life=1, role=lambda: "recovering", slow_until=0.0, slow_time=0.0)
+    heir = SimpleNamespace(name="B", life=1, role=lambda: "recovering", slow=SlowDisk())
     checker.tick(heir, 300.0)  # type: ignore[arg-type]
     checker.tick(heir, 301.0)  # type: ignore[arg-type]
     within = 300.0 + plan.timing.backup_timeout

@@ -201,8 +201,7 @@ class Held26:
         if self.promoted_at >= message.last_sent - self.timing.backup_timeout:
             limit += self.timing.backup_timeout
         limit += self.troubles.frozen(machine, since, now)
-        if machine.slow_until + machine.slow_time >= message.last_sent:
-            limit += 2 * machine.slow_time  # of a sync that had begun, and of its own
+        limit += 2 * machine.slow.longest(message.last_sent)  # a sync that had begun, and its own
         self.checked += 1
         self.longest = max(self.longest, waited)
         if waited > limit:
