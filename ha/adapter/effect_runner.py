@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ha.adapter.announcements import announce
 from ha.adapter.authority_port import request_of
+from ha.core.authority import FORCED
 from ha.core.effects import (
     AdoptCluster,
     Announce,
@@ -94,7 +95,7 @@ class EffectRunner:
                 node.answer(token, ok, reason)
             case Announce():
                 self.events[effect.event] += 1
-                if effect.reason == "force-lossy":
+                if effect.reason == FORCED:
                     self.events["promoted-lossy"] += 1
                 announce(node, effect)
             case _:

@@ -36,6 +36,7 @@ from broker.model.vhosts import VirtualHosts
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
+from ha.adapter.withheld import Withheld
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
@@ -64,6 +65,8 @@ class ReplicaVhost:
         """Copies of queues that come anew, until those are whole."""
         self._lacking: set[bytes] = set()
         """Queues of which messages were still to come when the store was last told of their ends."""
+        self._withheld: Withheld | None = None
+        """While a primary that expects this node has not yet told it everything."""
         self.position = ORIGIN
         """The newest batch, or definitions, that went into the model and to the store."""
 
@@ -80,10 +83,50 @@ class ReplicaVhost:
     def begin_epoch(self, epoch: int) -> None:
         self._ledger.view = epoch
 
+    # -- going back
+
+    def keep_what_is_here(self, epoch: int | None) -> None:
+        if epoch is None:
+            self._withheld = None
+        elif self._withheld is None:
+            queues = self._vhosts.queues_by_uuid.values()
+            self._withheld = Withheld(epoch, {queue.uuid: queue.ends() for queue in queues})
+        else:
+            self._withheld.begin_again()
+
+    def let_go(self) -> None:
+        withheld, self._withheld = self._withheld, None
+        if withheld is None:
+            return
+        gone: list[Record] = [*withheld.told, *withheld.dropped]
+        for record in gone:
+            self._apply(record)
+        if gone:
+            self._append(self.position, gone)
+            self._ledger.batch(Batch(self.position, 0, list(withheld.told)), BACKUP)
+
+    def go_back(self) -> None:
+        withheld, self._withheld = self._withheld, None
+        if withheld is None:
+            return
+        for queue in self._vhosts.queues_by_uuid.values():
+            held = queue.replica.ids()
+            newer = {epoch: held[epoch] for epoch in withheld.newer(held)}
+            self._export(queue, newer)
+            for epoch, ids in newer.items():
+                queue.replica.dequeue(epoch, ids.ranges())
+            self._drop(queue.uuid, newer)
+            if queue.ends() != withheld.ends_of(queue.uuid):
+                queue.replica.set_ends(withheld.ends_of(queue.uuid))
+                self._note_ends(queue)
+        self._lacking.clear()
+
     # -- the flow
 
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         records = self._decode(payload)
+        if self._withheld is not None:
+            records, payload = self._withheld.split(records), b""
         apply = self._vhosts.apply
         bad: list[BadEvent] = []
         own: list[Record] = []
@@ -301,10 +344,13 @@ class ReplicaVhost:
         extra = minus(found.replica.ids_within(after, upto), ids)
         quarantined = 0
         if extra:
-            quarantined = self._export(found, minus(extra, had(found.replica.ends())))
-            for epoch, gone in extra.items():
+            now, beyond = extra, minus(extra, had(found.replica.ends()))
+            quarantined = self._export(found, beyond)
+            if self._withheld is not None:
+                now = minus(extra, self._withheld.drop(queue, minus(extra, beyond)))
+            for epoch, gone in now.items():
                 found.replica.dequeue(epoch, gone.ranges())
-            self._drop(queue, extra)
+            self._drop(queue, now)
         if payload:
             self._take_runs(found, payload)
         found.replica.settle(after, upto)
@@ -358,7 +404,8 @@ class ReplicaVhost:
     ) -> None:
         """To the store, what it sees: `records`, as they came in `framed` or to be encoded, then `own`."""
         encoded = _stored(framed)
-        encoded += [encode_record(r) for r in (own if framed else records) if r.scope & Scope.STORE]
+        fresh = own if framed else [*records, *own]
+        encoded += [encode_record(r) for r in fresh if r.scope & Scope.STORE]
         self._serial = self._store.append(position, encoded, [*records, *own])
         self.position = position
         if self._store.roll_due:

@@ -78,9 +78,12 @@ class Evidence:
     ack_timeout: float = 2.0
 
 
+FORCED = "force-lossy"
+
+
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """`how`: unforced, bootstrap, cold or force-lossy; `reason`: one sentence, whichever way it went; `way`:
+    """`how`: unforced, bootstrap, cold or FORCED; `reason`: one sentence, whichever way it went; `way`:
     what to do next, if it is refused.
     """
 

@@ -152,9 +152,11 @@ class Backup:
             if kind is Frame.QUIESCE:
                 self._quiesce(body, self._replicator)
                 continue
-            if kind is Frame.DEFINITIONS and not self._expected and self._c.record is not None:
-                self._c.mark_incomplete()
-                self._model.save_incomplete(self._c.record)
+            if kind is Frame.DEFINITIONS and self._c.record is not None:
+                if not self._expected:
+                    self._c.mark_incomplete()
+                    self._model.save_incomplete(self._c.record)
+                self._model.keep_what_is_here(self._replicator.epoch if self._expected else None)
             self._replicator.frame(kind, body)
             self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
@@ -345,6 +347,16 @@ class Backup:
         if self.peer is not None:
             self._c.do(ClosePeer(self.peer, 200, "link no longer wanted"))
             self._unlink()
+
+    def stand_alone(self, *, keep_all: bool) -> None:
+        """The record is this node's. If it had not come to the end of what its primary had to tell, it has
+        what it had before; or all that it has, if it is promoted by force: of one who was excluded, the
+        primary may have confirmed what came then.
+        """
+        if keep_all:
+            self._model.keep_what_is_here(None)
+        else:
+            self._model.go_back()
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None

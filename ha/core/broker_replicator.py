@@ -77,6 +77,7 @@ class BrokerReplicator:
         elif kind is Frame.GUARD:
             if self._queues:
                 raise LinkError("a guard while queues are incomplete")
+            self._model.let_go()
             self.guard_mark = self._model.mark()
         else:
             self._queue(kind, body)

@@ -89,6 +89,19 @@ class ReplicaModel(Protocol):
     def begin_epoch(self, epoch: int) -> None:
         """History of this epoch follows."""
 
+    def keep_what_is_here(self, epoch: int | None) -> None:
+        """A primary of `epoch` expects this node, which is promotable while it catches up: no message of an
+        earlier epoch leaves until `let_go` or `go_back`. None: it is not expected, and nothing is kept.
+        """
+
+    def let_go(self) -> None:
+        """All is here: what the primary has not, or what has left meanwhile, goes at once."""
+
+    def go_back(self) -> None:
+        """This node is promoted before it had all: what came of the epoch that it could not follow, which is
+        safe for nobody, goes to quarantine, and what it held before stays, as if it had heard of no more.
+        """
+
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:
         """What cannot be applied to its queue, or does not follow from what the queue got before, is left
         out and told.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.model.values import Position
-from ha.core.authority import Authority, Evidence, PeerAnswer, Verdict
+from ha.core.authority import FORCED, Authority, Evidence, PeerAnswer, Verdict
 from ha.core.backup import Backup
 from ha.core.effects import Answer, Redial, SaveRecord
 from ha.core.in_sync_record import InSyncRecord, is_behind, next_record
@@ -299,6 +299,7 @@ class Promotion:
         if backup is not None:
             said = backup.said
             backup.leave(now)
+            backup.stand_alone(keep_all=attempt.how == FORCED)
         self._lineage.learn(attempt.record)
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now

@@ -1,0 +1,186 @@
+"""A member that its new primary expects is promotable while it catches up: also if that primary dies then, it
+holds every confirmed message, once (invariants 1, 4, 7, 18).
+
+Queues come one after the other. What has moved before, from one to another, has left the one there, and may
+not have come to the other here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ha.client import Client
+from tests.ha.pair import STEP, Host, Pair
+
+DEAD = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+BYTES = 35
+"""Between two cuts."""
+
+
+def succeeded(*queues: str, arguments: dict[str, Any] | None = None) -> Pair:
+    """a had xyz in the queue `old`, which b and c have too, and died; b serves, and cannot reach c."""
+    pair = Pair(3, authority="register")
+    pair.up()
+    a, b, c = pair.hosts
+    for queue in queues:
+        pair.declare(a, queue, arguments=(arguments or {}) if queue == "old" else {})
+    pair.publish(a, "old", "xyz")
+    pair.run(0.3)
+    pair.separate(a, c)
+    pair.separate(b, c)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    return pair
+
+
+def catches_up(pair: Pair, passing: int) -> bool:
+    """c joins b, a few bytes a tick, until the link between them breaks; False if c was in sync before."""
+    b = pair[1]
+    pair.snapshots(b, 30)
+    pair.heal()
+    pair.link_ends["b", "c"] = passing
+    pair.until(lambda: bool(pair.cut) or b.status == "active")
+    return bool(pair.cut)
+
+
+def promoted(pair: Pair, **how: bool) -> Host:
+    """b dies, and c is promoted."""
+    _, b, c = pair.hosts
+    pair.kill(b)
+    answer = pair.ask(c, "promote", limit=12, **how)
+    assert answer["ok"], answer
+    return c
+
+
+def quarantined(host: Host) -> int:
+    files = host.disk.contents()
+    return sum(raw.count(b'"sequence"') for path, raw in files.items() if "quarantine" in path)
+
+
+@pytest.mark.parametrize("order", [("old", "dead"), ("dead", "old")])
+def test_dead_letters_of_the_last_primary_are_where_they_were_or_where_they_went(
+    order: tuple[str, str],
+) -> None:
+    """They died there before it was followed; whose queue comes first must make no difference."""
+    passing, cuts = 2000, 0
+    while True:
+        pair = succeeded(*order, arguments=DEAD)
+        b = pair[1]
+        pair.until(lambda pair=pair, b=b: pair.contents(b, "dead") == "xyz")
+        if not catches_up(pair, passing):
+            break
+        c = promoted(pair)
+        pair.run(1.5)
+        found = pair.contents(c, "old"), pair.contents(c, "dead")
+        assert found == ("", "xyz"), (passing, found)
+        cuts += 1
+        passing += BYTES
+    print(f"cut at {cuts} places")
+    assert cuts > 30
+    assert pair.fingerprint(pair[1]) == pair.fingerprint(pair[2])
+
+
+def transaction(pair: Pair) -> Client:
+    """On b: all of `old` to `new`, but for the commit."""
+    client = Client("m", pair[1], pair.now)
+    pair.run(2 * STEP)
+    client.pump(pair.now)
+    client.begin(pair.now, "tx")
+    client.consume("old", 10, pair.now)
+    said: list[str] = []
+    pair.until(lambda: said.extend(client.pump(pair.now)) or len(said) == 3)
+    client.publish("new", "xyz", pair.now)
+    for tag in (1, 2, 3):
+        client.ack(tag, pair.now)
+    return client
+
+
+@pytest.mark.parametrize("when", ["before it joins", "meanwhile"])
+def test_a_transaction_of_the_last_primary_is_whole_or_nothing(when: str) -> None:
+    cuts = {"nothing": 0, "whole": 0}
+    for passing in range(2000, 6000, BYTES):
+        pair = succeeded("old", "new")
+        _, b, c = pair.hosts
+        client = transaction(pair)
+        if when == "before it joins":
+            client.call("tx.commit", pair.now)
+            pair.until(lambda pair=pair, b=b: pair.contents(b, "new") == "xyz")
+        pair.snapshots(b, 30)
+        pair.heal()
+        pair.link_ends["b", "c"] = passing
+        pair.until(lambda pair=pair, c=c: bool(pair.cut) or c.status == "catch-up")
+        if when == "meanwhile":
+            client.call("tx.commit", pair.now)
+        pair.until(lambda pair=pair, b=b: bool(pair.cut) or b.status == "active")
+        if not pair.cut:
+            break
+        promoted(pair)
+        found = pair.contents(c, "old"), pair.contents(c, "new")
+        assert found in (("xyz", ""), ("", "xyz")), (passing, found)
+        cuts["nothing" if found[0] else "whole"] += 1
+    print(f"cut: {cuts}")
+    assert all(cuts.values())
+
+
+def test_what_nobody_was_told_is_safe_goes_to_quarantine_and_the_disk_says_so_too() -> None:
+    pair = succeeded("new", "old", "more")
+    _, b, c = pair.hosts
+    pair.publish(b, "new", "uvw")
+    pair.publish(b, "more", "0123456789")
+    assert pair.consume(b, "old", 1) == "x"
+    pair.run(0.1)
+    held = pair.contents
+    pair.snapshots(b, 30)
+    pair.heal()
+    pair.until(lambda: held(c, "more") == "01")
+    pair.separate(b, c, reset=True)
+    promoted(pair)
+    assert (held(c, "old"), held(c, "new"), held(c, "more"), quarantined(c)) == ("xyz", "", "", 6)
+    noted = [(f["first"], f["last"]) for kind, f in c.ledger.kinds if kind == "quarantine"]
+    assert noted == [(1, 3), (1, 3)]
+    pair.run(0.1)
+    pair.kill(c)
+    pair.start(c)
+    pair.run(0.1)
+    assert (held(c, "old"), held(c, "new")) == ("xyz", "")
+    assert pair.ask(c, "promote", limit=12)["ok"]
+    pair.heal()
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    assert (held(b, "old"), held(b, "new"), quarantined(b)) == ("xyz", "", 13)
+
+
+def test_who_is_promoted_by_force_keeps_both() -> None:
+    """What a primary could confirm without it, once it was excluded, is not put away."""
+    pair = succeeded("new", "old")
+    _, b, c = pair.hosts
+    position = pair.publish(b, "new", "uvw")
+    pair.snapshots(b, 30)
+    pair.heal()
+    pair.until(lambda: pair.contents(c, "new") == "uvw")
+    pair.separate(b, c, reset=True)
+    pair.until(lambda: pair.confirmed(b, position))
+    pair.kill(b)
+    assert not pair.ask(c, "promote", limit=12)["ok"]
+    assert pair.ask(c, "promote", limit=12, force_lossy=True)["ok"]
+    assert (pair.contents(c, "old"), pair.contents(c, "new")) == ("xyz", "uvw")
+
+
+def test_who_is_excluded_meanwhile_joins_like_anybody() -> None:
+    pair = succeeded("old", "new")
+    _, b, c = pair.hosts
+    pair.publish(b, "new", "uvw")
+    pair.consume(b, "old", 1)
+    pair.snapshots(b, 30)
+    pair.heal()
+    pair.until(lambda: pair.contents(c, "new") != "")
+    pair.separate(b, c, reset=True)
+    pair.until(lambda: b.status == "active")
+    pair.consume(b, "old", 1)
+    pair.run(0.1)
+    pair.heal()
+    pair.until(lambda: c.status == "ready")
+    assert (pair.contents(c, "old"), pair.contents(c, "new")) == ("z", "uvw")
+    assert pair.fingerprint(b) == pair.fingerprint(c)
