@@ -90,7 +90,7 @@ class ReplicaVhost:
             self._withheld = None
         elif self._withheld is None:
             queues = self._vhosts.queues_by_uuid.values()
-            self._withheld = Withheld(epoch, {queue.uuid: queue.ends() for queue in queues})
+            self._withheld = Withheld(epoch, {q.uuid: (q.replica.ids(), q.replica.ends()) for q in queues})
         else:
             self._withheld.begin_again()
 
@@ -110,14 +110,14 @@ class ReplicaVhost:
         if withheld is None:
             return
         for queue in self._vhosts.queues_by_uuid.values():
-            held = queue.replica.ids()
-            newer = {epoch: held[epoch] for epoch in withheld.newer(held)}
-            self._export(queue, newer)
-            for epoch, ids in newer.items():
-                queue.replica.dequeue(epoch, ids.ranges())
-            self._drop(queue.uuid, newer)
-            if queue.ends() != withheld.ends_of(queue.uuid):
-                queue.replica.set_ends(withheld.ends_of(queue.uuid))
+            held, ends = withheld.before.get(queue.uuid, ({}, {}))
+            if came := minus(queue.replica.ids(), held):
+                self._export(queue, minus(came, had(ends)))
+                for epoch, ids in came.items():
+                    queue.replica.dequeue(epoch, ids.ranges())
+                self._drop(queue.uuid, came)
+            if queue.replica.ends() != ends:
+                queue.replica.set_ends(ends)
                 self._note_ends(queue)
         self._lacking.clear()
 

@@ -8,7 +8,7 @@ everything is here, and then goes at once; or it goes back to what it held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.model.epoch_ends import EpochEnds
@@ -19,11 +19,11 @@ from ha.core.ports import IdsByEpoch
 
 @dataclass(slots=True)
 class Withheld:
-    """`since`: messages of this epoch, or of later ones, nobody was told of that they are safe."""
+    """`since`: the epoch in which it was expected first; nobody was told that anything of it is safe."""
 
     since: int
-    ends: dict[bytes, EpochEnds]
-    """How far history had got in each queue before that."""
+    before: dict[bytes, tuple[IdsByEpoch, EpochEnds]]
+    """What each queue held then, and how far history had got in it. One that was not there is not here."""
     told: list[Dequeue] = field(default_factory=list)
     """Of history, and not applied."""
     dropped: list[Dequeue] = field(default_factory=list)
@@ -49,11 +49,3 @@ class Withheld:
         for epoch, gone in later.items():
             self.dropped.append(Dequeue(queue, epoch, Reason.DROPPED, gone.ranges(), Scope.STORE))
         return later
-
-    def ends_of(self, queue: bytes) -> EpochEnds:
-        """As they were. A queue that was not there had none."""
-        return self.ends.get(queue, {})
-
-    def newer(self, epochs: Iterable[int]) -> list[int]:
-        """Those of which nothing was confirmed."""
-        return [epoch for epoch in epochs if epoch >= self.since]

@@ -98,8 +98,8 @@ class ReplicaModel(Protocol):
         """All is here: what the primary has not, or what has left meanwhile, goes at once."""
 
     def go_back(self) -> None:
-        """This node is promoted before it had all: what came of the epoch that it could not follow, which is
-        safe for nobody, goes to quarantine, and what it held before stays, as if it had heard of no more.
+        """This node is promoted before it had all: what came meanwhile, and was confirmed to nobody, goes to
+        quarantine (but for what had been in history here, and gone), and what it held before stays.
         """
 
     def apply_batch(self, position: Position, wall_ms: int, payload: bytes) -> list[BadEvent]:

@@ -184,3 +184,31 @@ def test_who_is_excluded_meanwhile_joins_like_anybody() -> None:
     pair.until(lambda: c.status == "ready")
     assert (pair.contents(c, "old"), pair.contents(c, "new")) == ("z", "uvw")
     assert pair.fingerprint(b) == pair.fingerprint(c)
+
+
+def test_what_the_last_primary_had_from_the_one_before_goes_too() -> None:
+    """c never had it, so that it was confirmed to nobody: to keep it, and not to know that it was in history,
+    would be to serve what every other node puts into quarantine."""
+    pair = Pair(3, authority="register")
+    pair.up()
+    a, b, c = pair.hosts
+    for queue in ("old", "more"):
+        pair.declare(a, queue)
+    pair.publish(a, "old", "xyz")
+    pair.run(0.3)
+    pair.hold(a, c)
+    pair.publish(a, "old", "u")
+    pair.run(0.1)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    pair.publish(b, "more", "0123456789")
+    pair.snapshots(b, 30)
+    pair.heal()
+    pair.until(lambda: pair.contents(c, "old") == "xyzu")
+    pair.separate(b, c, reset=True)
+    promoted(pair)
+    assert pair.contents(c, "old") == "xyz" and quarantined(c) >= 1
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    assert (pair.contents(a, "old"), quarantined(a)) == ("xyz", 1)
+    assert pair.fingerprint(a) == pair.fingerprint(c)

@@ -49,6 +49,7 @@ class Fault(enum.Enum):
     FORCE = "an operator forces a promotion"
     HANG_DISK = "the disk of a backup hangs"
     STOP_HEIR = "stop a backup for a while, and kill the primary meanwhile"
+    KILL_HEIR = "kill the primary, and the new one while members of its record catch up"
 
 
 CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE))
@@ -144,7 +145,7 @@ OFTEN = {
 """One of these is there mostly."""
 
 
-def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[FaultPlan, ...]:
+def draw_faults(rng: Random, *, authority: str, nodes: int, all_durable: bool) -> tuple[FaultPlan, ...]:
     """One to four faults, of kinds that were drawn first: so that rare ones meet."""
     weights = WEIGHTS[authority]
     arbitrated = authority != "manual"
@@ -198,6 +199,10 @@ def draw_faults(rng: Random, *, authority: str, all_durable: bool) -> tuple[Faul
         share, pause = 0.9 * rng.random(), 0.02 * rng.random()
         hang_disk = FaultPlan("hung disk", Fault.HANG_DISK, When.PAIR, share, pause, 0.0)
         plans.insert(rng.randint(0, len(plans)), hang_disk)
+    if nodes > 2 and rng.random() < 0.2:
+        share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.2, 1.0, 4.0)) * rng.random()
+        kill_heir = FaultPlan("dead heir", Fault.KILL_HEIR, When.WHOLE, share, pause, length)
+        plans.insert(rng.randint(0, len(plans)), kill_heir)
     return tuple(plans)
 
 

@@ -41,6 +41,7 @@ from tests.simulation.faults_nodes import (
     kill_backup,
     kill_backup_twice,
     kill_expected,
+    kill_heir,
     kill_primary,
     misconfigure,
     step_clock,
@@ -99,6 +100,7 @@ ACTS: dict[Fault, Act] = {
     Fault.FORCE: force,
     Fault.STOP_HEIR: stop_heir,
     Fault.HANG_DISK: hang_disk,
+    Fault.KILL_HEIR: kill_heir,
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ha.adapter.settings import HaSettings
 from tests.simulation.fault_plan import FaultPlan
+from tests.simulation.inspection import identity, record_on_disk
 from tests.simulation.machine import Death, Machine
 from tests.simulation.network import break_stream
 
@@ -62,6 +63,25 @@ def kill_expected(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
             s.later(soon, partial(s.kill_and_restart, machine, draw_death(rng), draw_length(rng)))
 
     s.when_heir(strike)
+
+
+def kill_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Who has a part of what the new primary tells may be promoted, and must not pass for one who has all. It
+    stays away for long enough, mostly, that another one is."""
+    kill_primary(s, plan, rng)
+    s.when_heir(partial(_when_followed, s, plan, rng, 4.0))
+
+
+def _when_followed(s: Saboteur, plan: FaultPlan, rng: Random, limit: float, heir: Machine) -> None:
+    """Somebody catches up with it, and is expected: not one that has been started again."""
+    record = record_on_disk(heir)
+    expected = record.in_sync if record is not None else frozenset()
+    followed = any(m.role() == "catch-up" and identity(m) in expected for m in s.world.machines)
+    if not followed and limit > 0 and heir.node is not None:
+        s.later(GLANCE, partial(_when_followed, s, plan, rng, limit - GLANCE, heir))
+        return
+    soon = rng.random() * rng.choice((0.0, 0.003, 0.03))
+    s.later(soon, partial(s.kill_and_restart, heir, draw_death(rng), 1.0 + 2 * plan.length))
 
 
 def kill_all(s: Saboteur, plan: FaultPlan, rng: Random) -> None:

@@ -284,7 +284,9 @@ def draw_plan(seed: int) -> Plan:
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
         rules=tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled),
-        faults=draw_faults(Random(f"{seed}/faults"), authority=authority, all_durable=topology.all_durable),
+        faults=draw_faults(
+            Random(f"{seed}/faults"), authority=authority, nodes=nodes, all_durable=topology.all_durable
+        ),
         movers=draw_movers(Random(f"{seed}/movers"), cut_every=apart),
         pacemaker=draw_pacemaker(Random(f"{seed}/pacemaker"), nodes=nodes),
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),

@@ -200,14 +200,16 @@ def test_15_an_exported_message_excuses_its_loss_and_may_not_be_served() -> None
     divergent._rejoined(pair.b)
     assert divergent.exported == 1
     promotion = pair.checkers.records.promotions[-1]
+    divergent._whole["A"] = (pair.a.life, epoch - 1)
     divergent.promoted(promotion, forced=False)  # one that goes on with what was before that primary
+    divergent._whole["A"] = (pair.a.life, epoch)
     pair.a.running.replica.position = Position(epoch, 1)
     divergent._by_epoch[epoch] = promoted
     with violates(15):
         divergent.promoted(promotion, forced=False)
     with violates(15):
         divergent.promoted(promotion, forced=True)
-    divergent._whole["A"] = 0  # nor does one that was forced with what its disk had go on with it
+    divergent._whole["A"] = (0, 0)  # nor does one that was forced with what its disk had go on with it
     divergent.promoted(promotion, forced=True)
     divergent._by_epoch[epoch] = promoted
     divergent._halfway["A"] = {(queue.uuid, epoch, sequence)}

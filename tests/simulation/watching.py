@@ -18,7 +18,17 @@ from broker.model.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
-from ha.core import ha_broker, hello, manual, peer_methods, primary, promotion, register, switchover
+from ha.core import (
+    ha_broker,
+    hello,
+    manual,
+    peer_methods,
+    primary,
+    promotion,
+    register,
+    remote_backup,
+    switchover,
+)
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.ha_broker import HaBroker
 from ha.core.hello import JoinRequest
@@ -75,8 +85,10 @@ REFUSALS = (
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
-LOSSES = arguments_of([primary], frozenset({"_lose"}), 1) + arguments_of(
-    [peer_methods], frozenset({"drop_peer"}), 1
+LOSSES = (
+    arguments_of([primary], frozenset({"_lose"}), 1)
+    + arguments_of([peer_methods], frozenset({"drop_peer"}), 1)
+    + returns_of(remote_backup, "verdict")
 )
 CIB_ANSWERS = (
     arguments_of([standing], frozenset({"Standing"}), 1)

@@ -91,15 +91,18 @@ class Divergent15:
         self._halfway: dict[str, set[Id]] = {}
         """What a node held before it caught up with a primary whose copy it has not become."""
         self._states: dict[str, tuple[int, str]] = {}
-        self._whole: dict[str, int] = {}
-        """The last life of a node in which it was ready, or served."""
+        self._whole: dict[str, tuple[int, int]] = {}
+        """The last life of a node in which it was ready, or served, and the last epoch in which it did."""
 
     def promoted(self, promotion: Promotion, *, forced: bool) -> None:
         node, epoch, own = promotion.machine.node, promotion.record.epoch, promotion.own
         parent = self._by_epoch.get(node.replica.position.epoch) if node is not None else None
-        whole = self._whole.get(promotion.machine.name) == promotion.machine.life
+        life, last = self._whole.get(promotion.machine.name, (0, 0))
+        whole = life == promotion.machine.life
         if forced and (not whole or (own is not None and own.incomplete)):
             parent = None  # it has of that history what it had come to, or what a disk keeps
+        elif whole and not forced:
+            parent = self._by_epoch.get(last)  # back to that from one to whose end it had not come
         found = self._promoted[promotion.machine.name] = Promoted(
             promotion.machine, epoch, parent, promotion.at
         )
@@ -142,7 +145,7 @@ class Divergent15:
             return
         self._states[machine.name] = (machine.life, state)
         if state in ("ready", "serving"):
-            self._whole[machine.name] = machine.life
+            self._whole[machine.name] = machine.life, machine.running.core.epoch
         if state == "away":
             held = held_ids(machine)
             if was == "catching":
