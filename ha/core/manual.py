@@ -7,7 +7,7 @@ on disk. Pure functions of the evidence. Owner: HaBroker.
 
 from __future__ import annotations
 
-from ha.core.authority import FORCED, Evidence, PeerAnswer, Verdict
+from ha.core.authority import Evidence, PeerAnswer, Verdict
 from ha.core.backup import LinkEnd
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
@@ -48,7 +48,7 @@ class ManualAuthority:
         verdict = self._judge(evidence)
         if verdict.granted or not force_lossy:
             return verdict
-        return Verdict(True, f"forced by the operator, although {verdict.reason}", FORCED)
+        return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
 
     def _judge(self, e: Evidence) -> Verdict:
         if e.copies:

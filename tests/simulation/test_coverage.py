@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ha.core import hello, manual, primary
+from ha.core.authority import FORCED
 from ha.core.in_sync_record import Incarnation
 from ha.core.link import Frame
 from ha.core.membership import Membership, Status
@@ -142,3 +143,4 @@ def test_sentences_are_read_from_the_source() -> None:
     losses = arguments_of([primary], frozenset({"_lose"}), 1)
     assert {"it has started again", "it has linked again", "its link broke"} <= set(losses.texts)
     assert "… is not the primary (…)" in returns_of(hello, "refusal").texts
+    assert set(watching.GRANTS.texts) >= {"unforced", "bootstrap", "cold", FORCED}
