@@ -30,9 +30,9 @@ from broker.model.records import (
     Record,
     Unbind,
 )  # fmt: skip
-from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
 from broker.model.vhosts import VirtualHosts
+from ha.adapter.bad_events import bad_events, not_taken, out_of_line
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
@@ -130,10 +130,11 @@ class ReplicaVhost:
         apply = self._vhosts.apply
         bad: list[BadEvent] = []
         own: list[Record] = []
+        stored: list[Record] = []
         for record in records:
             try:
                 if type(record) is EnqueueRun:
-                    bad += self._out_of_line(record)
+                    bad += out_of_line(self._vhosts, record)
                 elif type(record) is QueueDelete:
                     self._export_beyond(record.uuid)
                 elif type(record) is EntryDelete:
@@ -144,10 +145,13 @@ class ReplicaVhost:
             except Exception as error:
                 if not isinstance(record, EnqueueRun | Dequeue):
                     raise
-                bad += self._told(record, f"{type(error).__name__}: {error}")
-                if isinstance(record, EnqueueRun):
-                    own += self._not_taken(record)
-        self._append(position, records, framed=payload, own=own)
+                bad += bad_events(self._vhosts, record, f"{type(error).__name__}: {error}")
+                if isinstance(record, Dequeue):
+                    continue
+                own += not_taken(self._vhosts, record)
+            stored.append(record)
+        framed = payload if len(stored) == len(records) else b""
+        self._append(position, stored, framed=framed, own=own)
         self._ledger.batch(Batch(position, wall_ms, records), BACKUP)
         return bad
 
@@ -176,40 +180,6 @@ class ReplicaVhost:
             return []
         self._export(queue, queue.snapshot())
         return [QueueDelete(queue.uuid, queue.name, Scope.STORE)]
-
-    def _not_taken(self, run: EnqueueRun) -> list[Dequeue]:
-        """The store is to lack what the model lacks: what goes meanwhile is told to neither, if the link is
-        lost before the queue is whole again.
-        """
-        epoch = run.envelope.epoch
-        lost: list[Dequeue] = []
-        for uuid, first in zip(run.queues, run.firsts, strict=True):
-            queue = self._vhosts.queues_by_uuid.get(uuid)
-            if queue is None or not run.scope & Scope.STORE:
-                continue
-            ids = {epoch: ReplicationIdSet([(first, first + run.count - 1)])}
-            for of, missing in minus(ids, queue.replica.ids()).items():
-                lost.append(Dequeue(uuid, of, Reason.DROPPED, missing.ranges(), Scope.STORE))
-        return lost
-
-    def _out_of_line(self, run: EnqueueRun) -> list[BadEvent]:
-        """Queues in which these are not the next messages: their copies have lost some, or have too many."""
-        bad: list[BadEvent] = []
-        for uuid, first in zip(run.queues, run.firsts, strict=True):
-            queue = self._vhosts.queues_by_uuid.get(uuid)
-            if queue is None:
-                continue
-            due = queue.replica.next_of(run.envelope.epoch)
-            if due != first and not queue.replica.unsure:
-                bad.append(BadEvent(uuid, f"queue {queue.title!r} gets {first} where {due} was due"))
-            queue.replica.unsure = False
-        return bad
-
-    def _told(self, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
-        queues = record.queues if isinstance(record, EnqueueRun) else [record.queue]
-        there = [q for uuid in queues if (q := self._vhosts.queues_by_uuid.get(uuid)) is not None]
-        what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
-        return [BadEvent(q.uuid, f"queue {q.title!r} cannot take its {what} ({error})") for q in there]
 
     def name_of(self, queue: bytes) -> str | None:
         found = self._vhosts.queues_by_uuid.get(queue)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.model.values import ORIGIN
+from ha.core.ack_times import AckTimes
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SaveRecord, SendMethod
 from ha.core.errors import LinkError
@@ -44,6 +45,7 @@ class LinkEnd:
     """By FIN or RST, that is, the other kernel answered; False: silence."""
     excluded: bool
     last_ack: float
+    """The last one before which the primary cannot have excluded this node: see `AckTimes`."""
     closed_at: float
     epoch: int
     handed_over: bool = False
@@ -70,7 +72,7 @@ class Backup:
         self._decoder = StreamDecoder(Frame)
         self._expected = False
         self._excluded = False
-        self._last_ack = 0.0
+        self._acks = AckTimes(context.tuning.ack_timeout)
         self._last_heard = 0.0
         self._echo = 0.0
         self._acked: Ack | None = None
@@ -89,7 +91,7 @@ class Backup:
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
-        self._last_ack, self._echo, self.disagreement = now, 0.0, ""
+        self._acks, self._echo, self.disagreement = AckTimes(self._c.tuning.ack_timeout, now), 0.0, ""
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
@@ -266,6 +268,8 @@ class Backup:
         listed = self._c.me.who in record.in_sync
         if listed and self._c.membership.status is Status.CATCH_UP and self._replicator is not None:
             if self._replicator.complete:
+                if not self._expected:
+                    self._acks.included()
                 self._c.resetting.clear()
                 self._save(record, False)
                 self._c.membership.become(Status.READY)
@@ -306,10 +310,8 @@ class Backup:
         )
         if ack != self._acked or self._heard:
             before = self._acked.durable if self._acked is not None else ORIGIN
-            if ack.durable == ack.applied or ack.durable > before:
-                self._last_ack = (
-                    now  # an ack that a primary counts: a disk that stands still would get us excluded
-                )
+            counts = ack.durable == ack.applied or ack.durable > before  # a disk that stands still does not
+            self._acks.sent(now, counts=counts, complete=ack.complete)
             self._acked, self._heard = ack, False
             self.said = Said(self.primary_id, replicator.epoch, now)
             self._c.do(SendMethod(self.peer, Method.ACK, ack.encode()))
@@ -336,7 +338,7 @@ class Backup:
         if self._replicator is not None:
             epoch = self._replicator.epoch
             self.link_end = LinkEnd(
-                self.primary_name, self.primary_id, clean, self._excluded, self._last_ack, now, epoch
+                self.primary_name, self.primary_id, clean, self._excluded, self._acks.sure, now, epoch
             )
             how = "closed" if clean else "was lost"
             self._c.log(f"the link to {self.primary_name} {how}")

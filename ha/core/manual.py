@@ -203,7 +203,9 @@ def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:
         return f"{owner} was asked to take this node in again, and may have excluded it for that"
     if not end.clean:
         return f"the link to {owner} went silent instead of closing, so that it may still serve"
-    return f"the last acknowledgement to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
+    return (
+        f"the last acknowledgement in time to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
+    )
 
 
 def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.model.records import EnqueueRun
+from broker.model.records import Dequeue, EnqueueRun
 from ha.core.link import Method
 from tests.ha.pair import Host, Pair
 from tests.simulation.spoiling import spoil
@@ -136,6 +136,34 @@ def test_what_was_not_taken_is_not_brought_back_by_the_disk() -> None:
     pair.kill(b, keep=True)
     pair.start(b)
     assert pair.contents(b, "q") == ""
+
+
+def test_dequeues_that_were_not_taken_are_not_taken_by_the_disk_either() -> None:
+    """The primary crashes with them, before the queue is sent again: it has the messages still."""
+    pair = Pair()
+    pair.up()
+    pair.run(0.2)
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.publish(a, "q", "abcdefgh")
+    pair.run(0.2)
+    pair.held["b", "a"] = 0
+    spoil(b.running.vhosts, Dequeue, b.running.vhost.queues["q"].uuid)
+    a.syncing = False
+    assert pair.consume(a, "q", 2) == "ab"
+    pair.run(0.02)
+    assert b.status == "catch-up"
+    pair.kill(a)
+    pair.heal()
+    pair.start(a)
+    pair.run(0.2)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert pair.contents(a, "q") == pair.contents(b, "q") == "abcdefgh"
+    pair.kill(b, keep=True)
+    pair.start(b)
+    assert pair.contents(b, "q") == "abcdefgh"
 
 
 def half_fetched() -> tuple[Pair, Host, Host]:

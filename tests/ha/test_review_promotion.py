@@ -123,3 +123,40 @@ def test_a_promotion_that_can_succeed_no_more_is_over_although_the_authority_is_
     pair.heal()
     pair.until(lambda: b.status == "ready" and b.running.status()["link"] == "up", 8.0)
     assert serving(pair) == ["a"]
+
+
+def test_an_ack_that_comes_late_is_no_sign_that_the_link_was_fresh() -> None:
+    """Found by the simulation (120023654): a has excluded b, and died before b could hear of it."""
+    pair = Pair()
+    pair.up()
+    pair.declare(pair[0], "q")
+    pair.run(1.0)
+    a, b = pair.hosts
+    pair.hold(a, b)
+    for _ in range(4):
+        pair.publish(a, "q", "abcdefgh")
+        pair.run(2.3 / 4)
+    assert any("b is excluded from the record" in line for line in a.log)
+    for wire in pair.wires:
+        wire.out.clear()  # so is what they say of themselves on other connections
+    pair.hold(a, b, 1000)
+    pair.run(0.1)
+    assert b.status == "ready" and b.running.vhost.queues["q"].snapshot()
+    pair.kill(a)
+    pair.run(0.1)
+    answer = pair.ask(b, "promote")
+    assert not answer["ok"] and "the last acknowledgement in time to a was 2.8 s old" in answer["reason"]
+
+
+def test_an_ack_that_comes_late_and_is_heard_counts_when_the_link_has_stood_longer() -> None:
+    """Both stood still, as on one host: b is a member as before, and soon promotable again."""
+    pair = Pair()
+    pair.up()
+    pair.run(1.0)
+    a, b = pair.hosts
+    pair.now += 2.3
+    pair.run(2.5)
+    assert not any("is excluded from the record" in line for line in a.log)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote")["ok"]

@@ -258,7 +258,7 @@ class Machine:
     def resume(self) -> None:
         """SIGCONT: ends the tick that it was in, hears what waits for it, or a part, then its timers."""
         self._stop_at_output = False
-        if self.node is None or not self.paused:
+        if self.role() == "down" or not self.paused:  # what `node` is may change in each line below
             return
         self.clock.note(f"{self.name} goes on (SIGCONT)")
         self.paused = False

@@ -62,6 +62,21 @@ def test_18_octets_are_those_of_bodies(overflow: str) -> None:
         pair.look()
 
 
+def test_18_a_queue_that_refuses_may_be_longer_after_a_promotion_and_takes_nothing() -> None:
+    """Found by the simulation (120014166): the backup had heard of what came in the place of what had
+    expired, and not yet of that.
+    """
+    pair = Ruled(max_length=3, overflow="reject-publish")
+    queue = queue_of(pair.a, "r-r1")
+    assert queue is not None and len(queue.ready) == 3
+    pair.user.plan = replace(pair.user.plan, max_length=2)
+    with violates(18):
+        pair.look()
+    for _, envelope, _ in queue.ready:
+        envelope.epoch = 1
+    pair.look()
+
+
 def test_18_only_a_full_queue_refuses() -> None:
     pair = Ruled(max_length_bytes=200, overflow="reject-publish", body=60)
     refused = next(message for message in pair.user.messages.values() if message.refused)

@@ -70,10 +70,10 @@ class Rules18:
         for user in self.users:
             there, dead = self._read(primary, user, user.queue), self._read(primary, user, user.dead)
             between = Counter[int]()
-            self._limits(user, user.queue, user.plan, there)
+            self._limits(primary, user, user.queue, user.plan, there)
             for queue, step in zip(steps_of(user.plan), user.plan.steps, strict=True):
                 here = self._read(primary, user, queue)
-                self._limits(user, queue, step, here)
+                self._limits(primary, user, queue, step, here)
                 self._empty(user, queue, step, here)
                 between += here
             if user.plan.cycle:
@@ -98,10 +98,16 @@ class Rules18:
             self.deaths.look(user, user.messages[number], queue, raw)
         return found
 
-    def _limits(self, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]) -> None:
-        """One that refuses is not shortened: what comes back to it from a client, comes back."""
-        if rule is user.plan and user.plan.refuses and user.plan.gets:
-            return
+    def _limits(
+        self, primary: Machine, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]
+    ) -> None:
+        """One that refuses is not shortened: what comes back to it from a client, comes back; and the primary
+        before may have taken the last ones in place of others, and died before it told that these had left.
+        """
+        if rule.overflow.startswith("reject-publish"):
+            taken_now = any(epoch == primary.running.core.epoch for epoch, _, _ in held(primary, queue))
+            if not taken_now or (rule is user.plan and user.plan.gets):
+                return
         octets = sum(len(user.messages[number].body) * count for number, count in there.items())
         for what, found, limit in (
             ("messages", there.total(), rule.max_length), ("octets", octets, rule.max_length_bytes),

@@ -1,0 +1,52 @@
+"""What the copy of a queue cannot take: found, told, and kept from parting the store from the model.
+
+Such a queue is sent again. Until it is whole the link can be lost, and what the store holds, and the model
+does not, would be back after the next start; what only the model holds would be gone.
+"""
+
+from __future__ import annotations
+
+from broker.model.records import Dequeue, EnqueueRun
+from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.values import Reason, Scope
+from broker.model.vhosts import VirtualHosts
+from ha.core.ports import BadEvent
+from ha.core.queue_snapshot import minus
+
+
+def out_of_line(vhosts: VirtualHosts, run: EnqueueRun) -> list[BadEvent]:
+    """Queues in which these are not the next messages: their copies have lost some, or have too many."""
+    bad: list[BadEvent] = []
+    for uuid, first in zip(run.queues, run.firsts, strict=True):
+        queue = vhosts.queues_by_uuid.get(uuid)
+        if queue is None:
+            continue
+        due = queue.replica.next_of(run.envelope.epoch)
+        if due != first and not queue.replica.unsure:
+            bad.append(BadEvent(uuid, f"queue {queue.title!r} gets {first} where {due} was due"))
+        queue.replica.unsure = False
+    return bad
+
+
+def bad_events(vhosts: VirtualHosts, record: EnqueueRun | Dequeue, error: str) -> list[BadEvent]:
+    """One for each queue of `record` that is here: `error` kept it from being applied."""
+    queues = record.queues if isinstance(record, EnqueueRun) else [record.queue]
+    there = [q for uuid in queues if (q := vhosts.queues_by_uuid.get(uuid)) is not None]
+    what = "messages" if isinstance(record, EnqueueRun) else "dequeues"
+    return [BadEvent(q.uuid, f"queue {q.title!r} cannot take its {what} ({error})") for q in there]
+
+
+def not_taken(vhosts: VirtualHosts, run: EnqueueRun) -> list[Dequeue]:
+    """For the store, which is told of all messages of `run`: those that the model has not taken. What goes
+    meanwhile is told to neither, if the link is lost before the queue is whole again.
+    """
+    epoch = run.envelope.epoch
+    lost: list[Dequeue] = []
+    for uuid, first in zip(run.queues, run.firsts, strict=True):
+        queue = vhosts.queues_by_uuid.get(uuid)
+        if queue is None or not run.scope & Scope.STORE:
+            continue
+        ids = {epoch: ReplicationIdSet([(first, first + run.count - 1)])}
+        for of, missing in minus(ids, queue.replica.ids()).items():
+            lost.append(Dequeue(uuid, of, Reason.DROPPED, missing.ranges(), Scope.STORE))
+    return lost
