@@ -53,11 +53,12 @@ class Copies:
             self.clock.note(f"with {machine.name} the last copy in memory is spoilt")
 
     def swapped(self) -> None:
-        """A swap may take effect after the death of whoever asked for it."""
+        """A swap may take effect after the death of who asked for it, and leave nobody but who is spoilt."""
         members = _members(self.register.record)
-        if not any(m.node is not None and self._lives[m.name] in members for m in self.machines):
+        living = [m for m in self.machines if m.node is not None and not m.spoilt]
+        if not any(self._lives[m.name] in members for m in living):
             self.memory_lost.append(self.clock.now)
-            self.clock.note("the register names nobody who lives")
+            self.clock.note("the register names nobody who lives and is not spoilt")
 
     def last(self, machine: Machine) -> bool:
         """Is this the only incarnation of the newest record that lives, and will? Or of one that the register
