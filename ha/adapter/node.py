@@ -104,7 +104,7 @@ class Node:
             incomplete=incomplete,
             epoch_seen=files.epoch,
             cluster_id=files.identity.cluster_id,
-            primary_model=PrimaryVhost(self.vhosts, self.broker.holding),
+            primary_model=PrimaryVhost(self.vhosts, store, self.broker.holding),
             replica_model=self.replica,
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from broker.model.cut import held_after
 from broker.model.message_run import group_runs
@@ -13,18 +14,25 @@ from broker.model.values import Position, Scope
 from broker.model.vhosts import VirtualHosts
 from ha.core.ports import IdsByEpoch
 
+if TYPE_CHECKING:
+    from broker.store.store import Store
+
 
 class PrimaryVhost:
     """See `ha.core.ports.PrimaryModel`. Called right after the flush of a tick."""
 
-    def __init__(self, vhosts: VirtualHosts, owed: Sized = ()) -> None:
+    def __init__(self, vhosts: VirtualHosts, store: Store, owed: Sized = ()) -> None:
         """`owed`: whatever the broker still has to answer."""
         self._vhosts = vhosts
+        self._store = store
         self._owed = owed
 
     def position(self) -> Position:
         history = self._vhosts.history
         return Position(history.epoch, history.n)
+
+    def durable(self) -> Position:
+        return self._store.durable
 
     def definitions(self) -> list[bytes]:
         found = self._vhosts.definitions(Scope.LINK) + self._vhosts.ends(Scope.LINK)

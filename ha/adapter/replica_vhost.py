@@ -98,6 +98,9 @@ class ReplicaVhost:
         withheld, self._withheld = self._withheld, None
         if withheld is None:
             return
+        for uuid, beyond in withheld.beyond.items():
+            if (queue := self._vhosts.queues_by_uuid.get(uuid)) is not None:
+                self._export(queue, beyond)
         gone: list[Record] = [*withheld.told, *withheld.dropped]
         for record in gone:
             self._apply(record)
@@ -315,9 +318,11 @@ class ReplicaVhost:
         quarantined = 0
         if extra:
             now, beyond = extra, minus(extra, had(found.replica.ends()))
-            quarantined = self._export(found, beyond)
+            quarantined = total(beyond)
             if self._withheld is not None:
-                now = minus(extra, self._withheld.drop(queue, minus(extra, beyond)))
+                later = self._withheld.drop(queue, extra, beyond)
+                now, beyond = minus(extra, later), minus(beyond, later)
+            self._export(found, beyond)
             for epoch, gone in now.items():
                 found.replica.dequeue(epoch, gone.ranges())
             self._drop(queue, now)

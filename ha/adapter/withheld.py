@@ -28,10 +28,12 @@ class Withheld:
     """Of history, and not applied."""
     dropped: list[Dequeue] = field(default_factory=list)
     """Of comparisons with the primary, for the store only."""
+    beyond: dict[bytes, IdsByEpoch] = field(default_factory=dict)
+    """Those of them that the primary's history never had, by queue: to quarantine before they go."""
 
     def begin_again(self) -> None:
         """Another primary tells what is to be dropped, of all that is here."""
-        self.told, self.dropped = [], []
+        self.told, self.dropped, self.beyond = [], [], {}
 
     def split(self, records: Sequence[Record]) -> list[Record]:
         """Keep the dequeues that are to wait; the others."""
@@ -43,9 +45,15 @@ class Withheld:
                 now.append(record)
         return now
 
-    def drop(self, queue: bytes, ids: IdsByEpoch) -> IdsByEpoch:
-        """Those of `ids` that are to be dropped later, and not now."""
-        later = {epoch: gone for epoch, gone in ids.items() if epoch < self.since}
+    def drop(self, queue: bytes, ids: IdsByEpoch, beyond: IdsByEpoch) -> IdsByEpoch:
+        """Those of `ids` that are to be dropped later, and not now; `beyond` are for quarantine then."""
+        later = self._earlier(ids)
         for epoch, gone in later.items():
             self.dropped.append(Dequeue(queue, epoch, Reason.DROPPED, gone.ranges(), Scope.STORE))
+        kept = self.beyond.setdefault(queue, {})
+        for epoch, gone in self._earlier(beyond).items():
+            kept[epoch] = kept[epoch].union(gone) if epoch in kept else gone
         return later
+
+    def _earlier(self, ids: IdsByEpoch) -> IdsByEpoch:
+        return {epoch: some for epoch, some in ids.items() if epoch < self.since}

@@ -23,6 +23,9 @@ class PrimaryModel(Protocol):
     def position(self) -> Position:
         """Of the last batch flushed; (epoch, 0) before the first."""
 
+    def durable(self) -> Position:
+        """All up to it is on this node's disk."""
+
     def definitions(self) -> list[bytes]:
         """Encoded records of all replicated objects, in an order that applies, and of what history ever had
         in each queue, deleted ones too."""

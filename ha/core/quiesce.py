@@ -44,7 +44,8 @@ class QuiescePoints:
         """Where history was when the round of all queues began: at rest, the last one begins there."""
         self._round: deque[bytes] = deque()
         """Queues that it is still to list."""
-        self._milestone: Position | None = None
+        self._milestone = self._last
+        """The newest one, or where this primary began."""
 
     def due(self, backups: Iterable[RemoteBackup], now: float) -> bool:
         return now >= self._next and any(b.phase is Phase.IN_SYNC for b in backups)
@@ -88,12 +89,12 @@ class QuiescePoints:
         return f"{position.epoch}.{position.n}" + (f".{self._again}" if self._again else "")
 
     def milestone(self, backups: Iterable[RemoteBackup]) -> None:
-        """Make one if every member is in sync and holds, on disk, all up to the one before: nobody can
-        return with what had settled by then.
+        """Make one if every member is in sync, and all of them and this node hold, on disk, all up to the
+        one before: nobody can return with what had settled by then.
         """
-        synced = [b for b in backups if b.phase is Phase.IN_SYNC]
-        behind = self._milestone is not None and any(b.acked_durable < self._milestone for b in synced)
-        if len(synced) == self._c.tuning.members - 1 and not behind:
+        reached = [b.acked_durable for b in backups if b.phase is Phase.IN_SYNC]
+        everybody = len(reached) == self._c.tuning.members - 1
+        if everybody and min([self._model.durable(), *reached]) >= self._milestone:
             position = self._model.position()
             if self._model.make_milestone():
                 self._milestone = Position(position.epoch, position.n + 1)

@@ -168,6 +168,27 @@ def test_milestones_are_made_only_while_everybody_is_in_sync() -> None:
     assert not len(b.running.vhosts.graves) and not len(c.running.vhosts.graves)
 
 
+def test_a_primary_whose_own_disk_is_behind_makes_no_milestone() -> None:
+    """It returns with what history dequeued long ago: all others may have that on disk, it has not."""
+    pair, a, b = with_abc()
+    pair.kill(a)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    rejoin(pair, a, b)
+    b.disk_does("stop")
+    assert pair.consume(b, "q", 3) == "abc"
+    for letter in "xyz":  # history moves, and points are cut
+        pair.run(6.0)
+        pair.publish(b, "q", letter)
+    assert a.status == "ready"
+    pair.kill(b)
+    assert pair.ask(a, "promote", force_lossy=True)["ok"]
+    b.disk_does("go")
+    pair.start(b)
+    assert "abc" in pair.contents(b, "q")
+    pair.until(lambda: b.status == "ready")
+    assert pair.fingerprint(a) == pair.fingerprint(b) and quarantined(b) == 0
+
+
 def test_a_consumer_that_history_never_had_is_forgotten() -> None:
     """b hears of the first consumer of an auto-delete queue; a dies before c does, which is promoted. b would
     end that queue, were it promoted next: what history says of a queue is taken back, on disk too.

@@ -82,6 +82,54 @@ def test_dead_letters_of_the_last_primary_are_where_they_were_or_where_they_went
     assert pair.fingerprint(pair[1]) == pair.fingerprint(pair[2])
 
 
+def known_to_one(*queues: str) -> Pair:
+    """a has moved xyz from `old` to `dead` and died; c heard of it, b did not, and serves without c."""
+    pair = Pair(3, authority="register")
+    pair.up()
+    a, b, c = pair.hosts
+    for queue in queues:
+        pair.declare(a, queue, arguments=DEAD if queue == "old" else {})
+    pair.publish(a, "old", "xyz")
+    pair.run(0.3)
+    pair.hold(a, b)
+    pair.until(lambda: pair.contents(c, "dead") == "xyz")
+    assert pair.contents(b, "old") == "xyz"
+    pair.separate(a, b)
+    pair.separate(a, c)
+    pair.separate(b, c)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    pair.until(lambda: pair.contents(b, "dead") == "xyz")
+    return pair
+
+
+@pytest.mark.parametrize("order", [("old", "dead"), ("dead", "old")])
+def test_what_only_this_member_heard_of_the_first_primary_stays_too(order: tuple[str, str]) -> None:
+    """The heir never had the move that this member knows, and has made its own, which is not here yet."""
+    passing, cuts = 2000, 0
+    while True:
+        pair = known_to_one(*order)
+        if not catches_up(pair, passing):
+            break
+        c = promoted(pair)
+        pair.run(1.5)
+        found = pair.contents(c, "old"), pair.contents(c, "dead")
+        assert found == ("", "xyz"), (passing, found)
+        cuts += 1
+        passing += BYTES
+    print(f"cut at {cuts} places")
+    assert cuts > 30
+    _, b, c = pair.hosts
+    assert pair.fingerprint(b) == pair.fingerprint(c)
+    assert quarantined(c) == 3
+    pair.kill(c)
+    pair.link_ends.clear()
+    pair.heal()
+    pair.start(c)
+    pair.until(lambda: c.status == "ready")
+    assert (pair.contents(c, "dead"), quarantined(c)) == ("xyz", 3)
+
+
 def transaction(pair: Pair) -> Client:
     """On b: all of `old` to `new`, but for the commit."""
     client = Client("m", pair[1], pair.now)

@@ -108,6 +108,19 @@ def test_18_a_broker_that_did_not_hear_of_a_clients_end_still_has_its_queue() ->
         checker.quiet(pair.a, now + 1, now - 0.1)
 
 
+def test_18_time_without_use_begins_when_a_stopped_broker_hears_of_it() -> None:
+    """Seed 121089735: its client went while the primary was stopped (SIGSTOP)."""
+    pair = Pair(count=1)
+    checker, now = pair.checkers.temporaries, pair.clock.now
+    checker.last_promotion = now - 2
+    pair.journal.temporaries["q2"] = Temporary(now - 1, over_at=now - 0.9, lasts=1.0)
+    pair.a.pause()
+    pair.a.resume()
+    checker.quiet(pair.a, now + 1.3, now - 9)
+    with violates(18):
+        checker.quiet(pair.a, now + 1.5, now - 9)
+
+
 # -- users
 
 

@@ -108,6 +108,10 @@ class Temporaries18:
         if broker.withheld or broker.input_held:
             self.last_withheld = self.journal.clock.now
 
+    def resumed(self) -> None:
+        """Whoever was stopped heard of nobody's end meanwhile."""
+        self.last_withheld = self.journal.clock.now
+
     def tick(self, machine: Machine) -> None:
         vhost = vhost_of(machine)
         seen = self._seen.get(machine.name)

@@ -169,6 +169,7 @@ class Checkers:
         self.acked.frozen = self.clock.now
         self.troubles.resumed(machine, self.clock.now)
         self.frozen.resumed(machine, self.clock.now)
+        self.temporaries.resumed()
 
     def declared(self) -> None:
         self.events.declared()
