@@ -53,6 +53,10 @@ class NodeState:
         return self.in_ccm and self.crmd
 
     @property
+    def joined(self) -> bool:
+        return self.up and self.join == _MEMBER
+
+    @property
     def down(self) -> bool:
         """Shut down or fenced, and not back yet: it may be starting, but has not joined."""
         return self.join == _DOWN and self.expected == _DOWN

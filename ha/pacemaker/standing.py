@@ -5,7 +5,9 @@ A CIB is replicated, not linearizable: in a partition each side has its own, and
 node's copy counts only if nobody else can have another that counts, too. That is so when every other cluster
 node
 
-- is a member, and its own copy, asked of its own CIB daemon, holds the same record; or
+- is a member, and its own copy, asked of its own CIB daemon, holds the same record with the same admin_epoch
+  and has this node as a member: to those who have given it up it may be lost while its copy says nothing of
+  it yet, and what it raises then, it raises in its own copy alone; or
 - is down: it was shut down, or its fencing has *succeeded*, and it has not joined again (until it has, it has
   no cluster's CIB, and does not stand itself); or
 - is lost, and this side has real quorum: of at least three votes, of members only. `two_node` makes quorum of
@@ -77,8 +79,13 @@ def judge(
         copy = copies.get(name, "not asked")
         if isinstance(copy, str):
             return Standing(False, f"{name} is a member, but its own CIB does not answer: {copy}")
+        mine = copy.nodes.get(me)
+        if mine is None or not mine.joined:
+            return Standing(False, f"{name} is a member, but has not got this node as one", again=True)
         if copy.content != view.content:
             return Standing(False, f"{name} has another copy of the record than this node", again=True)
+        if copy.admin_epoch != view.admin_epoch:
+            return Standing(False, f"{name} has another admin_epoch than this node", again=True)
     if lost:
         return _by_quorum(view, me, lost, votes, tuple(without))
     reason = "all other nodes have the same record, or are shut down or fenced"
@@ -92,7 +99,7 @@ def _myself(view: CibView, me: str) -> str:
         return f"the CIB has no node {me}"
     if len(view.nodes) == 1:
         return f"the CIB has no node but {me}"
-    if state is None or not state.up or state.join != "member":
+    if state is None or not state.joined:
         return f"this node, {me}, has not joined the cluster"
     if state.expected != "member":
         return f"this node, {me}, is leaving the cluster, or was fenced"

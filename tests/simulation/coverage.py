@@ -196,6 +196,7 @@ RARE: Mapping[Entry, str] = {
             (watching.CIB, "the CIB has the new record, but may lose it: …"),
             (watching.CIB, "the CIB's admin_epoch cannot be raised: …"),
             (watching.CIB, "… has another copy of the record than this node"),
+            (watching.CIB, "… has another admin_epoch than this node"),
             (watching.CIB, "…, and corosync does not tell of quorum: …"),
             (watching.CIB, "…, and corosync has others in this partition than the CIB"),
         ],

@@ -201,6 +201,31 @@ def test_a_node_that_is_starting_keeps_its_old_copy_below_that_of_the_members() 
     assert cibs.admin_epochs["a"] > 1 and cibs.admin_epochs["b"] == 0
 
 
+@pytest.mark.parametrize("given_up", [LOST, {**LOST, "in_ccm": "true"}, DOWN, STARTING])
+def test_who_was_given_up_by_a_member_raises_nothing(given_up: dict[str, str]) -> None:
+    """Found by the simulation: a stood still, b gave it up and took c in, and a, which went on before it had
+    joined again, raised its own copy alone, twice; fenced and back, it undid b's promotion with that.
+    """
+    cibs = whole("a", "b", "c")
+    cibs.sets = dict.fromkeys("abc", set_of(record()))
+    cibs.states["a"]["c"] = DOWN
+    cibs.states["b"]["a"] = cibs.states["c"]["a"] = given_up
+    answer = cibs.run("a", swap(A, version_of(record()), record(5, 2)))
+    assert answer.outcome == "unknown" and "b is a member, but has not got this node as one" in answer.reason
+    assert not cibs.admin_epochs and set(cibs.sets.values()) == {set_of(record())}
+    assert cibs.run("a", read(A)).outcome == "unknown"
+
+
+def test_a_raise_counts_only_where_all_members_have_made_it() -> None:
+    cibs = whole("a", "b", "c")
+    cibs.sets = dict.fromkeys("abc", set_of(record()))
+    cibs.states["a"]["c"] = cibs.states["b"]["c"] = DOWN
+    cibs.on_raise = lambda here: cibs.admin_epochs.pop("b")
+    answer = cibs.run("a", swap(A, version_of(record()), record(5, 2)))
+    assert answer.outcome == "unknown" and "b has another admin_epoch than this node" in answer.reason
+    assert set(cibs.sets.values()) == {set_of(record())}
+
+
 def test_whoever_heard_the_raise_and_was_cut_off_before_the_write_is_outranked_again() -> None:
     cibs = whole("a", "b")
     before = record()

@@ -15,6 +15,10 @@ VIEW = read_cib(cib_xml({"a": MEMBER, "b": MEMBER}, HELD), "understudy")
 COPIES: dict[str, CibView | str] = {
     "same": VIEW,
     "other": read_cib(cib_xml({"b": MEMBER}, set_of(record())), "understudy"),
+    "without this node": read_cib(cib_xml({"a": LOST, "b": MEMBER}, HELD), "understudy"),
+    "rejoining": read_cib(cib_xml({"a": STARTING, "b": MEMBER}, HELD), "understudy"),
+    "unseen": read_cib(cib_xml({"a": None, "b": MEMBER}, HELD), "understudy"),
+    "raised": read_cib(cib_xml({"a": MEMBER, "b": MEMBER}, HELD, admin_epoch=1), "understudy"),
     "none": "x",
 }
 UNSEEN = {"in_ccm": "false", "crmd": "offline"}
@@ -98,8 +102,8 @@ def test_a_cluster_of_one_is_no_cluster() -> None:
 
 
 def test_only_copies_that_differ_are_worth_another_look_at_once() -> None:
-    for copy, again in (("other", True), ("none", False), ("same", False)):
-        assert judge(VIEW, "a", {"b": COPIES[copy]}, None).again is again
+    for copy, found in COPIES.items():
+        assert judge(VIEW, "a", {"b": found}, None).again is (copy not in ("none", "same"))
 
 
 def test_without_fencing_it_says_so() -> None:
