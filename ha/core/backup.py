@@ -395,12 +395,13 @@ class Backup:
             case Status.CATCH_UP:
                 if self._c.resetting:
                     return f"in the record, but fetching {len(self._c.resetting)} queues again"
-                left = self._replicator.open_queues if self._replicator is not None else 0
-                if left or self._replicator is None:
-                    return f"catching up with {self.primary_name}; {left} queues on their way"
+                replicator = self._replicator
+                if replicator is None or replicator.queues_to_come:
+                    whole = replicator.whole if replicator is not None else 0
+                    return f"catching up with {self.primary_name}; {whole} of its queues are here so far"
                 return (
-                    f"catching up with {self.primary_name}; all queues are here, and it has yet to put this "
-                    f"node in the record: see its status"
+                    f"catching up with {self.primary_name}; all queues are here, and it has yet to take this "
+                    f"node as in sync: see its status"
                 )
             case _:
                 refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""

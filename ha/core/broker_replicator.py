@@ -28,6 +28,8 @@ class BrokerReplicator:
         self.bad: list[BadEvent] = []
         """What could not be applied, for Backup to take."""
         self._queues: dict[bytes, QueueReplicator] = {}
+        self.whole = 0
+        """Queues whose snapshot has ended."""
         self.resets = 0
         """Queues that had to be sent again on this link."""
         self._awaited: set[bytes] = set()
@@ -60,8 +62,9 @@ class BrokerReplicator:
             self.guard_mark = self._model.mark()
 
     @property
-    def open_queues(self) -> int:
-        return len(self._queues)
+    def queues_to_come(self) -> bool:
+        """More may: the guard comes after the last of them."""
+        return self.guard_mark is None or bool(self._queues)
 
     def frame(self, kind: Frame, body: bytes) -> None:
         """Apply one frame. LinkError on anything that cannot follow from what came before."""
@@ -107,6 +110,7 @@ class BrokerReplicator:
             return
         replicator.end()
         self._end(queue)
+        self.whole += 1
         if replicator.dropped:
             self.sentences.append(
                 f"queue {replicator.name!r}: dropped {replicator.dropped} messages the primary has not, "
