@@ -120,22 +120,42 @@ class ReplicaContents:
         """May anything that was in history still come?"""
         return bool(self._awaited)
 
-    def begin_incomplete(self, end: MessageId) -> None:
-        """From now on keep tombstones, of this snapshot alone: it goes up to `end`. What history had of that
-        and is not here, may come or be gone; it is lacking until a piece, or its dequeue, tells.
+    def await_all(self) -> bool:
+        """A snapshot will come of all that history had and is not here: it is lacking until a piece, or its
+        dequeue, tells. Whether there is any of it.
         """
-        held, served = self.ids(), self._epochs.get(end[0])
-        self._awaited, self._tombstones = {}, {}
+        self._awaited = {}
+        self._await(self._missing())
+        return self.awaits
+
+    def begin_incomplete(self, end: MessageId) -> None:
+        """The snapshot begins, and goes up to `end`: from now on keep tombstones, of it alone. What history
+        had of that and is not here may come or be gone.
+        """
+        served = self._epochs.get(end[0])
+        self._tombstones = {}
         if served is not None and served.highest:
             served.highest = max(served.highest, end[1])
-        for number, ids in had(self.ends()).items():
-            missing = ids - held[number] if number in held else ids
+        missing = self._missing()
+        for number, ids in missing.items():
             if number >= end[0]:
-                missing.discard_range(end[1] + 1 if number == end[0] else 0, 2**64)
-            if missing:
-                self._awaited[number] = missing
-                epoch = self._epochs[number]
-                epoch.lacking = missing.copy() if epoch.lacking is None else epoch.lacking | missing
+                ids.discard_range(end[1] + 1 if number == end[0] else 0, 2**64)
+        self._await(missing)
+
+    def _missing(self) -> dict[int, ReplicationIdSet]:
+        held = self.ids()
+        return {
+            number: ids - held[number] if number in held else ids for number, ids in had(self.ends()).items()
+        }
+
+    def _await(self, missing: dict[int, ReplicationIdSet]) -> None:
+        """These too."""
+        for number, ids in missing.items():
+            ids.discard_range(0, 0)
+            if ids:
+                awaited, epoch = self._awaited.get(number), self._epochs[number]
+                self._awaited[number] = ids if awaited is None else awaited | ids
+                epoch.lacking = ids.copy() if epoch.lacking is None else epoch.lacking | ids
 
     def settle(self, after: MessageId, upto: MessageId) -> None:
         """All that there is of this stretch is here."""

@@ -94,6 +94,10 @@ class ReplicaVhost:
         else:
             self._withheld.begin_again()
 
+    @property
+    def no_way_back(self) -> frozenset[bytes]:
+        return frozenset(self._withheld.ended if self._withheld is not None else ())
+
     def let_go(self) -> None:
         withheld, self._withheld = self._withheld, None
         if withheld is None:
@@ -164,6 +168,8 @@ class ReplicaVhost:
         found = self._vhosts.queues_by_uuid.get(queue)
         if found is not None:
             self._export(found, minus(found.snapshot(), had(found.replica.ends())))
+            if self._withheld is not None:
+                self._withheld.end(queue)
 
     def _ends_with(self, entry: EntryDelete) -> list[Record]:
         """Queues of this node alone, of which the link knows nothing, end with their virtual host: what they
@@ -227,9 +233,18 @@ class ReplicaVhost:
         changes = [*self._temporary(), *self._stale(wanted, sentences), *wanted]
         for record in changes:
             self._apply(record)
-        self._append(position, changes)
+        self._append(position, [*changes, *self._still_to_come(wanted)])
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
         return sentences
+
+    def _still_to_come(self, wanted: list[Record]) -> list[Record]:
+        """No snapshot has begun: whoever is promoted by force from here lacks of each queue what history had
+        and is not here. For the store, too.
+        """
+        queues = [self._vhosts.queues_by_uuid.get(r.uuid) for r in wanted if isinstance(r, QueueDeclare)]
+        lacking = [queue for queue in queues if queue is not None and queue.replica.await_all()]
+        self._lacking = {queue.uuid for queue in lacking}
+        return [self._ends_of(queue) for queue in lacking if queue.scope & Scope.STORE]
 
     def _temporary(self) -> list[Record]:
         """Deletions of what is neither stored nor replicated: left from when this node served, and nobody's
@@ -281,6 +296,8 @@ class ReplicaVhost:
             if queue.uuid not in queues and (queue.scope & Scope.LINK or taken):
                 beyond = minus(queue.snapshot(), had(graves.get(queue.uuid, {})))
                 count = self._export(queue, beyond)
+                if self._withheld is not None and queue.scope & Scope.LINK:
+                    self._withheld.end(queue.uuid)
                 sentences.append(
                     f"queue {queue.title!r} is not on the primary: deleted, {count} messages to quarantine"
                 )
@@ -303,7 +320,7 @@ class ReplicaVhost:
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
         found = self._queue(queue)
         found.replica.begin_incomplete(end)
-        if found.replica.awaits:
+        if found.replica.awaits and queue not in self._lacking:
             self._note_ends(found)
             self._lacking.add(queue)
         return found.title
@@ -362,7 +379,10 @@ class ReplicaVhost:
     def _note_ends(self, queue: Queue) -> None:
         """On disk too: who is promoted by force from here, after a restart perhaps, knows what it lacks."""
         if queue.scope & Scope.STORE:
-            self._append(self.position, [QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)])
+            self._append(self.position, [self._ends_of(queue)])
+
+    def _ends_of(self, queue: Queue) -> QueueEnds:
+        return QueueEnds(queue.uuid, queue.replica.ends(), False, Scope.STORE)
 
     def _drop(self, queue: bytes, ids: IdsByEpoch) -> None:
         """From the store too."""

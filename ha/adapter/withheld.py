@@ -3,7 +3,9 @@
 Owner: ReplicaVhost. While such a member catches up it can be promoted, and nothing that it is told is
 confirmed to anybody before it has all. Queues come one after the other: a message that moved (a dead letter,
 a transaction) may have left the one and not be in the other yet. So what it held before stays until
-everything is here, and then goes at once; or it goes back to what it held.
+everything is here, and then goes at once; or it goes back to what it held. A queue that is deleted goes at
+once, with what it held, which may have moved as well: from then on there is no going back, and this node is
+not promotable before it has everything.
 """
 
 from __future__ import annotations
@@ -30,10 +32,17 @@ class Withheld:
     """Of comparisons with the primary, for the store only."""
     beyond: dict[bytes, IdsByEpoch] = field(default_factory=dict)
     """Those of them that the primary's history never had, by queue: to quarantine before they go."""
+    ended: set[bytes] = field(default_factory=set)
+    """Queues that were deleted, with what they held then: of these it cannot go back."""
 
     def begin_again(self) -> None:
         """Another primary tells what is to be dropped, of all that is here."""
         self.told, self.dropped, self.beyond = [], [], {}
+
+    def end(self, queue: bytes) -> None:
+        """It is about to be deleted, at once: a name may be taken again."""
+        if self.before.get(queue, ({}, {}))[0]:
+            self.ended.add(queue)
 
     def split(self, records: Sequence[Record]) -> list[Record]:
         """Keep the dequeues that are to wait; the others."""

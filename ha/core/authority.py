@@ -64,6 +64,8 @@ class Evidence:
     incomplete: bool
     resetting: int
     """Queues of a copy in sync that are being fetched again."""
+    ended: int
+    """Queues of an expected member that were deleted with messages which may have moved."""
     position: Position
     linked: bool
     link_end: LinkEnd | None

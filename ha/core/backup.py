@@ -6,11 +6,11 @@ Owner: HaBroker. Makes calls on BrokerReplicator. Acknowledges at most once a ti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from broker.model.values import ORIGIN
 from ha.core.ack_times import AckTimes
 from ha.core.broker_replicator import BrokerReplicator
-from ha.core.effects import ClosePeer, SaveRecord, SendMethod
+from ha.core.effects import ClosePeer, SendMethod
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
 from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
@@ -134,6 +134,8 @@ class Backup:
             )
         self.refused = ""
         self._expected = bool(answer.get("expected")) and self._c.me.who in record.in_sync
+        if self._expected:
+            self._acks.expected(_seconds(answer.get("rest")))
         self._replicator = BrokerReplicator(self._model, record.epoch)
         self._c.membership.become(Status.CATCH_UP)
         self._save(record, self._c.incomplete)
@@ -149,22 +151,46 @@ class Backup:
         self._last_heard, self._heard = now, True
         for kind, body in self._decoder.feed(payload):
             if kind is Frame.RECORD:
-                self._record(record_from_json(parse_json(body)))
+                self._record(parse_json(body))
                 continue
             if kind is Frame.QUIESCE:
                 self._quiesce(body, self._replicator)
                 continue
             if kind is Frame.DEFINITIONS and self._c.record is not None:
-                if not self._expected:
-                    self._c.mark_incomplete()
-                    self._model.save_incomplete(self._c.record)
-                self._model.keep_what_is_here(self._replicator.epoch if self._expected else None)
+                self._begin(self._c.record, self._replicator.epoch)
             self._replicator.frame(kind, body)
+            if kind is Frame.BATCH:
+                self._acks.got(self._replicator.applied, self._replicator.sent_at, now)
+            self._heed_ended()
             self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
         for sentence in self._replicator.sentences:
             self._c.log(sentence)
         self._replicator.sentences.clear()
+
+    def _begin(self, record: InSyncRecord, epoch: int) -> None:
+        """The copy is about to be changed. One that is expected stays promotable, unless it starts anew."""
+        if self._expected:
+            self._c.halfway, self._c.whole_from = True, None
+        else:
+            self._c.mark_incomplete()
+        self._model.save_incomplete(record)
+        self._model.keep_what_is_here(epoch if self._expected else None)
+
+    def _heed_ended(self) -> None:
+        """A queue was deleted with what it held, and that may have moved to one that is not here yet: there
+        is no going back, and it is not promotable until all is here.
+        """
+        new = self._model.no_way_back - self._c.ended
+        record = self._c.record
+        if new and record is not None:
+            self._c.ended |= new
+            self._c.mark_incomplete()
+            self._model.save_incomplete(record)
+            self._c.log(
+                f"{len(new)} of this node's queues are deleted with the messages they held: it is not "
+                f"promotable before all that {self.primary_name} has is here"
+            )
 
     def _reset(self, replicator: BrokerReplicator) -> None:
         """Some queues could not take an event: have them sent again. Until they are whole, and on disk, this
@@ -197,7 +223,7 @@ class Backup:
         """Are the queues that were sent again whole, and on disk?"""
         replicator.forget_deleted()
         if replicator.complete and self._c.me.who in record.in_sync:
-            self._c.resetting.clear()
+            self._c.made_whole()
             self._save(record, False)
             self._c.membership.become(Status.READY)
             self._c.log(f"ready again: holds every confirmed message of {self.primary_name}")
@@ -219,7 +245,9 @@ class Backup:
 
     def heartbeat(self, payload: bytes, now: float) -> None:
         self._last_heard, self._heard = now, True
-        self._echo = max(self._echo, parse_heartbeat(payload))
+        sent_at = parse_heartbeat(payload)
+        self._echo = max(self._echo, sent_at)
+        self._acks.heard(sent_at, now)
 
     def excluded(self, payload: bytes) -> None:
         """The primary counts on us no longer; this is the last thing on that link. The record by which it
@@ -261,29 +289,29 @@ class Backup:
             self.link_end.handed_over = False
         self.leave(now)
 
-    def _record(self, record: InSyncRecord) -> None:
-        known = self._c.record
+    def _record(self, told: dict[str, Any]) -> None:
+        record, known = record_from_json(told), self._c.record
         if known is not None and record.version < known.version:
             raise LinkError(f"record {tuple(record.version)} after {tuple(known.version)}")
         listed = self._c.me.who in record.in_sync
         if listed and self._c.membership.status is Status.CATCH_UP and self._replicator is not None:
-            if self._replicator.complete:
-                if not self._expected:
-                    self._acks.included()
-                self._c.resetting.clear()
+            complete, waits = self._replicator.complete, told.get("expected")
+            if complete and not (isinstance(waits, list) and self._c.me.node_id in waits):
+                self._expected = False
+                self._acks.included()
+                self._c.made_whole()
                 self._save(record, False)
                 self._c.membership.become(Status.READY)
                 self._c.log(f"ready: holds every confirmed message of {self.primary_name}")
                 return
-            if not self._expected and not self._resetting(self._replicator):
+            if not complete and not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
         self._save(record, self._c.incomplete)
 
     def _save(self, record: InSyncRecord, incomplete: bool) -> None:
         if record == self._c.record and incomplete == self._c.incomplete:
             return
-        self._c.record, self._c.incomplete = record, incomplete
-        self._c.do(SaveRecord(record, incomplete))
+        self._c.save(record, incomplete)
 
     # -- time
 
@@ -309,9 +337,7 @@ class Backup:
             replicator.complete,
         )
         if ack != self._acked or self._heard:
-            before = self._acked.durable if self._acked is not None else ORIGIN
-            counts = ack.durable == ack.applied or ack.durable > before  # a disk that stands still does not
-            self._acks.sent(now, counts=counts, complete=ack.complete)
+            self._acks.sent(now, ack.durable, complete=ack.complete)
             self._acked, self._heard = ack, False
             self.said = Said(self.primary_id, replicator.epoch, now)
             self._c.do(SendMethod(self.peer, Method.ACK, ack.encode()))
@@ -359,6 +385,8 @@ class Backup:
             self._model.keep_what_is_here(None)
         else:
             self._model.go_back()
+        if self._c.halfway:
+            self._c.whole_from = self._model.mark()
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
@@ -406,3 +434,8 @@ class Backup:
             case _:
                 refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""
                 return self.disagreement or refused or "no primary is known"
+
+
+def _seconds(value: Any) -> float:
+    """What the primary says; 0 if that is no time."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0

@@ -74,10 +74,14 @@ class Feeder:
         return bool(backup.queue) and backup.in_flight < self._c.tuning.joiner_window
 
     def record(self, backups: Iterable[RemoteBackup], record: InSyncRecord) -> None:
-        """Every linked backup gets a copy of what was committed."""
-        for backup in backups:
+        """Every linked backup gets a copy of what was committed, and hears who is not included anew yet."""
+        everybody = list(backups)
+        told = record.as_json()
+        if expected := sorted(b.who.node_id for b in everybody if b.on_the_clock):
+            told["expected"] = expected
+        for backup in everybody:
             if backup.live and backup.peer is not None:
-                self.stream(backup, frame(Frame.RECORD, [to_json(record.as_json())]))
+                self.stream(backup, frame(Frame.RECORD, [to_json(told)]))
 
     def batch(
         self,

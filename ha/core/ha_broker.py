@@ -157,6 +157,7 @@ class HaBroker:
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
         self.settle(now)
+        self._c.heed_disk(self._replica_model.synced)
         if self.primary is not None:
             self.primary.end_tick(now)
             self.switchover.end_tick(now)

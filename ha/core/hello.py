@@ -41,7 +41,7 @@ def hello_answer(
         "withheld": withheld,
         "position": list(position),
         "incomplete": context.incomplete,
-        "resetting": len(context.resetting),
+        "resetting": context.spoilt,
         "version": VERSION,
         "record": record.as_json() if record is not None else None,
         "terms": dict(context.tuning.terms),

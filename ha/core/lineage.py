@@ -7,7 +7,7 @@ minted.
 from __future__ import annotations
 
 from ha.core.authority import PeerAnswer
-from ha.core.effects import AdoptCluster, SaveRecord
+from ha.core.effects import AdoptCluster
 from ha.core.in_sync_record import InSyncRecord
 from ha.core.role import Context
 
@@ -48,6 +48,5 @@ class Lineage:
         if self.cluster_id not in (None, record.cluster_id):
             return
         if known is None or (known.cluster_id == record.cluster_id and record.version > known.version):
-            self._c.record = record
+            self._c.save(record, self._c.incomplete)
             self.learn(record)
-            self._c.do(SaveRecord(record, self._c.incomplete))

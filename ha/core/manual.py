@@ -87,6 +87,12 @@ class ManualAuthority:
                 f"{e.resetting} of this node's queues had to be fetched again, and are not whole",
                 f"start {newest.owner_name} again, and promote it; {IF_LOST}",
             )
+        if e.me.who in newest.in_sync and e.ended:
+            return _no(
+                f"{e.ended} of this node's queues were deleted with the messages they held while it caught "
+                f"up, and what had moved from there may not be here",
+                f"start {newest.owner_name} again, and promote it; {IF_LOST}",
+            )
         if e.me.who in newest.in_sync:
             return self._in_sync(e, newest)
         if e.me.who == newest.owner:
@@ -182,7 +188,7 @@ class ManualAuthority:
         if e.incomplete:
             return _no(
                 "this node's copy is incomplete: it was stopped while catching up",
-                f"start and promote {others}; {IF_LOST}",
+                f"start and promote {others}; {IF_LOST}" if named else IF_LOST,
             )
         whole = [answer for answer in members if not answer.incomplete]
         # Of several, the one that will not be refused in its turn.

@@ -97,6 +97,12 @@ class ReplicaModel(Protocol):
         earlier epoch leaves until `let_go` or `go_back`. None: it is not expected, and nothing is kept.
         """
 
+    @property
+    def no_way_back(self) -> frozenset[bytes]:
+        """Queues that held messages then, and have been deleted since: `go_back` does not bring them back,
+        and what had moved from there may not be where it went yet.
+        """
+
     def let_go(self) -> None:
         """All is here: what the primary has not, or what has left meanwhile, goes at once."""
 

@@ -21,7 +21,7 @@ from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Wit
 from ha.core.errors import Broken, LinkError
 from ha.core.feeder import Feeder
 from ha.core.hello import JoinRequest
-from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
 from ha.core.lease import Lease
 from ha.core.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from ha.core.membership import Status
@@ -54,6 +54,8 @@ class Primary:
         self.backups: dict[str, RemoteBackup] = {}
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
+        self._unheard: list[tuple[RemoteBackup, RecordVersion]] = []
+        """Excluded by that record, which is on this node's disk alone so far: see `_excluded`."""
         self.applied = FOREVER
         self.durable = FOREVER
         nothing = before_all_of(self.epoch)
@@ -90,7 +92,9 @@ class Primary:
         backup.phase = Phase.INCLUDING
         self._settle()
         record = self.record.included(backup.who, backup.name)
-        self._propose(record, partial(self._included, backup), now, partial(self._deferred, backup))
+        # Who is expected is in the record, whatever the authority makes of that.
+        deferred = None if backup.expected else partial(self._deferred, backup)
+        self._propose(record, partial(self._included, backup), now, deferred)
 
     def _included(self, backup: RemoteBackup, now: float) -> None:
         """Committed, and durable here before any later effect. It may have been lost meanwhile."""
@@ -112,7 +116,7 @@ class Primary:
             self._gone(backup, "its link was lost", told=True)
         else:
             self._gone(backup, self._leaving.pop(backup.who)[1])
-            self._admit_next(backup.who.node_id)
+            self._admit_next(backup.who.node_id, now)
         self.exclude_next(now)
 
     def exclude_next(self, now: float) -> None:
@@ -123,12 +127,15 @@ class Primary:
 
     def _excluded(self, backup: RemoteBackup, why: str, now: float) -> None:
         """Committed, and durable here: policy may release what was held. The notice is the last thing it
-        gets.
+        gets. Where there is no record but everybody's copy, whoever is promoted next goes by its own, and
+        expects whom that names: so all who count must have this one, too.
         """
         last = self._model.position()
         if self._hold is None:
             self._hold = (min(self.applied, last), min(self.durable, last))
         del self._leaving[backup.who]
+        if not self._keeper.arbitrates:
+            self._unheard.append((backup, self.record.version))
         self._feeder.record(self.backups.values(), self.record)
         self._c.note_record("excluded", backup.name, self._model.position())
         self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
@@ -140,14 +147,14 @@ class Primary:
         self._settle()
         if held := self.held():
             self._c.log(held)
-        self._admit_next(backup.who.node_id)
+        self._admit_next(backup.who.node_id, now)
         self.exclude_next(now)
 
-    def _admit_next(self, node_id: str) -> None:
+    def _admit_next(self, node_id: str, now: float) -> None:
         """Its former link counts no more: it is taken in, if it has asked meanwhile."""
         back = self.backups.get(node_id)
         if back is not None and back.phase is Phase.ASKED:
-            self._admit(back)
+            self._admit(back, now)
 
     def _propose(
         self,
@@ -175,9 +182,9 @@ class Primary:
         if any(left.node_id == who.node_id for left in self._leaving):
             backup.phase = Phase.ASKED
         else:
-            self._admit(backup)
+            self._admit(backup, now)
 
-    def _admit(self, backup: RemoteBackup) -> None:
+    def _admit(self, backup: RemoteBackup, now: float) -> None:
         """Its former link, if there was one, is out of the record."""
         if backup.peer is None:
             return
@@ -187,6 +194,8 @@ class Primary:
             "ok": True, "epoch": self.epoch, "position": list(self._model.position()),
             "record": self.record.as_json(), "expected": backup.expected,
         }  # fmt: skip
+        if backup.expected:
+            answer["rest"] = backup.rest(self._c.tuning, now)
         self._c.do(SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)))
         self._c.log(f"{backup.name} joins, holding {len(backup.has)} queues")
         self._c.do(Announce("joining", backup.who.node_id, backup.name, ""))
@@ -270,7 +279,10 @@ class Primary:
 
     def _settle(self) -> None:
         """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
-        guards = [b.guard for b in self._all() if b.guard is not None]
+        if self._unheard:
+            heard = min((b.record for b in self._all() if b.counted), default=self.record.version)
+            self._unheard = [(backup, version) for backup, version in self._unheard if version > heard]
+        guards = [b.guard for b in (*self._all(), *(b for b, _ in self._unheard)) if b.guard is not None]
         applied = min((g.applied for g in guards), default=FOREVER)
         durable = min((g.durable for g in guards), default=FOREVER)
         if self._hold is not None:

@@ -21,7 +21,7 @@ from typing import Protocol
 from broker.model.values import Position
 from ha.core.authority import FORCED, Authority, Evidence, PeerAnswer, Verdict
 from ha.core.backup import Backup
-from ha.core.effects import Answer, Redial, SaveRecord
+from ha.core.effects import Answer, Redial
 from ha.core.in_sync_record import InSyncRecord, is_behind, next_record
 from ha.core.lineage import Lineage
 from ha.core.neighbours import Neighbours
@@ -284,8 +284,7 @@ class Promotion:
         """
         record = self._c.record
         if self._c.incomplete and record is not None and self._c.me.who in record.in_sync:
-            self._c.incomplete = False
-            self._c.do(SaveRecord(record, False))
+            self._c.save(record, False)
 
     # -- committing
 

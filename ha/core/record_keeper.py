@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ha.core.authority import Authority
-from ha.core.effects import SaveRecord
 from ha.core.errors import Broken, LinkError
 from ha.core.in_sync_record import InSyncRecord, RecordVersion, is_behind, record_from_json
 from ha.core.role import Context
@@ -88,6 +87,11 @@ class RecordKeeper:
         self._reads: dict[int, tuple[float, ReadAnswer]] = {}
         self._requests = 0
         self.proven_at = self.changed_at = float("-inf")
+
+    @property
+    def arbitrates(self) -> bool:
+        """Is there one record, and not a copy of it with each node?"""
+        return self._authority.ARBITRATES
 
     @property
     def busy(self) -> bool:
@@ -187,8 +191,7 @@ class RecordKeeper:
 
     def _done(self, commit: Commit, now: float) -> None:
         self._commit, self.changed_at = None, now
-        self._c.record, self._c.incomplete = commit.record, False
-        self._c.do(SaveRecord(commit.record, False))
+        self._c.save(commit.record, False)
         commit.done(now)
 
     def _next_id(self) -> int:

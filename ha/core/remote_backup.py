@@ -22,7 +22,7 @@ from collections import deque
 
 from broker.model.values import ORIGIN, Position
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import Incarnation
+from ha.core.in_sync_record import Incarnation, RecordVersion
 from ha.core.link import Ack
 from ha.core.ports import IdsByEpoch
 from ha.core.queue_guard import QueueGuard
@@ -85,6 +85,8 @@ class RemoteBackup:
         """Not before is its inclusion asked for."""
         self.deferred = ""
         """Why the authority did not include it when it was asked last."""
+        self.record = RecordVersion(0, 0)
+        """The newest record that it has on disk."""
         self.owes: Position | None = None
         """Where it was guarded; if it stalled then, it is not guarded again before it has got there."""
         self._unacked: deque[tuple[Position, float]] = deque()
@@ -98,6 +100,15 @@ class RemoteBackup:
     def counted(self) -> bool:
         """Whether the record may name it: its loss needs an exclusion."""
         return self.expected or self.phase in COUNTED
+
+    @property
+    def on_the_clock(self) -> bool:
+        """It is given up when its time is over, whatever it acknowledges; until it is included anew."""
+        return self.expected and self.phase is not Phase.COMMITTED
+
+    def rest(self, tuning: Tuning, now: float) -> float:
+        """Seconds until then."""
+        return max(0.0, self.since + tuning.backup_timeout - now)
 
     @property
     def paid_up(self) -> bool:
@@ -137,7 +148,7 @@ class RemoteBackup:
             self.acked_durable = max(self.acked_durable, min(ack.durable, ack.applied))
             while self._unacked and self._unacked[0][0] <= self.acked_durable:
                 self._unacked.popleft()
-        self.bytes_received = ack.received
+        self.bytes_received, self.record = ack.received, max(self.record, ack.record)
         self.last_ack = now
         self.complete = self.complete or ack.complete
         guard, counts = self.guard, self.complete or not self.expected
@@ -174,7 +185,7 @@ class RemoteBackup:
 
     def verdict(self, tuning: Tuning, now: float, awake_since: float) -> str:
         """Why its primary, awake since then, gives it up now; "" if it does not."""
-        if self.expected:
+        if self.on_the_clock:
             if now - self.since > tuning.backup_timeout:
                 return f"it has not caught up within {tuning.backup_timeout:g} s of the promotion"
         elif self.counted:
@@ -188,7 +199,7 @@ class RemoteBackup:
 
     def verdict_at(self, tuning: Tuning, awake_since: float) -> float:
         """When its primary, awake since then, would give it up, if it says nothing more."""
-        if self.expected:
+        if self.on_the_clock:
             return self.since + tuning.backup_timeout
         since = self.silent_since() if self.counted else self.last_ack
         return max(since, awake_since) + (tuning.ack_timeout if self.counted else tuning.backup_timeout)

@@ -97,6 +97,7 @@ def evidence_of(
         record_lost=cluster_id is not None and context.record is None and position.epoch > 0,
         incomplete=context.incomplete,
         resetting=len(context.resetting),
+        ended=len(context.ended),
         position=position,
         linked=backup is not None and backup.linked,
         link_end=backup.link_end if backup is not None else None,
