@@ -259,6 +259,7 @@ def _ha_settings(settings: Settings) -> HaSettings:
         reconnect_grace=ha.reconnect_grace,
         username=ha.username,
         password=ha.password,
+        tls=ha.tls,
         authority=ha.authority,
         cib_set=ha.cib_set,
     )

@@ -8,7 +8,6 @@ as much at small windows, and a buffer is only in use between `get_buffer` and `
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 from abc import abstractmethod
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
 from broker.security.access import Door
+from broker.security.loopback import is_loopback
 from broker.security.tls_faults import fault_of
 from broker.server.clock import now
 from broker.server.tls_stream import TlsStream
@@ -42,12 +42,7 @@ _LOGGER = logging.getLogger("understudy.shell")
 def peer_of(address: Any, door: Door = Door.ANY, *, tls: bool = False) -> Peer:
     """A `Peer` from what `getpeername` said. `door`: whom the listener is for."""
     host, port = str(address[0]), int(address[1])
-    try:
-        parsed = ipaddress.ip_address(host.split("%")[0])
-    except ValueError:
-        return Peer(host, port, loopback=False, tls=tls, door=door)
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return Peer(host, port, loopback=(mapped or parsed).is_loopback, tls=tls, door=door)
+    return Peer(host, port, loopback=is_loopback(host), tls=tls, door=door)
 
 
 class _Socket(asyncio.BufferedProtocol):

@@ -5,7 +5,9 @@ Owner: Node, for its life. As a source it feeds whoever asks (`QueueFeeds`); as 
 the source. What is followed is remembered by the queue itself (`broker.model.queue_origin`): there is no
 other file.
 
-The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept.
+The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. Whoever
+asks for a copy names the address, and need not know that password: it is said over TLS, on this machine, or
+where `auth.allow_plain_without_tls` has it, by the rule that listeners have for passwords that they take.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from broker.model.ad_hoc_replica import end_replica
 from broker.model.queue_origin import follows, origin_of
 from broker.model.values import Position
+from broker.security.loopback import is_loopback
 from ha.adapter.copy_vhost import CopyVhost
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.source_vhost import SourceVhost
@@ -36,6 +39,10 @@ PATIENCE = 10.0
 """Seconds that an operator waits for the source's first word."""
 MOST_ADDRESSES = 16
 LONGEST_HOST = 255
+IN_CLEAR = (
+    "ha.password would go there in the clear: set ha.tls for this broker, or, on a network that you trust, "
+    "auth.allow_plain_without_tls"
+)
 CHANNEL = 1
 Reply = Callable[[dict[str, Any]], None]
 
@@ -243,6 +250,8 @@ class Replications:
                 return "a queue's name has 1 to 255 octets of UTF-8, and no NUL"
         if not self._alone:
             return f"{node.me.name} belongs to a pair; only a broker of its own follows another's queue"
+        if told := self._in_clear(addresses):
+            return f"{told[0]}: {IN_CLEAR}"
         if str(name).startswith("amq."):
             return f"queue name '{name}' contains reserved prefix 'amq.*'"
         old, there = self._copies.get(str(name)), vhost.queues.get(str(name))
@@ -268,9 +277,21 @@ class Replications:
             queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
         )
         copying = self._copies[name] = _Copying(model, copy, _OwnInbox(self._numbers))
-        node.dials.add([_host_port(address) for address in addresses], copying.inbox)
+        closed = self._in_clear(addresses)
+        for address in closed:  # of a copy that was begun under other settings
+            copy.failed(address, IN_CLEAR)
+        node.dials.add([_host_port(address) for address in addresses if address not in closed], copying.inbox)
         node.dials.due(node.now)
         return copying
+
+    def _in_clear(self, addresses: tuple[str, ...]) -> list[str]:
+        """Those that nobody may log in at from here. A name that is looked up later may become any address,
+        and the words `ha`/`ha` make no exception: a copy lasts, and may outlive them.
+        """
+        node = self._node
+        if node.settings.tls or node.broker.settings.allow_plain_without_tls:
+            return []
+        return [address for address in addresses if not _is_near(_host_port(address)[0])]
 
     def _forget(self, name: str) -> None:
         copying = self._copies.pop(name, None)
@@ -331,6 +352,11 @@ def _addresses(source: object) -> tuple[str, ...]:
         if len(host) > LONGEST_HOST or not host.isprintable():
             return ()
     return tuple(map(str, source))
+
+
+def _is_near(host: str) -> bool:
+    """Whether what is said there stays on this machine."""
+    return host.lower() == "localhost" or is_loopback(host)
 
 
 def _is_name(text: object) -> bool:

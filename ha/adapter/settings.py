@@ -54,6 +54,8 @@ class HaSettings:
     """After a promotion: how long queues of owners that have not come back live on."""
     username: str = "ha"
     password: str = "ha"
+    tls: bool = False
+    """The driver's dials speak TLS, and take nobody who is not of the pair's authority."""
     authority: str = "manual"
     """`manual`: each node's own copy of the record; `register`: a compare-and-set register outside the pair,
     which the driver asks (`Node.wants_authority`); `pacemaker`: the same, and the register is Pacemaker's

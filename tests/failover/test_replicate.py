@@ -147,6 +147,8 @@ def test_the_command_says_what_is_wrong_in_one_line_and_lists_what_there_is(pair
     assert run(source, "nope") == (
         1, f"understudy: replicate refused by {at}: {source}: left: it has no queue 'nope'"
     )  # fmt: skip
+    code, said = run(f"0.0.0.0:{pair.addresses['left'].port}", "q")
+    assert (code, "in the clear: set ha.tls" in said) == (1, True)
     code, said = run(at, "q")
     assert (code, said.endswith("far: it is this very broker")) == (1, True)
     code, said = run(str(pair.addresses["right"]), "q")

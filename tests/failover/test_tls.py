@@ -258,6 +258,8 @@ def test_a_broker_elsewhere_follows_a_queue_over_the_links_tls(pair: SecurePair,
         code, _, err = understudy("replicate", "-b", str(far.addresses["far"]), links, "orders")
         assert code == 0, err
         far.until(lambda: _copied(far) == ("following", 1), "far to have the message")
+        code, _, err = understudy("replicate", "-b", str(far.addresses["far"]), "0.0.0.0:1", "other")
+        assert (code, "0.0.0.0:1: nobody answers there" in err) == (1, True), "over TLS it may dial anybody"
         pair.kill("left")
         assert pair.ask("right", "promote")["ok"]
         with Publisher(pair.list, "shop", tls=pair.tls) as publisher:

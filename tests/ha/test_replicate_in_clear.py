@@ -1,0 +1,97 @@
+"""To whom a broker that follows queues says `ha.password`: over TLS, on its own machine, or where it is told
+to trust the network. Whoever asks for the copy names the address, and must not get the password by that.
+
+In these hosts' network a name leads to whoever has the port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ha.adapter.replications import IN_CLEAR
+from tests.ha.copies import Copies, following
+
+NEAR = [
+    "127.0.0.1:5000",
+    "127.8.9.1:5000",
+    "localhost:5000",
+    "LocalHost:5000",
+    "[::1]:5000",
+    "[::ffff:127.0.0.1]:5000",
+]
+FAR = [
+    "10.0.0.1:5000", "far.example:5000", "localhost.far.example:5000", "[2001:db8::1]:5000",
+    "[::ffff:10.0.0.1]:5000", "127.1:5000", "0.0.0.0:5000", "2130706433:5000",
+]  # fmt: skip
+
+
+def asked(copies: Copies, *source: str, **more: Any) -> dict[str, Any]:
+    return copies.ask(copies.b, "replicate", 15.0, source=list(source), queue="q", **more)
+
+
+def begun(**settings: Any) -> Copies:
+    copies = Copies()
+    copies.b.settings |= settings
+    copies.begin()
+    return copies
+
+
+@pytest.mark.parametrize("address", FAR)
+@pytest.mark.parametrize("password", ["ha", "a secret"])
+def test_it_goes_nowhere_in_the_clear_and_the_answer_says_what_to_set(address: str, password: str) -> None:
+    copies = begun(password=password)
+    for source in ([address], ["127.0.0.1:5000", address]):
+        answer = asked(copies, *source)
+        assert answer == {"ok": False, "reason": f"{address}: {IN_CLEAR}"}
+    assert "ha.tls" in IN_CLEAR
+    assert "auth.allow_plain_without_tls" in IN_CLEAR
+    assert copies.b.running.dials.addresses == []
+    assert not copies.b.running.vhost.queues
+
+
+@pytest.mark.parametrize("address", NEAR)
+def test_this_machine_itself_may_be_told(address: str) -> None:
+    answer = asked(begun(), address)
+    assert answer["ok"], answer
+
+
+def test_over_tls_and_where_the_network_is_trusted_it_may_go_anywhere() -> None:
+    assert asked(begun(tls=True), "far.example:5000")["ok"]
+    copies = begun()
+    broker = copies.b.running.broker
+    broker.settings = replace(broker.settings, allow_plain_without_tls=True)
+    assert asked(copies, "far.example:5000")["ok"]
+
+
+def test_a_copy_is_not_moved_to_where_it_would_go_in_the_clear() -> None:
+    copies = following()
+    before = copies.line
+    assert asked(copies, "far.example:5000") == {"ok": False, "reason": f"far.example:5000: {IN_CLEAR}"}
+    copies.publish(copies[0], "q", "d")
+    copies.follows(copies[0])
+    assert copies.line == before | {"messages": 4}
+
+
+def test_a_copy_that_was_begun_under_other_settings_waits_and_says_for_what() -> None:
+    copies = begun(tls=True)
+    b = copies.b
+    copies.publish(copies[0], "q", "abc")
+    assert asked(copies, "far.example:5000")["ok"]
+    copies.follows(copies[0])
+    copies.kill(b)
+    b.settings["tls"] = False
+    b.log.clear()
+    copies.start(b)
+    copies.run(1.0)
+    assert b.running.dials.addresses == []
+    why = f"far.example:5000: {IN_CLEAR}"
+    assert (copies.line["state"], copies.line["error"]) == ("connecting", why)
+    assert b.log.count(f"replication of queue 'q': connecting: {why}") == 1
+    copies.kill(b)
+    b.settings["tls"] = True
+    copies.publish(copies[0], "q", "d")
+    copies.start(b)
+    copies.follows(copies[0])
