@@ -75,6 +75,7 @@ def test_publish_to_no_exchange_in_a_transaction(channel: Any) -> None:
 
 
 def test_a_full_queue_in_a_transaction(connection: Any, channel: Any) -> None:
+    """RabbitMQ says 406, too, `partial tx completion`: the other queue has what it took."""
     full = private(channel, **{"x-max-length": 1, "x-overflow": "reject-publish"})
     other = private(channel)
     transacted = connection.channel()
