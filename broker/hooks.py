@@ -81,6 +81,9 @@ class ExtensionPeer(Applicant, Protocol):
     def close(self, code: int, text: str) -> None:
         """Close the connection with connection.close after what is already queued."""
 
+    def expel(self, code: int, text: str) -> None:
+        """The same for what it has sent: one line of the log has its address, and `text`."""
+
 
 class Hooks:
     """What an observer may decide or see; this base is a broker on its own."""

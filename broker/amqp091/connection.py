@@ -32,7 +32,7 @@ from broker.amqp091.handshake import Handshake, Step, stranger
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
 from broker.connection import Connection
-from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short
+from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short, shown
 
 if TYPE_CHECKING:
     from broker.engine import Broker, Peer
@@ -261,6 +261,12 @@ class ServerConnection(Connection):
         if self.state in (State.CLOSING, State.CLOSED):
             return
         self._send_close(code, text, 0, 0)
+
+    def expel(self, code: int, text: str) -> None:
+        """See `ExtensionPeer`. Once: what it has sent besides is not heard any more."""
+        if self.state is State.RUNNING:
+            self.log(f"closed with {code} {shown(text)}")
+        self.close(code, text)
 
     def close_for(self, error: AmqpError) -> None:
         """connection.close for an error; if that was said already, the socket."""

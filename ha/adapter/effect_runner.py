@@ -33,6 +33,7 @@ from ha.core.effects import (
     TakeInput,
     Withhold,
 )  # fmt: skip
+from ha.core.errors import LinkError
 from ha.core.link import Method, chunks
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class EffectRunner:
     def _close(self, peer: int, code: int, text: str) -> None:
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
-            inbound.close(code, text)
+            # What it has sent is at fault, or it was told of by whoever decided to part from it.
+            (inbound.expel if code == LinkError.code else inbound.close)(code, text)
             return
         dial = self._node.dials.open.get(peer)
         if dial is not None:

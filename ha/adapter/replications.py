@@ -122,10 +122,11 @@ class Replications:
                 dial.client.send_extension(method, piece)
 
     def close(self, peer: int, code: int, text: str) -> None:
+        """For what it has sent: of a follower a line of the log, of a source the copy's `error`."""
         inbound = self._node.hooks.peers.get(peer)
         dial = self._node.dials.open.get(peer)
         if inbound is not None:
-            inbound.close(code, text)
+            inbound.expel(code, text)
         elif dial is not None:
             dial.client.close(code, text)
 

@@ -72,7 +72,7 @@ class Question:
 
 
 def parse_question(payload: bytes) -> Question:
-    document = parse_json(payload)
+    document = parse_json(payload, "a question for a queue")
     try:
         return Question(
             _text(document["queue"]), label(document["uuid"]), label(document["node_id"]),
@@ -99,7 +99,7 @@ class Answer:
 
 
 def parse_answer(payload: bytes) -> Answer:
-    document = parse_json(payload)
+    document = parse_json(payload, "an answer about a queue")
     try:
         answer = Answer(
             bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
@@ -118,7 +118,7 @@ def encode_end(reason: str) -> bytes:
 
 def parse_end(payload: bytes) -> str:
     """Why."""
-    return one_line(str(parse_json(payload).get("reason", "")))
+    return one_line(str(parse_json(payload, "the end of a queue").get("reason", "")))
 
 
 def encode_number(number: int) -> bytes:

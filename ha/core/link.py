@@ -178,14 +178,14 @@ def to_json(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
 
-def parse_json(payload: bytes) -> dict[str, Any]:
-    """An object; LinkError otherwise."""
+def parse_json(payload: bytes, what: str = "a link message") -> dict[str, Any]:
+    """An object; LinkError otherwise, of `what` it was to be."""
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise LinkError("a link message is not JSON") from error
+        raise LinkError(f"{what} is not JSON") from error
     if not isinstance(document, dict):
-        raise LinkError("a link message is not a JSON object")
+        raise LinkError(f"{what} is not a JSON object")
     return document
 
 

@@ -84,7 +84,8 @@ class PeerMethods:
         try:
             self._hear(peer, method, payload, now)
         except LinkError as error:
-            self._c.log(f"link closed: {self._who(peer)}{error}")
+            if who := self._who(peer):
+                self._c.log(f"link closed: {who}: {error}")
             if node.primary is not None and node.primary.backup_at(peer) is not None:
                 node.primary.drop_peer(peer, str(error), now)
                 return
@@ -93,17 +94,16 @@ class PeerMethods:
             self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
 
     def _who(self, peer: int) -> str:
-        """`NAME: `, or its address; empty for one that dialed in and has not said, of which the connection's
-        own line has more.
+        """Its name, or its address; empty for one that dialed in and has not said, of which the connection's
+        own line tells.
         """
         node = self._node
         remote = node.primary.backup_at(peer) if node.primary is not None else None
         if remote is not None:
-            return f"{remote.name}: "
+            return remote.name
         if node.backup is not None and node.backup.peer == peer:
-            return f"{node.backup.primary_name}: "
-        address = self._neighbours.address_of(peer)
-        return f"{address}: " if address else ""
+            return node.backup.primary_name
+        return self._neighbours.address_of(peer) or ""
 
     def _hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
         if method == Method.ACK:
@@ -112,12 +112,13 @@ class PeerMethods:
             if self._node.backup is not None and self._node.backup.peer == peer:
                 self._follow(self._node.backup, method, payload, now)
         elif method == Method.HELLO:
-            question = parse_json(payload)
+            question = parse_json(payload, "a hello")
             self._hello(peer, question, now, None)
             answer = {**self._node.stand(), "asked": question.get("ask")}
             self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
         elif method == Method.HELLO_OK:
-            self._hello(peer, parse_json(payload), now, self._neighbours.address_of(peer))
+            told = parse_json(payload, "an answer to a hello")
+            self._hello(peer, told, now, self._neighbours.address_of(peer))
         elif method == Method.HAVE:
             have = self._have.setdefault(peer, bytearray())
             have += payload
@@ -130,7 +131,7 @@ class PeerMethods:
             if self._node.primary is not None:
                 self._node.primary.drop_peer(peer, "it has stopped", now)
         elif method == Method.JOIN:
-            self._join(peer, parse_json(payload), now)
+            self._join(peer, parse_json(payload, "a join request"), now)
         else:
             raise LinkError(f"unknown link method {method}")
 

@@ -135,6 +135,8 @@ class QueueCopy:
         except LinkError as error:
             if peer == self._peer:
                 self._leave(f"{self.source}: {error}", now)
+            elif peer in self._open:
+                self._against(self._open[peer], str(error))
             self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
 
     def _answered(self, peer: int, answer: Answer) -> None:

@@ -15,6 +15,7 @@ import pytest
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
 from broker.engine import Peer
 from broker.model.values import ORIGIN, Position
+from ha.core.copy_link import CopyMethod
 from ha.core.in_sync_record import RecordVersion
 from ha.core.link import VERSION, Ack, Method, batch_frame
 from tests.ha.pair import Host, Pair
@@ -121,6 +122,34 @@ def test_38_a_hello_that_cannot_be_read_costs_the_link(pair: Pair, payload: byte
     liar = Liar(pair, pair[0])
     liar.say(Method.HELLO, payload)
     assert liar.closed is not None and liar.closed.by_peer
+
+
+@pytest.mark.parametrize(
+    ("method", "payload", "told"),
+    [
+        (Method.HELLO, b"{", "a hello is not JSON"),
+        (Method.HELLO, b"[]", "a hello is not a JSON object"),
+        (Method.HELLO, b"{}", "a hello that cannot be read: KeyError('position')"),
+        (Method.HELLO_OK, b"", "an answer to a hello is not JSON"),
+        (Method.JOIN, b"\xff", "a join request is not JSON"),
+        (Method.ACK, b"short", "an ack of 5 bytes"),
+        (99, b"", "unknown link method 99"),
+        (CopyMethod.ASK, b"{", "a question for a queue is not JSON"),
+        (CopyMethod.GO, b"", "a queue is wanted by who may not want it"),
+    ],
+)
+def test_38_what_cannot_be_read_is_one_line_of_who_and_what(
+    pair: Pair, method: int, payload: bytes, told: str
+) -> None:
+    liar = Liar(pair, pair[0])
+    before = len(pair[0].log)
+    for _ in range(2):
+        liar.client.send_extension(method, payload)
+    liar.move()
+    lines = pair[0].log[before:]
+    assert lines == [f"connection 127.0.0.1:9: closed with 501 FRAME_ERROR - {told}"]
+    assert liar.closed is not None
+    assert liar.closed.code == 501
 
 
 @pytest.mark.parametrize("step", [0, 2], ids=["replayed", "skipped"])

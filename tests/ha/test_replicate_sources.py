@@ -232,6 +232,17 @@ def test_a_source_that_sends_what_cannot_be_read_loses_its_connection_and_is_ask
     copies.follows(a)
 
 
+def test_a_source_that_answers_what_cannot_be_read_is_named_with_what_it_said() -> None:
+    _, made = model()
+    wire = Deaf()
+    copy = QueueCopy("q", made, wire, node_id="b", name="b", cluster_id="")
+    copy.opened(2, "far:2", 0.0)
+    copy.method(2, CopyMethod.ANSWER, b"{", 0.0)
+    assert wire.closed == ["FRAME_ERROR - an answer about a queue is not JSON"]
+    copy.lost(2, 0.0)
+    assert copy.error == "far:2: an answer about a queue is not JSON"
+
+
 def test_words_that_no_source_says_cost_it_the_connection_and_not_the_follower_its_life() -> None:
     nothing_of_90 = struct.pack(">QQIQI", 90, 9, 1, 90, 0)
     backwards = encode_record(Dequeue(UUID, 90, Reason.ACKED, [(3, 1)]))
