@@ -45,7 +45,8 @@ def replicate(
     if form == "json":
         click.echo(json.dumps({"ok": done, "reason": reason}))
     if not done:
-        raise Failed(f"replicate refused by {address}: {reason}")
+        said = "" if answer.get("changed") else "replicate refused by "
+        raise Failed(f"{said}{address}: {reason}")
     if form == "table":
         click.echo(f"{address}: {reason}")
 

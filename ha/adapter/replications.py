@@ -215,18 +215,23 @@ class Replications:
         if not (refused or copy.state is CopyState.GONE or now >= copying.until):
             return
         why = copy.error or "the source does not answer"
-        if model.uuid is None:
+        moved = model.uuid is not None
+        if not moved:
             self._forget(name)
         else:
             at = ",".join(model.addresses)
             why = f"'{name}' looks for '{copy.queue}' at {at} from now on, and has not found it yet: {why}"
-        copying.reply({"ok": False, "reason": why})
+        copying.reply({"ok": False, "reason": why} | ({"changed": True} if moved else {}))
         copying.reply = None
 
     # -- operators
 
     def ask(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
-        """`replicate` (`source`: addresses, `queue`, `name`: here) or `replicate-stop` (`name`)."""
+        """`replicate` (`source`: addresses, `queue`, `name`: here) or `replicate-stop` (`name`).
+
+        An answer that is not ok, and has `changed`, is no refusal: the copy looks elsewhere from now on, as
+        asked, and has found nothing yet.
+        """
         if command == "replicate":
             refusal = self._begin(args, reply, now)
             if refusal:

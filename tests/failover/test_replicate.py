@@ -166,6 +166,16 @@ def test_the_command_says_what_is_wrong_in_one_line_and_lists_what_there_is(pair
     assert run("--stop", "q") == (
         1, f"understudy: replicate refused by {at}: there is no queue 'q' that follows another broker's"
     )  # fmt: skip
+    with pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", pair.addresses["left"].port)
+    ) as at_left:
+        at_left.channel().queue_declare("q", durable=True)
+    assert run(source, "q")[0] == 0
+    assert run("127.0.0.1:1", "q") == (
+        1, f"understudy: {at}: 'q' looks for 'q' at 127.0.0.1:1 from now on, and has not found it yet: "
+        "127.0.0.1:1: nobody answers there"
+    )  # fmt: skip
+    assert run("--stop", "q")[0] == 0
     assert run("--list")[1] == "no queue follows another broker's, and none is followed"
     assert json.loads(run("--list", "--format", "json")[1]) == {"replications": [], "followers": []}
     assert "q" not in far.answer("far")["replications"]

@@ -232,6 +232,7 @@ def test_one_that_is_told_to_look_elsewhere_in_vain_says_so() -> None:
     ):
         answer = copies.ask(copies.b, "replicate", 15.0, source=[wrong], queue="q")
         assert not answer["ok"]
+        assert answer["changed"]
         assert answer["reason"].startswith(
             f"'q' looks for 'q' at {wrong} from now on, and has not found it yet: "
         )
