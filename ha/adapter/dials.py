@@ -164,7 +164,8 @@ class Dials:
             return
         wait = REFUSED_REDIAL if item.turned_away or distrust else REDIAL
         item.address.dial_id, item.address.next_at = None, now + wait
-        self._lost(dial_id, item, clean, distrust=distrust)
+        unspoken = "it closed the connection" if clean else "the connection broke"
+        self._lost(dial_id, item, clean, distrust=distrust, unspoken=unspoken)
 
     def _of_whom(self, address: _Address) -> Inbox:
         return self.inbox if address.inbox is None else address.inbox
@@ -184,9 +185,13 @@ class Dials:
                     item.turned_away = item.turned_away or SPEAKS_TLS in text
                     distrust = SPEAKS_TLS if SPEAKS_TLS in text else ""
                     said = f"{code} {one_line(text)}" if by_peer else ""
-                    self._lost(dial_id, item, by_peer, said, distrust=distrust)
+                    unspoken = "" if by_peer or distrust else text.removeprefix("FRAME_ERROR - ")
+                    self._lost(dial_id, item, by_peer, said, distrust=distrust, unspoken=unspoken)
 
-    def _lost(self, dial_id: int, item: _Open, clean: bool, refusal: str = "", *, distrust: str = "") -> None:
+    def _lost(
+        self, dial_id: int, item: _Open, clean: bool, refusal: str = "", *, distrust: str = "",
+        unspoken: str = "",
+    ) -> None:  # fmt: skip
         if item.told_lost:
             return
         item.told_lost = True
@@ -194,7 +199,7 @@ class Dials:
         if item.told_open:
             inbox.put(PeerLost(dial_id, clean))
         else:
-            inbox.put(DialFailed(item.address.text, refusal, distrust=distrust))
+            inbox.put(DialFailed(item.address.text, refusal, distrust=distrust, unspoken=unspoken))
 
     def _of(self, dial_id: int) -> _Address | None:
         return next((a for a in self.addresses if a.dial_id == dial_id), None)

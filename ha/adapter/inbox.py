@@ -40,6 +40,8 @@ class DialFailed:
     """The kernel there refused the connection: nobody listens."""
     distrust: str = ""
     """Why there is no TLS with whoever is there; empty: there is, or none was wanted, or nobody is."""
+    unspoken: str = ""
+    """What came of the handshake with whoever listens there, where that has no word of its own in it."""
     unresolved: str = ""
     """Why its name gives no address, so that nobody was dialled; empty: it gives one."""
 

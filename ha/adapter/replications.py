@@ -186,8 +186,8 @@ class Replications:
             match item:
                 case DialOpen(peer=peer, address=address):
                     copy.opened(peer, address, now)
-                case DialFailed(address=address, refusal=refusal, distrust=distrust, unresolved=unresolved):
-                    copy.failed(address, refusal or distrust or unresolved or "nobody answers there")
+                case DialFailed(address=address):
+                    copy.failed(address, _failure(item))
                 case Arrived(peer=peer, method=method, payload=payload):
                     copy.method(peer, method, payload, now)
                 case PeerLost(peer=peer):
@@ -358,6 +358,14 @@ def _addresses(source: object) -> tuple[str, ...]:
         if len(host) > LONGEST_HOST or not host.isprintable():
             return ()
     return tuple(map(str, source))
+
+
+def _failure(dial: DialFailed) -> str:
+    """Why nobody let us in there. That nobody is there, only the kernel there can say."""
+    if dial.unspoken and not (dial.refusal or dial.distrust):
+        return f"somebody listens there, and is no broker that answers: {dial.unspoken}"
+    silent = "nobody answers there" if dial.nobody else "no answer comes from there"
+    return dial.refusal or dial.distrust or dial.unresolved or silent
 
 
 def _is_near(host: str) -> bool:

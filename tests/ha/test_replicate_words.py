@@ -87,7 +87,40 @@ def test_a_silent_source_is_given_up_by_who_asked() -> None:
     copies = Copies()
     copies.begin()
     copies[0].frozen = True
-    assert "nobody answers there" in refused(copies)
+    assert refused(copies) == (
+        "127.0.0.1:5000: somebody listens there, and is no broker that answers: "
+        "the server did not finish the handshake in time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server sent a frame that no server sends here"),
+        (b"AMQP\0\1\0\0", "the server speaks another version of the protocol"),
+        (b"", "it closed the connection"),
+    ],
+)
+def test_something_else_that_listens_there_is_not_taken_for_nobody(said: bytes, why: str) -> None:
+    copies = Copies()
+    copies.begin()
+    b, answers = copies.b.running, []
+    b.manage("replicate", {"source": copies.addresses, "queue": "q"}, answers.append, copies.now)
+    b.dials.due(copies.now, at_once=True)
+    (dial,) = b.wants_dials()
+    b.dialed(dial.dial_id, copies.now)
+    b.dial_received(dial.dial_id, said, copies.now)
+    b.dial_closed(dial.dial_id, True, copies.now)
+    copies.until(lambda: bool(answers))
+    sentence = f"127.0.0.1:5000: somebody listens there, and is no broker that answers: {why}"
+    assert answers == [{"ok": False, "reason": sentence}]
+
+
+def test_a_source_to_which_there_is_no_way_is_not_taken_for_nobody() -> None:
+    copies = Copies()
+    copies.begin()
+    copies.separate(copies[0], copies.b)
+    assert refused(copies) == "127.0.0.1:5000: no answer comes from there"
 
 
 ASKED = Question("q", "", "n" * 32, "x", "").encode()
