@@ -235,10 +235,9 @@ def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
     try:
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
-        why = _KEY_REASONS.get(
-            error.reason or "", f"cannot be used with the certificate ({words(error.reason)})"
-        )
-        raise TlsFault("tls.key", files.key, why) from None
+        reason = words(error.reason)  # none of a key that is damaged or cut short
+        unfit = f"cannot be used with the certificate ({reason})" if reason else "cannot be read"
+        raise TlsFault("tls.key", files.key, _KEY_REASONS.get(error.reason or "", unfit)) from None
     except OSError as error:
         raise TlsFault("tls.key", files.key, error.strerror or str(error)) from None
     return context
@@ -251,8 +250,9 @@ def _trust(context: ssl.SSLContext, setting: str, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
-        why = words(getattr(error, "reason", None)) or str(error)
-        raise TlsFault(setting, path, f"holds no certificate that can be read ({why})") from None
+        reason = words(error.reason) if isinstance(error, ssl.SSLError) else error.strerror
+        why = f" ({reason})" if reason else ""  # as above
+        raise TlsFault(setting, path, f"holds no certificate that can be read{why}") from None
     context.verify_mode = ssl.CERT_REQUIRED
 
 

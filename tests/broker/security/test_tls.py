@@ -71,7 +71,20 @@ def test_files_that_are_not_there_or_are_something_else(files: TlsFiles, tmp_pat
     )
     assert fault(TlsFiles(certificate, key, gone)) == f"tls.ca: {gone}: No such file or directory"
     assert fault(TlsFiles(certificate, key, key)) == f"tls.ca: {key}: holds no certificate in PEM form"
-    assert fault(TlsFiles(certificate, key, ca, str(broken))).startswith(f"tls.client_ca: {broken}: holds no")
+    unread = f"{broken}: holds no certificate that can be read"
+    assert fault(TlsFiles(certificate, key, str(broken))) == f"tls.ca: {unread}"
+    assert fault(TlsFiles(certificate, key, ca, str(broken))) == f"tls.client_ca: {unread}"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99])
+def test_files_that_are_cut_short_are_said_to_be_unreadable(files: TlsFiles, share: float) -> None:
+    assert files.ca is not None
+    unread = "holds no certificate that can be read"
+    for setting, path, why in (("tls.key", files.key, "cannot be read"), ("tls.ca", files.ca, unread)):
+        whole = Path(path).read_bytes()
+        Path(path).write_bytes(whole[: int(share * len(whole))])
+        assert fault(files) == f"{setting}: {path}: {why}"
+        Path(path).write_bytes(whole)
 
 
 def test_a_key_of_another_certificate(files: TlsFiles, authority: Authority) -> None:
