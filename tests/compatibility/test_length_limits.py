@@ -8,7 +8,7 @@ import pika
 import pytest
 from pika.exceptions import NackError
 
-from tests.compatibility.clients import drained, private, publish, ready
+from tests.compatibility.clients import Got, drained, private, publish, ready
 
 FIVE = [b"%d" % n for n in range(5)]
 
@@ -82,7 +82,12 @@ def test_one_full_queue_of_several_is_a_nack(channel: Any) -> None:
     assert drained(channel, other) == [b"x"]
 
 
-def test_max_length_zero(channel: Any) -> None:
+def test_max_length_zero(connection: Any, channel: Any) -> None:
     queue, dead = limited(channel, max_length=0)
     publish(channel, queue, *FIVE)
     assert (drained(channel, queue), drained(channel, dead)) == ([], FIVE)
+    got = Got()
+    channel.basic_consume(queue, got, auto_ack=True)
+    publish(channel, queue, b"now")
+    assert got.wait(connection, 1).bodies == [b"now"]
+    assert drained(channel, dead) == []

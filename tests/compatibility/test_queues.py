@@ -27,12 +27,14 @@ def test_server_named(connection: Any, channel: Any) -> None:
 
 def test_passive(connection: Any, channel: Any) -> None:
     queue = private(channel)
-    publish(channel, queue, b"1", b"2")
+    publish(channel, queue, b"1", b"2", b"3")
     channel.basic_get(queue)
-    channel.basic_consume(queue, Got())
-    channel.basic_qos(prefetch_count=1)
     found = channel.queue_declare(queue, passive=True).method
-    assert found.consumer_count == 1
+    assert (found.message_count, found.consumer_count) == (2, 0)
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume(queue, Got())
+    found = channel.queue_declare(queue, passive=True).method
+    assert (found.message_count, found.consumer_count) == (1, 1)
     with refused(404, "no queue 'gone' in vhost '/'"):
         connection.channel().queue_declare("gone", passive=True)
 
@@ -147,3 +149,18 @@ def test_types_of_queues(connection: Any, new: New) -> None:
         connection.channel().queue_declare(new("q"), durable=True, arguments={"x-queue-type": "stream"})
     with refused(406, "invalid arg 'x-max-age' for queue"):
         connection.channel().queue_declare(new("q"), arguments={"x-max-age": "1h"})
+
+
+@pytest.mark.parametrize("kind", [{}, {"exclusive": True}, {"auto_delete": True}, {"durable": True}])
+def test_a_quorum_queue_may_be_of_any_kind_and_has_no_limit_of_deliveries(
+    channel: Any, new: New, kind: dict[str, bool]
+) -> None:
+    name = new("q")
+    channel.queue_declare(name, arguments={"x-queue-type": "quorum", "x-delivery-limit": 1}, **kind)
+    publish(channel, name, b"x")
+    for _ in range(4):
+        method, _, body = channel.basic_get(name)
+        assert body == b"x"
+        channel.basic_nack(method.delivery_tag, requeue=True)
+    assert drained(channel, name) == [b"x"]
+    channel.queue_delete(name)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker.errors import ResourceLocked
 from broker.model.vhost import VirtualHost
 from tests.ha.pair import Host, Pair
 
@@ -107,6 +110,25 @@ def test_a_queue_that_the_server_named_keeps_its_name() -> None:
     )
     assert claimed.owner is pair
     assert pair.consume(b, name, 3) == "abc"
+
+
+def test_an_exclusive_queue_is_after_a_failover_the_first_connections_that_declares_it() -> None:
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    asked: dict[str, Any] = {"exclusive": True, "arguments": {"x-replicate": "all"}}
+    a.running.vhost.declare_queue("mine", owner=pair, **asked)
+    pair.publish(a, "mine", "ab")
+    pair.run(0.2)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote")["ok"]
+    vhost, first, other = b.running.vhost, object(), object()
+    assert vhost.declare_queue("mine", owner=first, **asked).owner is first
+    for owner in (other, pair):
+        with pytest.raises(ResourceLocked, match="exclusive access to locked queue 'mine'"):
+            vhost.declare_queue("mine", owner=owner, **asked)
+    assert pair.contents(b, "mine") == "ab"
 
 
 @pytest.mark.parametrize("late", [False, True])

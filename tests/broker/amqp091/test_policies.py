@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.amqp091.grammar import encode_frame
 from broker.model.records import EntryDelete, EntryPut
 from tests.broker.amqp091.wire import Raw, World, message
@@ -83,6 +85,25 @@ def test_a_queue_expires_by_policy() -> None:
     assert "q" in world.vhost.queues
     world.pass_time(0.2)
     assert "q" not in world.vhost.queues
+
+
+def test_each_get_and_each_declaration_gives_a_queue_its_time_again() -> None:
+    world, client = opened()
+    arguments = {"x-expires": 1000}
+    asked: dict[str, dict[str, Any]] = {
+        "basic.get": {"no_ack": True}, "queue.declare": {"arguments": arguments},
+    }  # fmt: skip
+    client.call(1, "queue.declare", queue="left", arguments=arguments)
+    for method, more in asked.items():
+        client.call(1, "queue.declare", queue=method, arguments=arguments)
+        made = world.vhost.queues[method]
+        for _ in range(3):
+            world.pass_time(0.9)
+            client.call(1, method, queue=method, **more)
+        assert world.vhost.queues[method] is made
+        world.pass_time(1.1)
+        assert method not in world.vhost.queues
+    assert "left" not in world.vhost.queues
 
 
 def test_strays_go_to_the_alternate_exchange_of_a_policy_over_a_route_used_before() -> None:
