@@ -269,6 +269,16 @@ def test_19_a_copy_marked_incomplete() -> None:
         judged.promote(judged.pair.b, record, marked)
 
 
+def test_19_the_mark_is_about_the_disk_and_not_the_process_that_has_come_to_own_the_record() -> None:
+    """It runs on, and goes back to what it held; once it has started again, it is another incarnation."""
+    judged = Judged()
+    owned = RecordOnDisk(7, 1, judged.b, frozenset(), incomplete=True)
+    assert judged.promote(judged.pair.b, owned, owned) == "owner"
+    earlier = replace(owned, owner=(judged.b[0], judged.b[1] - 1))
+    with violates(19):
+        judged.promote(judged.pair.b, earlier, earlier)
+
+
 def test_19_a_catch_up_that_drops_is_marked_on_disk() -> None:
     judged = Judged()
     divergent, b = judged.pair.checkers.divergent, judged.pair.b

@@ -73,7 +73,9 @@ class Promotions11and19:
             self.how.append("forced")
             return
         own = promotion.own
-        if own is not None and own.incomplete and promotion.who not in own.in_sync:
+        # What a member of the record is told while it catches up spoils its disk only, and not what it goes
+        # back to; so of a process that owns the record since then, and was kept from serving by it.
+        if own is not None and own.incomplete and promotion.who not in own.everybody:
             raise Violation(19, f"{promotion.machine.name} is promoted with a copy marked incomplete")
         before = promotion.before
         if before is None:
