@@ -166,6 +166,11 @@ RARE: Mapping[Entry, str] = {
     **dict.fromkeys(
         [
             (watching.REFUSED, "this node's copy is incomplete: it was stopped while catching up"),
+            (
+                watching.REFUSED,
+                "… of this node's queues were deleted with the messages they held while it caught up, and "
+                "what had moved from there may not be here",
+            ),
             (watching.REFUSED, "… could have been promoted since, and does not answer"),
             (watching.REFUSED, "… was asked to take this node in again, and may have excluded it for that"),
             (watching.REFUSED, "no link to … in epoch … has ended here: it may serve without this node"),

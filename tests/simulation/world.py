@@ -117,6 +117,7 @@ class World:
         for machine in self.machines:
             machine.ask_authority = self.register.ask if self.arbitrated else None
             machine.on_started, machine.on_killed = self._started, self._killed
+            machine.on_log = self._heard
             machine.on_ticked = self.checkers.tick
             machine.on_paused, machine.on_resumed = self.checkers.paused, self.checkers.resumed
         self.faults = Saboteur(self)
@@ -320,8 +321,18 @@ class World:
         self.copies.killed(machine)
         self.checkers.killed(machine)
 
+    def _heard(self, machine: Machine, sentence: str) -> None:
+        if NO_WAY_BACK in sentence and not machine.spoilt:
+            machine.spoilt = True
+            self.copies.spoilt(machine)
+        self.checkers.divergent.heard(machine, sentence)
+
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:
         self.checkers.output(machine, connection, data)
+
+
+NO_WAY_BACK = "are deleted with the messages they held: it is not promotable before"
+"""Whoever says so has no copy to go on with, until it is ready again."""
 
 
 def _settle(plan: Plan) -> float:

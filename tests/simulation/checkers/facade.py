@@ -94,7 +94,6 @@ class Checkers:
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
         for machine in machines:
-            machine.on_log = self.divergent.heard
             if register is None:
                 machine.on_dial_output, machine.on_dial_ended = links.said, links.ended
         self.events = Events27(self.records)
