@@ -138,7 +138,7 @@ class Backup:
             self._acks.expected(_seconds(answer.get("rest")))
         self._replicator = BrokerReplicator(self._model, record.epoch)
         self._c.membership.become(Status.CATCH_UP)
-        self._save(record, self._c.incomplete)
+        self._save(record, self._c.copy.incomplete)
         self._last_heard = now
         self._c.log(f"catching up with {self.primary_name} in epoch {record.epoch}")
 
@@ -171,7 +171,7 @@ class Backup:
     def _begin(self, record: InSyncRecord, epoch: int) -> None:
         """The copy is about to be changed. One that is expected stays promotable, unless it starts anew."""
         if self._expected:
-            self._c.halfway, self._c.whole_from = True, None
+            self._c.copy.mix()
         else:
             self._c.mark_incomplete()
         self._model.save_incomplete(record)
@@ -181,10 +181,10 @@ class Backup:
         """A queue was deleted with what it held, and that may have moved to one that is not here yet: there
         is no going back, and it is not promotable until all is here.
         """
-        new = self._model.no_way_back - self._c.ended
+        new = self._model.no_way_back - self._c.copy.ended
         record = self._c.record
         if new and record is not None:
-            self._c.ended |= new
+            self._c.copy.ended |= new
             self._c.mark_incomplete()
             self._model.save_incomplete(record)
             self._c.log(
@@ -211,19 +211,19 @@ class Backup:
         for event in bad:
             if not replicator.wait_for(event.queue):
                 continue
-            self._c.resetting.add(event.queue)
+            self._c.copy.resetting.add(event.queue)
             self._c.log(f"{event.sentence}; it is fetched again from {self.primary_name}")
             self._c.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
 
     def _resetting(self, replicator: BrokerReplicator) -> bool:
         """Are queues being sent again on this link, to a copy that was in sync?"""
-        return replicator.resets > 0 and bool(self._c.resetting)
+        return replicator.resets > 0 and bool(self._c.copy.resetting)
 
     def _whole_again(self, replicator: BrokerReplicator, record: InSyncRecord) -> None:
         """Are the queues that were sent again whole, and on disk?"""
         replicator.forget_deleted()
         if replicator.complete and self._c.me.who in record.in_sync:
-            self._c.made_whole()
+            self._c.copy.whole()
             self._save(record, False)
             self._c.membership.become(Status.READY)
             self._c.log(f"ready again: holds every confirmed message of {self.primary_name}")
@@ -257,7 +257,7 @@ class Backup:
         notice = parse_json(payload)
         record, known = record_from_json(notice.get("record")), self._c.record
         if known is None or record.version > known.version:
-            self._save(record, self._c.incomplete)
+            self._save(record, self._c.copy.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
 
     def handed_over(self, payload: bytes, now: float) -> LinkEnd | None:
@@ -299,17 +299,17 @@ class Backup:
             if complete and not (isinstance(waits, list) and self._c.me.node_id in waits):
                 self._expected = False
                 self._acks.included()
-                self._c.made_whole()
+                self._c.copy.whole()
                 self._save(record, False)
                 self._c.membership.become(Status.READY)
                 self._c.log(f"ready: holds every confirmed message of {self.primary_name}")
                 return
             if not complete and not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
-        self._save(record, self._c.incomplete)
+        self._save(record, self._c.copy.incomplete)
 
     def _save(self, record: InSyncRecord, incomplete: bool) -> None:
-        if record == self._c.record and incomplete == self._c.incomplete:
+        if record == self._c.record and incomplete == self._c.copy.incomplete:
             return
         self._c.save(record, incomplete)
 
@@ -385,8 +385,7 @@ class Backup:
             self._model.keep_what_is_here(None)
         else:
             self._model.go_back()
-        if self._c.halfway:
-            self._c.whole_from = self._model.mark()
+        self._c.copy.told_apart(self._model.mark())
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
@@ -421,8 +420,8 @@ class Backup:
                     else "in sync, but its link is lost"
                 )
             case Status.CATCH_UP:
-                if self._c.resetting:
-                    return f"in the record, but fetching {len(self._c.resetting)} queues again"
+                if self._c.copy.resetting:
+                    return f"in the record, but fetching {len(self._c.copy.resetting)} queues again"
                 replicator = self._replicator
                 if replicator is None or replicator.queues_to_come:
                     whole = replicator.whole if replicator is not None else 0

@@ -34,6 +34,7 @@ from ha.core.link import Method
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
 from ha.core.neighbours import Neighbours
+from ha.core.own_copy import OwnCopy
 from ha.core.peer_methods import PeerMethods
 from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary import Primary
@@ -62,7 +63,7 @@ class HaBroker:
         public: Sequence[str] = (),
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
-        self._c = Context(me, tuning, Membership(initial), record, incomplete)
+        self._c = Context(me, tuning, Membership(initial), record, OwnCopy(incomplete))
         self._authority: Authority = authority if authority is not None else ManualAuthority()
         self.keeper = RecordKeeper(self._c, self._authority)
         self._primary_model = primary_model
@@ -105,7 +106,7 @@ class HaBroker:
 
     @property
     def incomplete(self) -> bool:
-        return self._c.incomplete
+        return self._c.copy.incomplete
 
     @property
     def cluster_id(self) -> str | None:

@@ -48,5 +48,5 @@ class Lineage:
         if self.cluster_id not in (None, record.cluster_id):
             return
         if known is None or (known.cluster_id == record.cluster_id and record.version > known.version):
-            self._c.save(record, self._c.incomplete)
+            self._c.save(record, self._c.copy.incomplete)
             self.learn(record)

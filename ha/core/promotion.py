@@ -283,7 +283,7 @@ class Promotion:
         before it said so. Marked before the swap, which may be made without this node living to hear of it.
         """
         record = self._c.record
-        if self._c.incomplete and record is not None and self._c.me.who in record.in_sync:
+        if self._c.copy.incomplete and record is not None and self._c.me.who in record.in_sync:
             self._c.save(record, False)
 
     # -- committing

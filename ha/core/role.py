@@ -13,6 +13,7 @@ from broker.model.values import Position
 from ha.core.effects import Effect, Log, Note, SaveRecord
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.membership import Membership
+from ha.core.own_copy import OwnCopy
 from ha.core.tuning import Tuning
 
 
@@ -44,48 +45,25 @@ class Context:
     tuning: Tuning
     membership: Membership
     record: InSyncRecord | None
-    incomplete: bool = False
-    """This node's copy was being changed when it last stopped, or is now: not all of it may be there."""
+    copy: OwnCopy
     effects: list[Effect] = field(default_factory=list)
-    resetting: set[bytes] = field(default_factory=set)
-    """Queues whose copies here are not to be trusted, although the record names this node."""
-    ended: set[bytes] = field(default_factory=set)
-    """Queues that held messages, and were deleted while a primary that expects this node told it the rest:
-    what had moved from there may not be here yet."""
-    halfway: bool = False
-    """On the disk, what such a node held and what it was told are mixed: whoever starts from that may not
-    have all, or have some of it twice. In memory they are told apart."""
-    whole_from: int | None = None
-    """It has gone back to the one, or keeps both, and the disk has that too from this mark on."""
 
     def do(self, *effects: Effect) -> None:
         self.effects += effects
 
-    @property
-    def spoilt(self) -> int:
-        """Queues of a node in the record that keep it from being promoted."""
-        return len(self.resetting) + len(self.ended)
-
-    def made_whole(self) -> None:
-        """All is here, and on disk."""
-        self.resetting.clear()
-        self.ended.clear()
-        self.halfway, self.whole_from = False, None
-
     def heed_disk(self, synced: int) -> None:
         """The disk has all up to there."""
-        if self.whole_from is not None and synced >= self.whole_from and self.record is not None:
-            self.halfway, self.whole_from = False, None
-            self.save(self.record, self.incomplete)
+        if self.record is not None and self.copy.synced(synced):
+            self.save(self.record, self.copy.incomplete)
 
     def save(self, record: InSyncRecord, incomplete: bool) -> None:
         """This node's copy of the record, in memory and on disk."""
-        self.record, self.incomplete = record, incomplete
-        self.do(SaveRecord(record, incomplete or self.halfway))
+        self.record, self.copy.incomplete = record, incomplete
+        self.do(SaveRecord(record, self.copy.incomplete_on_disk))
 
     def mark_incomplete(self) -> None:
         """From now on. Saves decided before, and still to be made, must not take the mark back."""
-        self.incomplete = True
+        self.copy.incomplete = True
         self.effects = [replace(e, incomplete=True) if isinstance(e, SaveRecord) else e for e in self.effects]
 
     def log(self, sentence: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, head
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
 from broker.engine import Peer
-from tests.ha.pair import Host
+from tests.ha.pair import STEP, Host, Pair
 
 PERSISTENT = b"\x10\0\2"
 TRANSIENT = b"\x10\0\1"
@@ -127,3 +127,18 @@ class Client:
             self._waiting.append(data)
         elif not self.gone and self.host.node is self.node:
             self.conn.receive(data, now)
+
+
+def moving(pair: Pair, host: Host, source: str, target: str, letters: str) -> Client:
+    """In a transaction that wants but its commit: what is in `source`, these letters, goes to `target`."""
+    client = Client("m", host, pair.now)
+    pair.run(2 * STEP)
+    client.pump(pair.now)
+    client.begin(pair.now, "tx")
+    client.consume(source, 10, pair.now)
+    said: list[str] = []
+    pair.until(lambda: said.extend(client.pump(pair.now)) or len(said) == len(letters))
+    client.publish(target, letters, pair.now)
+    for tag in range(1, len(letters) + 1):
+        client.ack(tag, pair.now)
+    return client

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.ha.client import Client
-from tests.ha.pair import STEP, Host, Pair
+from tests.ha.client import moving
+from tests.ha.pair import Host, Pair
 
 DEAD = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 BYTES = 35
@@ -135,28 +135,13 @@ def test_what_only_this_member_heard_of_the_first_primary_stays_too(order: tuple
     assert (pair.contents(c, "dead"), quarantined(c)) == ("xyz", 3)
 
 
-def transaction(pair: Pair) -> Client:
-    """On b: all of `old` to `new`, but for the commit."""
-    client = Client("m", pair[1], pair.now)
-    pair.run(2 * STEP)
-    client.pump(pair.now)
-    client.begin(pair.now, "tx")
-    client.consume("old", 10, pair.now)
-    said: list[str] = []
-    pair.until(lambda: said.extend(client.pump(pair.now)) or len(said) == 3)
-    client.publish("new", "xyz", pair.now)
-    for tag in (1, 2, 3):
-        client.ack(tag, pair.now)
-    return client
-
-
 @pytest.mark.parametrize("when", ["before it joins", "meanwhile"])
 def test_a_transaction_of_the_last_primary_is_whole_or_nothing(when: str) -> None:
     cuts = {"nothing": 0, "whole": 0}
     for passing in range(2000, 6000, BYTES):
         pair = succeeded("old", "new")
         _, b, c = pair.hosts
-        client = transaction(pair)
+        client = moving(pair, pair[1], "old", "new", "xyz")
         if when == "before it joins":
             client.call("tx.commit", pair.now)
             pair.until(lambda pair=pair, b=b: pair.contents(b, "new") == "xyz")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.ha.client import Client
-from tests.ha.pair import STEP, Host, Pair
-from tests.ha.test_expected import DEAD, succeeded, transaction
+from tests.ha.client import moving
+from tests.ha.pair import Host, Pair
+from tests.ha.test_expected import DEAD, succeeded
 
 DELETED = "1 of this node's queues were deleted with the messages they held while it caught up"
 INCOMPLETE = "this node's copy is incomplete: it was stopped while catching up"
@@ -81,17 +81,7 @@ def test_messages_had_moved_to_a_queue_of_which_the_heir_never_heard() -> None:
     pair.run(0.3)
     pair.hold(a, b)
     pair.declare(a, "new")
-    client = Client("m", a, pair.now)
-    pair.run(2 * STEP)
-    client.pump(pair.now)
-    client.begin(pair.now, "tx")
-    client.consume("old", 10, pair.now)
-    said: list[str] = []
-    pair.until(lambda: said.extend(client.pump(pair.now)) or len(said) == 3)
-    client.publish("new", "xyz", pair.now)
-    for tag in (1, 2, 3):
-        client.ack(tag, pair.now)
-    client.call("tx.commit", pair.now)
+    moving(pair, a, "old", "new", "xyz").call("tx.commit", pair.now)
     pair.until(lambda: "new" in c.running.vhost.queues and pair.contents(c, "new") == "xyz")
     for one, other in ((a, b), (a, c), (b, c)):
         pair.separate(one, other)
@@ -112,7 +102,7 @@ def test_its_disk_has_what_it_held_and_what_it_was_told_and_is_not_whole(what: s
         pair.until(lambda: pair.contents(pair[1], "dead") == "xyz")
     else:
         pair = succeeded("new", "old", "more")
-        transaction(pair).call("tx.commit", pair.now)
+        moving(pair, pair[1], "old", "new", "xyz").call("tx.commit", pair.now)
         pair.until(lambda: pair.contents(pair[1], "new") == "xyz")
     _, b, c = pair.hosts
     pair.publish(b, "more", "0123456789")
