@@ -61,11 +61,19 @@ def quarantined(host: Host) -> int:
     return sum(raw.count(b'"sequence"') for path, raw in files.items() if "quarantine" in path)
 
 
+def start_of_the_copy(begun: Callable[[], Pair]) -> int:
+    """So many bytes of the link may pass, and c has not begun to catch up; a little later it has."""
+    passing = 0
+    while catches_up(pair := begun(), passing + 500) and pair[2].status != "catch-up":
+        passing += 500
+    return passing
+
+
 def cut_at_every_place(begun: Callable[[], Pair]) -> Pair:
     """c catches up with b until b dies, a little later each time; whatever c had got, it serves xyz, moved.
     The last of them: c was in sync before.
     """
-    passing, cuts = 2000, 0
+    passing, cuts = start_of_the_copy(begun), 0
     while True:
         pair = begun()
         if not catches_up(pair, passing):
