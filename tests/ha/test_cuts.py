@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import pytest
+
 from broker.model.values import Position
 from ha.core.refusal import NEXT
 from tests.ha.pair import STEP, Host, Pair
 from tests.simulation.virtual_disk import VirtualDisk
 
+PARTS = 4
+"""Side by side: byte 1, 5, 9, ..., then 2, 6, 10, ..., and so on."""
 IDENTITY = "/b/node.json"
 REFUSALS = (
     "does not name this node: it may lack confirmed messages",
@@ -83,11 +87,12 @@ def restart(pair: Pair, b: Host, *, keep: bool) -> None:
     pair.start(b)
 
 
-def test_a_joiners_copy_is_cut_at_every_byte() -> None:
+@pytest.mark.parametrize("part", range(1, PARTS + 1))
+def test_a_joiners_copy_is_cut_at_every_byte(part: int) -> None:
     pair, joins, disk = parted()
     a, b = pair.hosts
     outcomes = {"refused": 0, "promoted": 0}
-    passing = 1
+    passing = part
     while join_cut(pair, joins, disk, passing):
         assert b.running.stopped is None, b.running.stopped
         answer = pair.ask(b, "promote")
@@ -98,7 +103,7 @@ def test_a_joiners_copy_is_cut_at_every_byte() -> None:
             a, b = pair.hosts
         else:
             assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
-            restart(pair, b, keep=bool(passing % 2))
+            restart(pair, b, keep=bool(passing // PARTS % 2))
             pair.run(0.01)
             answer = pair.ask(b, "promote")
             assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
@@ -108,9 +113,9 @@ def test_a_joiners_copy_is_cut_at_every_byte() -> None:
             pair.run(0.02)
             assert equal(a, b), f"not equal after {passing} bytes and a rejoin"
             pair.kill(b)
-        passing += 1
+        passing += PARTS
     assert equal(a, b)
-    print(f"cut at {passing - 1} bytes: {outcomes}")
+    print(f"cut at every byte of {passing - PARTS}, in {PARTS} parts; in part {part}: {outcomes}")
     assert passing > 1000 and outcomes["refused"] and outcomes["promoted"]
 
 
