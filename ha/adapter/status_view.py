@@ -8,6 +8,7 @@ from broker.model.values import Position
 from broker.model.vhosts import VirtualHosts
 from ha.core.ha_broker import HaBroker
 from ha.core.link import VERSION
+from ha.core.membership import Member
 from ha.core.role import Self_
 
 READY = ("ready", "active", "standalone", "recovering")
@@ -128,10 +129,16 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             )
         if not member.connected and node_id not in states:
             line["status"] = "unreachable"
-        if trouble := core.neighbours.trouble_with(node_id):
+        if trouble := core.neighbours.trouble_with(node_id) or _differs(core, member):
             line["trouble"] = trouble
         found.append({**line, "self": False})
     return found
+
+
+def _differs(core: HaBroker, member: Member) -> str:
+    """Why a node that is there does not follow this one, which serves; or ""."""
+    there = core.primary is not None and member.connected and member.differs
+    return f"does not join: {member.differs}" if there else ""
 
 
 def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
@@ -139,6 +146,8 @@ def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
     its own list; and what keeps the authority from committing anything.
     """
     troubles = [each for each in core.neighbours.troubles() if each not in reason]
+    members = core.membership.members.values()
+    troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
     if left_out := core.neighbours.left_out():
         troubles.append(left_out)
     if authority:

@@ -19,6 +19,7 @@ from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.queue_snapshot import encode_have
 from ha.core.quiesce import digest_of, note_point, parse_point
 from ha.core.role import Context
+from ha.core.terms import Disagreement
 
 HAVE_ROOM = 60_000
 """Bytes of one HAVE message; it is cut further where the link has negotiated smaller frames."""
@@ -81,8 +82,9 @@ class Backup:
         self.heir = False
         """The primary is about to hand over to this node, or has."""
         self.refused = ""
-        self.disagreement = self._told = ""
+        self.disagreement: Disagreement | None = None
         """Why it does not follow the primary that it sees: what they are configured to differently."""
+        self._told = ""
 
     # -- joining
 
@@ -91,7 +93,7 @@ class Backup:
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
-        self._acks, self._echo, self.disagreement = AckTimes(self._c.tuning.ack_timeout, now), 0.0, ""
+        self._acks, self._echo, self.disagreement = AckTimes(self._c.tuning.ack_timeout, now), 0.0, None
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
@@ -109,12 +111,17 @@ class Backup:
         }  # fmt: skip
         self._c.do(SendMethod(peer, Method.JOIN, to_json(request)))
 
-    def disagree(self, primary_name: str, differs: str) -> None:
+    def disagree(self, about: Disagreement) -> None:
         """That node serves, and this one must not follow it as they are configured. Said once."""
-        self.disagreement = f"does not join {primary_name}: {differs}"
-        if self.disagreement != self._told:
-            self._c.log(self.disagreement)
-        self._told = self.disagreement
+        self.disagreement = about
+        if about.reason != self._told:
+            self._c.log(about.reason)
+        self._told = about.reason
+
+    def reconcile(self, peer: int) -> None:
+        """The node that answers there is gone, or serves no more: if it was disagreed with, that is over."""
+        if self.disagreement is not None and self.disagreement.peer == peer:
+            self.disagreement = None
 
     def join_ok(self, payload: bytes, now: float) -> None:
         """The primary's answer. Its record is fsynced before anything of its stream is applied."""
@@ -432,7 +439,8 @@ class Backup:
                 )
             case _:
                 refused = f"refused by {self.primary_name}: {self.refused}" if self.refused else ""
-                return self.disagreement or refused or "no primary is known"
+                differs = self.disagreement.reason if self.disagreement is not None else ""
+                return differs or refused or "no primary is known"
 
 
 def _seconds(value: Any) -> float:

@@ -335,6 +335,9 @@ class HaBroker:
         if self.backup is not None and self.backup.linked:
             return False, self.backup.reason()
         verdict = self.promotion.judge()
+        differs = self.backup.disagreement if self.backup is not None else None
+        if not verdict.granted and differs is not None:
+            return False, with_next(verdict.reason, differs.way)
         if verdict.granted and self._c.tuning.wanted:
             return True, f"{verdict.reason}; confirms will wait until {wanted_words(self._c.tuning)}"
         return verdict.granted, verdict.sentence

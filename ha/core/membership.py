@@ -62,6 +62,8 @@ class Member:
     in_sync: bool = False
     connected: bool = False
     applied: Position = ORIGIN
+    differs: str = ""
+    """Why it does not follow this node, which serves: what the two are configured to differently."""
     lag: int = 0
     """Batches sent and not yet applied, as the primary counts them."""
 

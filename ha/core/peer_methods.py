@@ -24,7 +24,7 @@ from ha.core.primary import Primary
 from ha.core.promotion import Promotion
 from ha.core.queue_snapshot import decode_have
 from ha.core.role import Context
-from ha.core.terms import difference
+from ha.core.terms import difference, disagreement
 
 HAVE_MOST = 256 << 20
 """Octets of HAVE before a JOIN: ranges of ids, by queue; far more than any disk makes."""
@@ -76,7 +76,7 @@ class PeerMethods:
         """A connection is gone."""
         self._have.pop(peer, None)
         if self._node.backup is not None:
-            self._node.backup.disagreement = ""
+            self._node.backup.reconcile(peer)
 
     def hear(self, peer: int, method: int, payload: bytes, now: float) -> None:
         """One method. What a peer may not say costs it the connection, and nothing else."""
@@ -168,6 +168,7 @@ class PeerMethods:
         if answer is not None:
             news = answer.serving and answer.epoch > self._node.epoch
             self._meet(answer, now)
+            self._compare(peer, answer)
             if address is not None and answer.serving:
                 self._consider(peer, answer, now)
             elif news:
@@ -196,6 +197,16 @@ class PeerMethods:
         if node.primary is not None:
             node.primary.met(who, now)
 
+    def _compare(self, peer: int, answer: PeerAnswer) -> None:
+        """A primary says whose configuration keeps it from following; once, and in its status."""
+        backup, member = self._node.backup, self._c.membership.member(answer.node_id)
+        if backup is not None and not answer.serving:
+            backup.reconcile(peer)
+        told = difference(self._c.tuning.terms, answer.terms, answer.name) if self._node.primary else ""
+        if told and told != member.differs:
+            self._c.log(f"{answer.name} does not join: {told}")
+        member.differs = told
+
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
         """A serving node was found: join it, unless we follow it already or know of a newer one."""
         backup = self._node.backup
@@ -203,9 +214,9 @@ class PeerMethods:
             return
         if answer.epoch < self._node.epoch:
             return
-        differs = difference(self._c.tuning.terms, answer.terms, answer.name)
-        if differs:
-            backup.disagree(answer.name, differs)
+        about = disagreement(peer, answer.name, self._c.tuning.terms, answer.terms)
+        if about is not None:
+            backup.disagree(about)
         else:
             backup.join(peer, answer.node_id, answer.name, now)
 

@@ -7,6 +7,7 @@ loss policy or a number of backups that differs would change, at a failover, wha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import label
@@ -22,11 +23,33 @@ def terms_from_json(document: object) -> dict[str, str]:
     return {label(key): label(value) for key, value in document.items()}
 
 
+@dataclass(slots=True, frozen=True)
+class Disagreement:
+    """With the primary that answers at `peer`: a node does not follow it. `way`: what to do about that."""
+
+    peer: int
+    reason: str
+    way: str
+
+
+def disagreement(peer: int, name: str, mine: Terms, theirs: Terms) -> Disagreement | None:
+    """Of this node with the one of that name, which serves; None if it may follow it."""
+    differs = difference(mine, theirs, name)
+    if not differs:
+        return None
+    keys = ", ".join(_differing(mine, theirs))
+    way = f"make {keys} the same here and on {name}, and restart whichever of the two you change"
+    return Disagreement(peer, f"does not join {name}: {differs}", way)
+
+
 def difference(mine: Terms, theirs: Terms, name: str) -> str:
     """What differs between this node and the one of that name, as a sentence; empty if nothing does."""
     told = [
         f"{key} is {mine.get(key, 'unknown')} here and {theirs.get(key, 'unknown')} on {name}"
-        for key in sorted(mine.keys() | theirs.keys())
-        if mine.get(key) != theirs.get(key)
+        for key in _differing(mine, theirs)
     ]
     return "; ".join(told) + "; these must be the same on all nodes" if told else ""
+
+
+def _differing(mine: Terms, theirs: Terms) -> list[str]:
+    return [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]

@@ -6,7 +6,10 @@ import pytest
 
 from ha.adapter.settings import HaSettings
 from ha.core.errors import LinkError
+from ha.core.refusal import NEXT
 from ha.core.terms import difference, terms_from_json
+from tests.ha.pair import Pair
+from tests.ha.test_status import members
 
 NODES = [("127.0.0.1", 1), ("127.0.0.1", 2)]
 
@@ -46,3 +49,66 @@ def test_what_a_peer_says_is_not_trusted() -> None:
     for nonsense in (None, [], "x", {str(n): "" for n in range(101)}):
         with pytest.raises(LinkError):
             terms_from_json(nonsense)
+
+
+LEASE = "ha.lease is 5s here and 3s on a; these must be the same on all nodes"
+
+
+def disagreeing(count: int = 2) -> Pair:
+    """The last one has another lease than the primary, which is the first."""
+    pair = Pair(count)
+    pair.hosts[-1].settings = {"lease": 5.0}
+    pair.start()
+    pair.run(0.3)
+    assert pair.ask(pair.hosts[0], "promote")["ok"]
+    pair.until(lambda: "does not join" in pair.hosts[-1].running.status()["reason"])
+    return pair
+
+
+def test_whoever_else_hangs_up_the_disagreement_is_told_until_its_primary_is_gone() -> None:
+    pair = disagreeing(3)
+    a, b, c = pair.hosts
+    operators = 1000
+    c.running.core.peer_lost(operators, True, pair.now)
+    assert c.running.status()["reason"].startswith(f"does not join a: {LEASE}; not promotable")
+    pair.reset(b, c)
+    c.running.end_tick(pair.now, pair.wall)
+    assert c.running.status()["reason"].startswith(f"does not join a: {LEASE}; not promotable")
+    pair.kill(a)
+    pair.run(0.1)
+    assert c.running.status()["reason"].startswith("no primary is known; ")
+
+
+def test_a_primary_that_stops_serving_is_disagreed_with_no_more() -> None:
+    pair = disagreeing()
+    a, b = pair.hosts
+    assert pair.ask(a, "demote")["ok"]
+    pair.until(lambda: b.running.status()["reason"].startswith("no primary is known; "), 1.0)
+
+
+def test_the_advice_is_about_the_configuration_while_there_is_a_disagreement() -> None:
+    pair = disagreeing()
+    _, way = pair.hosts[1].running.status()["reason"].split(NEXT)
+    assert way == "make ha.lease the same here and on a, and restart whichever of the two you change"
+
+
+def test_a_primary_tells_who_is_configured_to_other_promises_and_once_in_its_log() -> None:
+    pair = disagreeing()
+    a, b = pair.hosts
+    pair.run(3.0)
+    told = "does not join: ha.lease is 3s here and 5s on b; these must be the same on all nodes"
+    assert members(a)["b"]["trouble"] == told
+    assert a.running.status()["reason"].endswith(f"; b {told}")
+    assert [line for line in a.log if "does not join" in line] == [f"b {told}"]
+    pair.kill(b)
+    pair.run(0.5)
+    assert "trouble" not in members(a)["b"] and "does not join" not in a.running.status()["reason"]
+    b.settings = {"lease": 4.0}
+    pair.start(b)
+    pair.run(0.5)
+    assert [line for line in a.log if "does not join" in line][1:] == [f"b {told.replace('5s', '4s')}"]
+    pair.kill(b)
+    b.settings = {}
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    assert "trouble" not in members(a)["b"] and "does not join" not in a.running.status()["reason"]
