@@ -26,6 +26,7 @@ _MEMBER_COLUMNS = (
     "in_sync",
     "lag",
     "lag_bytes",
+    "queues_left",
     "trouble",
 )
 _HIDDEN_COLUMNS = ("uuid", "node_id")

@@ -104,7 +104,6 @@ def _myself(core: HaBroker, me: Self_, position: Position) -> dict[str, Any]:
         "in_sync": listed,
         "connected": True,
         "applied": list(position),
-        "lag": 0,
         "self": True,
     }
 

@@ -10,7 +10,6 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from broker.model.values import ORIGIN, Position
 from ha.core.errors import IllegalTransition
 
 
@@ -61,11 +60,8 @@ class Member:
     epoch: int = 0
     in_sync: bool = False
     connected: bool = False
-    applied: Position = ORIGIN
     differs: str = ""
     """Why it does not follow this node, which serves: what the two are configured to differently."""
-    lag: int = 0
-    """Batches sent and not yet applied, as the primary counts them."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -77,8 +73,6 @@ class Member:
             "epoch": self.epoch,
             "in_sync": self.in_sync,
             "connected": self.connected,
-            "applied": list(self.applied),
-            "lag": self.lag,
         }
 
 

@@ -62,13 +62,15 @@ def held_words(tuning: Tuning, backups: Iterable[RemoteBackup]) -> str:
 
 
 def state_of(backup: RemoteBackup) -> dict[str, Any]:
-    """What the status command shows of it."""
-    return {
+    """What the status command shows of it. How far it is behind is known of one that gets the stream."""
+    state: dict[str, Any] = {
         "in_sync": backup.phase is Phase.IN_SYNC,
         "phase": backup.phase.value,
-        "lag": backup.lag,
-        "lag_bytes": backup.in_flight,
         "applied": list(backup.acked),
         "durable": list(backup.acked_durable),
-        "queues_left": len(backup.queue),
     }
+    if backup.live:
+        state |= {
+            "lag": backup.lag, "lag_bytes": backup.in_flight, "queues_left": len(backup.queue),
+        }  # fmt: skip
+    return state

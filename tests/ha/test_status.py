@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from tests.ha.pair import Host, Pair
+from understudy.metrics import NodeCollector
+
+LAGS = {"lag", "lag_bytes", "queues_left"}
+"""Of a member; a primary knows them, of whoever gets its stream."""
 
 
 def members(host: Host) -> dict[str, dict[str, Any]]:
@@ -94,3 +98,41 @@ def test_who_is_on_the_way_is_named_while_confirms_are_held() -> None:
     pair.declare(a, "q")
     pair.run(1.0)
     assert "; on the way: b; to go on without, restart" in a.running.status()["reason"]
+
+
+def exported(host: Host) -> set[tuple[str, str]]:
+    """Metric of a backup, and of which."""
+    found = [sample for each in NodeCollector(host.running.status).collect() for sample in each.samples]
+    return {(s.name, s.labels["member"]) for s in found if s.name.startswith("understudy_backup_")}
+
+
+def test_a_lag_is_told_by_the_primary_only_and_only_of_who_gets_its_stream() -> None:
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.run(0.5)
+    assert {name: LAGS & line.keys() for name, line in members(a).items()} == {
+        "a": set(),
+        "b": LAGS,
+        "c": LAGS,
+    }
+    assert members(b).keys() == {"a", "b", "c"}
+    assert not any(LAGS & line.keys() for line in members(b).values())
+    assert exported(a) == {(f"understudy_backup_{what}", name) for what in
+                           ("lag_batches", "lag_bytes", "queues_left") for name in "bc"}  # fmt: skip
+    assert exported(b) == set()
+    pair.kill(c)
+    pair.run(0.1)
+    assert not LAGS & members(a)["c"].keys() and members(a)["c"]["phase"] == "lost"
+
+
+def test_of_who_is_expected_and_not_there_no_lag_is_told() -> None:
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.separate(b, c, reset=True)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote")["ok"]
+    line = members(b)["c"]
+    assert line["phase"] == "expected" and not LAGS & line.keys()

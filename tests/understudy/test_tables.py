@@ -21,9 +21,10 @@ STATUS: dict[str, Any] = {
     "name": "a", "status": "active", "epoch": 65537, "link": "up", "promotable": True, "reason": "serving",
     "members": [
         {"name": "broker-a.example.org", "address": "198.51.100.101:5673", "status": "active", "epoch": 65537,
-         "connected": True, "in_sync": True, "lag": 0},
+         "connected": True, "in_sync": True},
         {"name": "broker-b.example.org", "address": "198.51.100.102:5673", "status": "ready", "epoch": 65537,
-         "connected": True, "in_sync": True, "lag": 12345, "lag_bytes": 1234567},
+         "connected": True, "in_sync": True, "lag": 12345, "lag_bytes": 1234567,
+         "queues_left": 21},
     ],
     "queue_list": [{"name": NASTY, "vhost": "/", "ready": 3}],
     "dequeues": {"waiting": 0, "longest_lag": 0.25, "left": {"acked": 1200, "rejected": 0}},
@@ -75,6 +76,18 @@ def test_a_narrow_terminal_loses_no_part_of_a_table(width: int) -> None:
     for key in ("name", "address", "status"):
         assert "".join(member[key] for member in STATUS["members"]) in columns
     assert "-1,234,567" in columns
+
+
+@pytest.mark.usefixtures("answer")
+def test_status_shows_how_far_a_backup_is_and_of_the_node_itself_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.cli_manage._PLAIN_WIDTH", 200)
+    lines = _lines(capsys, "status")
+    cells = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in lines if line[:1] in "│┃"]
+    head = next(line for line in lines if line.startswith("┃")).strip("┃").split("┃")
+    assert [cell.strip() for cell in head][-3:] == ["lag", "lag bytes", "queues left"]
+    assert [row[-3:] for row in cells if len(row) > 1] == [["-", "-", "-"], ["12,345", "1,234,567", "21"]]
 
 
 def test_names_are_shown_as_they_are_and_never_act_on_the_terminal(tmp_path: Path) -> None:
