@@ -11,6 +11,7 @@ from ha.core.authority import Evidence, PeerAnswer, Verdict
 from ha.core.backup import LinkEnd
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
+from ha.core.membership import Status
 from ha.core.role import Self_
 
 EPOCH_STEP = 1 << 16
@@ -55,6 +56,11 @@ class ManualAuthority:
             return _no(e.copies[0], "")  # each of the two would take what the record says for its own
         for answer in e.answers.values():
             if answer.serving and not (answer.withheld and self.ARBITRATES):
+                if _catches_up_with(answer.node_id, e):
+                    return _no(
+                        f"this node is catching up with {answer.name}, which serves in epoch {answer.epoch}",
+                        "wait until it is ready, then switch over",
+                    )
                 return _no(
                     f"{answer.name} is serving in epoch {answer.epoch}",
                     f"demote it first, or switch over; if it hangs, {AGAIN}",
@@ -82,19 +88,8 @@ class ManualAuthority:
                 "give this cluster a register of its own (ha.cib_set), or start this node with an empty data "
                 "directory to join the other",
             )
-        if e.me.who in newest.in_sync and e.resetting:
-            return _no(
-                f"{e.resetting} of this node's queues had to be fetched again, and are not whole",
-                f"start {newest.owner_name} again, and promote it; {IF_LOST}",
-            )
-        if e.me.who in newest.in_sync and e.ended:
-            return _no(
-                f"{e.ended} of this node's queues were deleted with the messages they held while it caught "
-                f"up, and what had moved from there may not be here",
-                f"start {newest.owner_name} again, and promote it; {IF_LOST}",
-            )
         if e.me.who in newest.in_sync:
-            return self._in_sync(e, newest)
+            return self._spoilt(e, newest) or self._in_sync(e, newest)
         if e.me.who == newest.owner:
             return self._former_owner(e, newest)
         return self._cold(e, newest)
@@ -120,6 +115,21 @@ class ManualAuthority:
                 )
         return Verdict(
             True, "no broker of the pair has ever been primary, and all of them answer", "bootstrap"
+        )
+
+    def _spoilt(self, e: Evidence, newest: InSyncRecord) -> Verdict | None:
+        """This very process is named in the record, and lacks some of its queues; None if it does not."""
+        if e.resetting:
+            reason = f"{e.resetting} of this node's queues had to be fetched again, and are not whole"
+        elif e.ended:
+            reason = (
+                f"{e.ended} of this node's queues were deleted with the messages they held while it caught "
+                f"up, and what had moved from there may not be here"
+            )
+        else:
+            return None
+        return _who_runs_on(e, newest) or _no(
+            reason, f"start {newest.owner_name} again, and promote it; {IF_LOST}"
         )
 
     def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
@@ -166,7 +176,15 @@ class ManualAuthority:
         return Verdict(True, "this node was the last primary, and nobody has taken over since", "unforced")
 
     def _cold(self, e: Evidence, newest: InSyncRecord) -> Verdict:
-        """This process was started after the record was written."""
+        """The record does not name this process: it was started after that, or has never been in sync."""
+        if better := _who_runs_on(e, newest):
+            return better
+        owner = newest.owner_name
+        if _catches_up_with(newest.owner.node_id, e):
+            return _no(
+                f"this node is catching up with {owner}, whose link is up: it may lack confirmed messages",
+                f"wait until it is ready; if {owner} hangs, end it, start it again and promote it; {IF_LOST}",
+            )
         named = sorted(newest.names.get(i, i[:8]) for i in newest.node_ids - {e.me.node_id})
         others = " or ".join(named)
         if e.me.node_id not in newest.node_ids:
@@ -174,10 +192,7 @@ class ManualAuthority:
                 f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
                 f"start and promote {others}; {IF_LOST}",
             )
-        members = [e.answers[i] for i in sorted(newest.node_ids) if i != e.me.node_id and i in e.answers]
-        for answer in members:
-            if _alive(answer, newest):
-                return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
+        members = _members(e, newest)
         missing = sorted(newest.node_ids - {e.me.node_id, *e.answers})
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
@@ -212,6 +227,25 @@ def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:
     return (
         f"the last acknowledgement in time to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
     )
+
+
+def _catches_up_with(node_id: str, e: Evidence) -> bool:
+    """That node is the primary whose stream this one gets, and has not all of yet."""
+    owner = e.record.owner.node_id if e.record is not None else ""
+    return e.linked and e.status is Status.CATCH_UP and owner == node_id
+
+
+def _members(e: Evidence, record: InSyncRecord) -> list[PeerAnswer]:
+    """What the others that the record names have said of themselves."""
+    return [e.answers[i] for i in sorted(record.node_ids) if i != e.me.node_id and i in e.answers]
+
+
+def _who_runs_on(e: Evidence, record: InSyncRecord) -> Verdict | None:
+    """Before anything is given up for lost: does another one have all?"""
+    for answer in _members(e, record):
+        if _alive(answer, record):
+            return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
+    return None
 
 
 def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:

@@ -14,6 +14,9 @@ from ha.core.tuning import Tuning
 TAKEN_IN = (Phase.GUARDED, Phase.INCLUDING, Phase.COMMITTED)
 """Confirms wait for it, and it is not known to be in the record, or has not heard of it."""
 
+JOINING = (Phase.ASKED, Phase.WAITING, Phase.CATCHING)
+"""Confirms do not wait for it yet."""
+
 
 def reason_of(backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withheld: bool, held: str) -> str:
     """`leaving`: names of those whose exclusion is being committed; `held`: see `held_words`."""
@@ -30,9 +33,10 @@ def reason_of(backups: Iterable[RemoteBackup], leaving: Sequence[str], *, withhe
         return f"serving, but {held}"
     ready = sorted(b.name for b in backups if b.phase is Phase.IN_SYNC)
     coming = [f"{b.name}, which is being taken in" for b in backups if b.phase in TAKEN_IN]
+    joining = "".join(f"; {b.name} is catching up" for b in backups if b.phase in JOINING)
     if ready or coming:
-        return f"serving; confirms wait for {', '.join([*ready, *coming])}"
-    return "serving alone; confirms wait for no backup"
+        return f"serving; confirms wait for {', '.join([*ready, *coming])}{joining}"
+    return f"serving alone; confirms wait for no backup{joining}"
 
 
 def wanted_words(tuning: Tuning) -> str:

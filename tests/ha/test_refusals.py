@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from broker.model.values import Position
 from broker.store.errors import StoreUnusable
 from broker.store.node_files import RecordFile
+from ha.core.authority import Evidence, PeerAnswer
+from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.link import Method
+from ha.core.manual import ManualAuthority
+from ha.core.membership import Status
 from ha.core.refusal import NEXT
+from ha.core.role import Self_
 from tests.ha.pair import Pair
 from tests.simulation.virtual_disk import VirtualDisk
 
@@ -95,6 +101,75 @@ def test_who_has_lost_its_record_is_no_node_that_never_had_one() -> None:
     assert forced["ok"] and "forced" in forced["reason"]
     pair.until(lambda: a.status == "ready")
     assert pair.contents(a, "q") == "x"
+
+
+def three_of_which_one_catches_up() -> Pair:
+    """It has yet to get anything onto its disk."""
+    pair = Pair(3)
+    a, b, c = pair.hosts
+    c.syncing = False
+    pair.start()
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: (b.status, c.status) == ("ready", "catch-up"))
+    pair.run(0.2)
+    return pair
+
+
+def test_who_catches_up_names_the_backup_that_runs_on_before_a_primary_that_died() -> None:
+    pair = three_of_which_one_catches_up()
+    a, b, c = pair.hosts
+    pair.kill(a)
+    pair.run(0.3)
+    answer = pair.ask(c, "promote")
+    assert answer["reason"] == "not promoted: b runs on since the record was written; next: promote b"
+    assert pair.ask(b, "promote")["ok"]
+
+
+def test_who_catches_up_with_a_primary_that_serves_has_to_wait() -> None:
+    """It was told to have that primary demoted; and then, that it may lack messages, and of --force-lossy."""
+    pair = three_of_which_one_catches_up()
+    c = pair.hosts[2]
+    epoch = c.running.core.epoch
+    assert pair.ask(c, "promote")["reason"] == (
+        f"not promoted: this node is catching up with a, which serves in epoch {epoch}; next: "
+        f"wait until it is ready, then switch over"
+    )
+
+
+def test_who_catches_up_with_a_primary_that_hangs_is_told_to_start_that_one_again() -> None:
+    pair = Pair()
+    a, b = pair.hosts
+    b.syncing = False
+    pair.start()
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: b.status == "catch-up")
+    a.frozen = True
+    reason = pair.ask(b, "promote")["reason"]
+    assert reason.startswith(
+        "not promoted: this node is catching up with a, whose link is up: it may lack confirmed messages; "
+        "next: wait until it is ready; "
+    )
+    assert "if a hangs, end it, start it again and promote it" in reason
+
+
+@pytest.mark.parametrize("spoilt", [{"resetting": 1}, {"ended": 1}])
+def test_whose_copy_is_not_whole_names_the_backup_that_runs_on(spoilt: dict[str, int]) -> None:
+    """Of three, both are in the record, and the primary is gone."""
+    names = {letter * 32: letter for letter in "abc"}
+    owner, this, other = (Incarnation(node_id, 1) for node_id in names)
+    record = InSyncRecord("f" * 32, 65537, 3, owner, frozenset({this, other}), names)
+    found = Evidence(
+        me=Self_(this.node_id, "b", 1, 2), status=Status.CATCH_UP, record=record, newest=record,
+        record_lost=False, incomplete=True, **({"resetting": 0, "ended": 0} | spoilt),
+        position=Position(65537, 9), linked=False, link_end=None,
+        answers={other.node_id: PeerAnswer(
+            other.node_id, "c", 1, "ready", False, 65537, Position(65537, 9), record, number=3
+        )},
+    )  # fmt: skip
+    verdict = ManualAuthority().judge(found, force_lossy=False)
+    assert verdict.sentence == "c runs on since the record was written; next: promote c"
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

@@ -136,3 +136,18 @@ def test_of_who_is_expected_and_not_there_no_lag_is_told() -> None:
     assert pair.ask(b, "promote")["ok"]
     line = members(b)["c"]
     assert line["phase"] == "expected" and not LAGS & line.keys()
+
+
+def test_a_primary_names_who_catches_up() -> None:
+    pair = Pair(3)
+    a, b, c = pair.hosts
+    c.syncing = False
+    pair.start()
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.until(lambda: (b.status, c.status) == ("ready", "catch-up"))
+    pair.run(4.0)
+    assert a.running.status()["reason"] == "serving; confirms wait for b; c is catching up"
+    pair.kill(b)
+    pair.run(3.0)
+    assert a.running.status()["reason"] == "serving alone; confirms wait for no backup; c is catching up"
