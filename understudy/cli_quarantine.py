@@ -106,7 +106,7 @@ def show(
     more, found = len(found) > limit, found[:limit]
     if not found and (queue or wanted):
         _tell_damage(folder, leaving=False)
-        raise Failed(f"no such message in {folder.path}")
+        raise Failed(_none_such(folder, (queue,) if queue else (), wanted))
     if form == "json":
         click.echo(json.dumps({"messages": [_message_json(m, folder) for m in found], "more": more}))
     elif not found and not folder.damage:
@@ -188,10 +188,11 @@ def republish(
         chosen = list(_chosen(folder, queues, wanted, progress))
     if not chosen and (queues or wanted):
         _tell_damage(folder, leaving=False)
-        raise Failed(f"no such message in {folder.path}")
+        raise Failed(_none_such(folder, queues, wanted))
     chosen.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
     todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
-    outcome, code = Outcome(len(todo)), 0
+    before = [] if again else [m for m in chosen if folder.notes.is_republished(m)]
+    outcome, code = Outcome(len(todo), len(before), folder.notes.last_confirmed(before)), 0
     if todo and not dry_run:
         way = Way(brokers, user, password, timeout, to=to, route=route, ledger=ledger, tls=_tls_for(brokers))
         try:
@@ -230,8 +231,11 @@ def _tell_outcome(
         click.echo(json.dumps({
             "messages": outcome.wanted, "dry_run": dry_run, "republished": outcome.confirmed,
             "noted": outcome.noted, "in_doubt": outcome.in_doubt, "left_in_doubt": doubtful,
+            "before": outcome.before, "last_at": outcome.last_at or None,
             "refused": outcome.refused, "unreadable": len(folder.damage), "reason": outcome.why,
         }))  # fmt: skip
+    elif not outcome.wanted and not doubtful and not folder.damage:
+        click.echo(_nothing_to_do(outcome, folder))
     elif dry_run:
         click.echo(f"{outcome.wanted:,} messages would be republished")
     else:
@@ -253,7 +257,22 @@ def _tell_outcome(
         )
 
 
+def _nothing_to_do(outcome: Outcome, folder: QuarantineFolder) -> str:
+    if not outcome.before:
+        return f"nothing in quarantine in {folder.path}"
+    many = f"all {outcome.before:,} messages were" if outcome.before > 1 else "the message was"
+    when = f", the last at {outcome.last_at}" if outcome.last_at else ""
+    return f"nothing to publish: {many} republished before{when}; --again publishes once more"
+
+
 # -- choosing and showing
+
+
+def _none_such(folder: QuarantineFolder, queues: tuple[str, ...], wanted: str | None) -> str:
+    """Of what was asked for there is nothing."""
+    what = "no messages" if wanted is None else f"no message {wanted}"
+    names = " or ".join(repr(queue) for queue in queues)
+    return f"{what}{f' of queue {names}' if queues else ''} in {folder.path}"
 
 
 def _open(data_dir: Path | None, config: Path | None) -> QuarantineFolder:

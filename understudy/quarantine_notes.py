@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from broker.errors import shown
 from broker.model.replication_id_set import ReplicationIdSet
 from understudy.quarantine_message import Message
 
@@ -38,6 +39,8 @@ class Notes:
         self.path = folder / NOTED
         self._done: _Ids = {}
         self._doubt: _Ids = {}
+        self._last: dict[tuple[str, int], str] = {}
+        """When the last confirm of each was noted."""
         self._file: int | None = None
         self._end = 0
         """Octets of whole notes; what is behind them is room, or torn by a crash."""
@@ -55,6 +58,10 @@ class Notes:
         """Was it sent, and never confirmed? It may have been published."""
         return _in(self._doubt, message) and not self.is_republished(message)
 
+    def last_confirmed(self, messages: Iterable[Message]) -> str:
+        """When the last of their queues' was noted, in UTC; "" if that is not known."""
+        return max((self._last.get((m.queue, m.epoch), "") for m in messages), default="")
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """The notes are read again, and belong to the caller alone until it leaves. Raises NotesError if they
@@ -66,7 +73,7 @@ class Notes:
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._done, self._doubt = {}, {}
+                self._done, self._doubt, self._last = {}, {}, {}
                 self._read(self.path.read_bytes())
                 _sync_directory(self.path.parent)
             except BlockingIOError:
@@ -158,6 +165,8 @@ class Notes:
                 doubt.discard_range(int(first), int(last))
             if state == CONFIRMED:
                 done.add_range(int(first), int(last))
+        if state == CONFIRMED:
+            self._last[key] = max(self._last.get(key, ""), shown(str(record.get("at", ""))))
 
 
 def _lines(state: str, messages: Iterable[Message], where: str) -> bytes:

@@ -45,6 +45,10 @@ class Outcome:
     """What became of `wanted` messages."""
 
     wanted: int
+    before: int = 0
+    """Left out, since they were republished by an earlier run."""
+    last_at: str = ""
+    """When the last of those was noted, in UTC; "" if there are none."""
     confirmed: int = 0
     noted: int = 0
     """Of the confirmed ones: they are not published a second time."""

@@ -33,6 +33,7 @@ from ha.adapter.peer_check import PeerCheck
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.questions import Questions
+from ha.adapter.queue_words import ended_words
 from ha.adapter.record_store import load_record, save_record, who_this_is
 from ha.adapter.recovery import Bases, recover
 from ha.adapter.replica_vhost import ReplicaVhost
@@ -276,9 +277,10 @@ class Node:
         self.ledger.flush()
         if self._grace_until is not None and now >= self._grace_until:
             self._grace_until = None
-            ended = self.vhosts.end_orphans() if self.vhosts.serving else 0
-            if ended:
-                self.log(f"{ended} queues ended: their clients have not come back")
+            if self.vhosts.serving:
+                ended = [queue.title for queue in self.vhosts.orphans()]
+                if self.vhosts.end_orphans():
+                    self.log(ended_words(ended))
         if core.primary is not None and core.primary.flushes_all(now):
             self.vhosts.history.hasten()
         self.replications.tick(now)

@@ -35,6 +35,7 @@ from broker.model.vhosts import VirtualHosts
 from ha.adapter.bad_events import bad_events, not_taken, out_of_line
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
+from ha.adapter.queue_words import gone_words
 from ha.adapter.recovery import Bases
 from ha.adapter.withheld import Withheld
 from ha.core.errors import LinkError
@@ -279,17 +280,10 @@ class ReplicaVhost:
                 continue
             source = self._vhosts[record.vhost].exchanges[record.source]
             if record.scope & Scope.LINK or (source.scope & Scope.LINK and record.queue in queues):
-                changes.append(
-                    Unbind(
-                        record.source,
-                        record.queue,
-                        record.target,
-                        record.routing_key,
-                        record.arguments,
-                        record.scope,
-                        record.vhost,
-                    )
-                )
+                changes.append(Unbind(
+                    record.source, record.queue, record.target, record.routing_key, record.arguments,
+                    record.scope, record.vhost,
+                ))  # fmt: skip
         for queue in list(self._vhosts.queues_by_uuid.values()):
             gone = queue.vhost != ROOT and (VHOST, "", queue.vhost) not in entries
             taken = gone or (queue.vhost, queue.name) in names
@@ -298,9 +292,8 @@ class ReplicaVhost:
                 count = self._export(queue, beyond)
                 if self._withheld is not None and queue.scope & Scope.LINK:
                     self._withheld.end(queue.uuid)
-                sentences.append(
-                    f"queue {queue.title!r} is not on the primary: deleted, {count} messages to quarantine"
-                )
+                there = not gone and taken
+                sentences.append(gone_words(queue.title, count, there=there, ended=queue.uuid in graves))
                 changes.append(QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE))
                 changes.append(QueueEnds(queue.uuid, {}, True, Scope.STORE))
         changes += [

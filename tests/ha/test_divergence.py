@@ -219,3 +219,43 @@ def test_a_consumer_that_history_never_had_is_forgotten() -> None:
 def orphans(host: Host) -> list[str]:
     """Queues that would end if nobody came back to them."""
     return sorted(queue.name for queue in host.running.vhosts.orphans())
+
+
+def deletions(host: Host) -> list[str]:
+    return [line for line in host.log if "to quarantine" in line]
+
+
+def test_a_queue_that_was_declared_again_is_said_to_be_another_one_than_the_one_here() -> None:
+    """ "Not on the primary" was said of a queue whose name is there for everybody to see."""
+    pair, a, b = with_abc()
+    pair.kill(b)
+    a.running.vhost.delete_queue("q", owner=pair)
+    pair.declare(a, "q")
+    pair.publish(a, "q", "d")
+    pair.run(0.2)
+    rejoin(pair, b, a)
+    assert pair.contents(b, "q") == "d"
+    assert deletions(b) == [
+        "queue 'q' was deleted on the primary and declared again: the one here is deleted, 0 messages to "
+        "quarantine"
+    ]
+
+
+def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_name() -> None:
+    pair, a, b = with_abc()
+    pair.separate(a, b)
+    pair.run(3.0)
+    pair.declare(a, "r")
+    pair.declare(a, "s")
+    pair.publish(a, "r", "xy")
+    pair.run(0.2)
+    pair.kill(a)
+    assert pair.ask(b, "promote", force_lossy=True)["ok"]
+    pair.declare(b, "r")
+    pair.run(0.2)
+    pair.heal()
+    rejoin(pair, a, b)
+    assert deletions(a) == [
+        "queue 'r' is another one on the primary: the one here is deleted, 2 messages to quarantine",
+        "queue 's' is not on the primary: deleted, 0 messages to quarantine",
+    ]

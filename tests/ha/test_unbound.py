@@ -4,8 +4,12 @@ failover, or a restart, unless somebody binds them again.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from broker.model.consumer import Consumer
 from broker.model.vhost import VirtualHost
 from tests.ha.pair import Pair
 
@@ -64,3 +68,27 @@ def test_after_a_restart_of_a_broker_on_its_own() -> None:
     assert exchanges.keys() >= {*BEREFT, "again"}
     pair.run(1.5)
     assert not exchanges.keys() & {*BEREFT, "again"} and exchanges.keys() >= {"idle", "kept"}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("a", "1 queue ended, its clients have not come back: 'a'"),
+        ("abc", "3 queues ended, their clients have not come back: 'a', 'b', 'c'"),
+        ("abcde", "5 queues ended, their clients have not come back: 'a', 'b', 'c', and 2 more"),
+    ],
+)
+def test_queues_that_end_for_want_of_clients_are_named(names: str, told: str) -> None:
+    pair = Pair(reconnect_grace=1.0)
+    pair.up()
+    a, b = pair.hosts
+    sink: Any = SimpleNamespace(credit=lambda consumer: 0)
+    for name in names:
+        pair.declare(a, name, auto_delete=True)
+        a.running.vhost.consume(Consumer(a.running.vhost.queues[name], "c", sink))
+    pair.run(0.3)
+    pair.kill(a)
+    pair.run(0.1)
+    assert pair.ask(b, "promote")["ok"]
+    pair.run(1.5)
+    assert [line for line in b.log if "ended" in line] == [told]

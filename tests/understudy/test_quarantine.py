@@ -21,7 +21,7 @@ from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.test_cli import closed_port, understudy
 from understudy.quarantine import QuarantineFolder
 from understudy.quarantine_message import Message
-from understudy.quarantine_notes import Notes
+from understudy.quarantine_notes import NOTED, Notes
 
 ORDERS = bytes(range(16))
 OTHERS = bytes(range(16, 32))
@@ -101,8 +101,13 @@ def test_show_tells_route_properties_and_body(capsys: pytest.CaptureFixture[str]
         (("list", "-d", "{data}/nowhere"), 2, "{data}/nowhere: no such folder"),
         (("list", "-d", "/dev/null"), 2, "/dev/null: not a folder"),
         (("show", "--id", "seven", "-d", "{data}"), 2, "'seven' is not EPOCH-SEQUENCE, such as 65537-12"),
-        (("show", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
-        (("republish", "nobody", "-d", "{data}"), 1, "no such message in {data}/quarantine"),
+        (("show", "nobody", "-d", "{data}"), 1, "no messages of queue 'nobody' in {data}/quarantine"),
+        (("show", "--id", "7-3", "-d", "{data}"), 1, "no message 7-3 in {data}/quarantine"),
+        (
+            ("republish", "nobody", "others", "--id", "7-3", "-d", "{data}"),
+            1,
+            "no message 7-3 of queue 'nobody' or 'others' in {data}/quarantine",
+        ),
         (("republish", "--to", "q", "--route", "-d", "{data}"), 2, "--to and --route exclude each other"),
         (
             ("republish", "-b", "a:1,nonsense", "-d", "{data}"),
@@ -128,7 +133,7 @@ def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], t
     code, out, _ = run(capsys, "list", "-d", str(tmp_path))
     assert (code, out) == (0, f"nothing in quarantine in {tmp_path}/quarantine\n")
     assert run(capsys, "show", "-d", str(tmp_path)) == (code, out, "")
-    assert run(capsys, "republish", "-d", str(tmp_path))[0] == 0
+    assert run(capsys, "republish", "-d", str(tmp_path)) == (code, out, "")
 
 
 FORGED = "orders\n\x1b[2Junderstudy: all is well\u202e"
@@ -184,7 +189,16 @@ def test_republish_puts_them_back_once_as_they_were(capsys: pytest.CaptureFixtur
         channel.queue_declare("spare", durable=True, auto_delete=False)
         code, out, _ = run(capsys, "republish", "--to", "spare", "-b", str(broker.address), "-d", str(data))
         assert (code, out) == (0, "1 of 1 messages republished and confirmed\n")
-        assert run(capsys, "republish", "-b", str(broker.address), "-d", str(data))[1].startswith("0 of 0 ")
+        last = max(json.loads(line)["at"] for line in (data / "quarantine" / NOTED).read_text().splitlines())
+        code, out, err = run(capsys, "republish", "-b", str(broker.address), "-d", str(data))
+        assert (code, err) == (0, "")
+        assert out == (
+            f"nothing to publish: all 4 messages were republished before, the last at {last}; "
+            f"--again publishes once more\n"
+        )
+        assert run(capsys, "republish", "--dry-run", "-d", str(data)) == (0, out, "")
+        told = json.loads(run(capsys, "republish", "--dry-run", "-d", str(data), "--format", "json")[1])
+        assert (told["messages"], told["before"], told["last_at"]) == (0, 4, last)
 
         found = [channel.basic_get("orders", no_ack=True) for _ in range(4)]
         assert [message and message.body for message in found] == [b"one", b"two", b"\xff\x00", None]
