@@ -13,6 +13,12 @@ from pathlib import Path
 
 from broker.errors import shown
 
+OR_ANEW = (
+    "if another node of its pair has everything, move the data directory away and let this node join that "
+    "one as a new one; else restore it from a backup"
+)
+"""What is left for one that cannot be used: of a broker on its own it is the only copy."""
+
 
 class StoreError(Exception):
     """Base: the data directory cannot be used. `str()` is one line, meant for a person."""
@@ -30,10 +36,7 @@ class StoreCorrupt(StoreError):
     """Bytes that had been synced are not what was written. Names the file and the offset in bytes."""
 
     def __init__(self, path: str, offset: int, what: str) -> None:
-        super().__init__(
-            f"{path} is damaged at offset {offset}: {what}; nothing was changed. Move the data directory "
-            f"away and let this node join its peer as a new one, or restore the directory from a backup"
-        )
+        super().__init__(f"{path} is damaged at offset {offset}: {what}; nothing was changed; {OR_ANEW}")
         self.path = path
         self.offset = offset
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from broker.store.errors import StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable, of_file
+from broker.store.errors import OR_ANEW, StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable, of_file
 from broker.store.files import FileLayer, HeldLock
 
 FORMAT = 1
@@ -48,6 +48,7 @@ class RecordFile:
     def __init__(self, files: FileLayer, directory: str, name: str) -> None:
         self._files = files
         self._directory = directory
+        self._name = name
         self.path = f"{directory}/{name}"
 
     def load(self) -> dict[str, Any] | None:
@@ -55,6 +56,7 @@ class RecordFile:
         try:
             raw = self._files.read(self.path)
         except FileNotFoundError:
+            self._refuse_a_link_to_nothing()
             return None
         except OSError as error:
             raise StoreUnusable(f"cannot read {self.path}: {error.strerror or error}") from error
@@ -72,6 +74,17 @@ class RecordFile:
         if not isinstance(body, dict) or checksum != _checksum(body):
             raise StoreCorrupt(self.path, 0, "its checksum does not match")
         return body
+
+    def _refuse_a_link_to_nothing(self) -> None:
+        """There is a name and no file: not what a node without one has."""
+        try:
+            names = self._files.list(self._directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreUnusable(f"cannot read {self._directory}: {error.strerror or error}") from error
+        if self._name in names:
+            raise StoreUnusable(f"{self.path} is a link to nothing: put back what it leads to; or, {OR_ANEW}")
 
     def save(self, body: Mapping[str, Any]) -> None:
         """Durable on return. StoreUnusable on any error: the caller must then stop the node."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine import BrokerSettings
-from broker.store.errors import StoreUnusable
+from broker.store.errors import OR_ANEW, StoreUnusable
 from broker.store.node_files import NodeFiles
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord, record_from_json
@@ -29,10 +29,7 @@ def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:
     try:
         record = record_from_json(body)
     except LinkError as error:
-        raise StoreUnusable(
-            f"{files.record.path} holds no in-sync record ({error}): move the data directory away and let "
-            f"this node join as a new one"
-        ) from error
+        raise StoreUnusable(f"{files.record.path} holds no in-sync record ({error}): {OR_ANEW}") from error
     mine = files.identity.cluster_id
     if mine is not None and record.cluster_id != mine:
         raise StoreUnusable(

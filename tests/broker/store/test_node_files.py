@@ -290,3 +290,36 @@ def test_a_real_place_that_cannot_hold_data(tmp_path: Path, where: Callable[[Pat
     with pytest.raises(StoreUnusable, match=path) as caught:
         NodeFiles.open(RealFiles(), path, "a")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["insync.json", "node.json"])
+def test_a_link_to_nothing_is_not_taken_for_a_file_that_never_was(tmp_path: Path, name: str) -> None:
+    """A node that believes to have no record may be promoted as the first that ever was."""
+    directory = str(tmp_path / "data")
+    node = NodeFiles.open(RealFiles(), directory, "a")
+    node.record.save({"epoch": 1})
+    node.close()
+    path = tmp_path / "data" / name
+    path.rename(tmp_path / name)
+    path.symlink_to(tmp_path / "elsewhere" / name)
+
+    def files() -> list[tuple[str, bytes]]:
+        there = [p for p in path.parent.iterdir() if p.is_file() and p.name != "lock"]
+        return sorted((p.name, p.read_bytes()) for p in there)
+
+    before = files()
+    with pytest.raises(StoreUnusable, match=rf"^{path} is a link to nothing: put back what it leads to; or"):
+        NodeFiles.open(RealFiles(), directory, "a")
+    assert files() == before
+    path.unlink()
+    (tmp_path / name).rename(path)
+    NodeFiles.open(RealFiles(), directory, "a").close()
+
+
+def test_what_is_damaged_and_the_only_copy_is_not_to_be_moved_away() -> None:
+    """A standalone broker has no peer to fetch anything from."""
+    told = str(StoreCorrupt("/data/insync.json", 0, "its checksum does not match"))
+    assert told.endswith(
+        "nothing was changed; if another node of its pair has everything, move the data directory away and "
+        "let this node join that one as a new one; else restore it from a backup"
+    )
