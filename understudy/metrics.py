@@ -52,7 +52,9 @@ class NodeCollector(Collector):
             bool(found.get("withheld")),
         )
         yield _gauge(
-            "understudy_promotable", "1 while an unforced promotion would be accepted", found["promotable"]
+            "understudy_promotable",
+            "1 while it serves, or may take over without force once its primary is gone",
+            found["promotable"],
         )
         yield _gauge("understudy_epoch", "Epoch the node lives in", found.get("epoch") or 0)
         yield _gauge("understudy_link_up", "1 while the replication link is up", found.get("link") == "up")

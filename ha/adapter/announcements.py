@@ -50,7 +50,9 @@ def _short(text: bytes) -> bytes:
 
 
 def _document(node: Node, effect: Announce) -> dict[str, Any]:
-    """`brokers`: all addresses of the pair; `in_sync`: names of the backups that confirms wait for."""
+    """`brokers`: all addresses of the pair; `in_sync`: names of the backups that are there and hold
+    every confirmed message; confirms may wait for others, too, which are lost, expected or being taken in.
+    """
     core = node.core
     primary = core.primary
     return {

@@ -325,7 +325,9 @@ class HaBroker:
             self.promotion.begin(token, new_cluster_id, now, force_lossy=force_lossy, fenced=fenced)
 
     def promotable(self) -> tuple[bool, str]:
-        """Whether an unforced promotion would be granted as things stand, and why."""
+        """Whether this node serves or could take over unforced, and why. Of one in sync whose link is up: as
+        soon as its primary is gone. Before that, a promotion is refused.
+        """
         if self.status.serves:
             return True, f"{self.status.value} in epoch {self._epoch}"
         if self.promotion.active:

@@ -138,3 +138,22 @@ def test_events_reach_queues_through_any_exchange_and_nobody_bound_costs_nothing
     pair.run(0.1)
     assert [key for key, _, _ in told(a, "q")] == ["in-sync.b"]
     assert vhost.history.n > before
+
+
+def test_who_is_lost_or_expected_is_not_named_although_confirms_wait_for_it() -> None:
+    """docs/EVENTS.md: `in_sync` has those that are there."""
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    watch(pair, a)
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.kill(c)
+    position = pair.publish(a, "q", "x")
+    pair.run(0.5)
+    assert told(a)[-1] == ("lost.c", "its link broke", ["b"]) and not pair.confirmed(a, position)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    position = pair.publish(b, "q", "y")
+    pair.run(0.5)
+    assert told(b)[-1] == ("promoted.b", "unforced", []) and not pair.confirmed(b, position)

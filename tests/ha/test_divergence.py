@@ -4,6 +4,8 @@ never had is exported first, whoever serves and however he came to it (invariant
 
 from __future__ import annotations
 
+import json
+
 from tests.ha.client import Client
 from tests.ha.pair import Host, Pair
 
@@ -259,3 +261,28 @@ def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_n
         "queue 'r' is another one on the primary: the one here is deleted, 2 messages to quarantine",
         "queue 's' is not on the primary: deleted, 0 messages to quarantine",
     ]
+
+
+def test_of_three_nodes_two_may_have_the_same_messages_in_quarantine_by_the_same_key() -> None:
+    """docs/QUARANTINE.md: whoever republishes both doubles them, and a consumer can tell."""
+    pair = Pair(3)
+    pair.up()
+    a, b, c = pair.hosts
+    pair.declare(a, "q")
+    pair.separate(a, c)
+    pair.separate(b, c)
+    pair.run(3.0)
+    pair.publish(a, "q", "xy")
+    pair.run(0.3)
+    pair.kill(a)
+    pair.kill(b)
+    assert pair.ask(c, "promote", force_lossy=True)["ok"]
+    pair.heal()
+    rejoin(pair, a, c)
+    rejoin(pair, b, c)
+    keys = []
+    for host in (a, b):
+        (exported,) = [data for path, data in host.disk.contents().items() if "quarantine" in path]
+        lines = [json.loads(line) for line in exported.splitlines()]
+        keys.append([(line["queue"], line["epoch"], line["sequence"]) for line in lines])
+    assert keys[0] == keys[1] and len(keys[0]) == 2
