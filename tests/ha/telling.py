@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from broker.model.replication_id_set import ReplicationIdSet
@@ -23,6 +24,9 @@ from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.link import Frame, Method, parse_json
 
 QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
+
+_LIST = re.compile(r"\[((?:'[^']*'(?:, (?='))?)*)\]")
+"""Of names, or empty, as Python writes it."""
 
 
 def describe(effect: Effect) -> str | None:
@@ -93,10 +97,10 @@ def ids_text(ids: dict[int, ReplicationIdSet]) -> str:
 
 
 def readable(text: str) -> str:
-    """Epochs as counter/number, so that a transcript can be read."""
+    """Epochs as counter/number and lists of names in words, so that a transcript can be read."""
     words = []
-    for word in text.split(" "):
-        digits = word.strip("(),:;")
+    for word in _LIST.sub(lambda found: found[1].replace("'", "") or "nothing", text).split(" "):
+        digits = word.strip("(),:;[]")
         epoch = digits.isdigit() and 0xFFFF < int(digits) < 1 << 64
         words.append(word.replace(digits, epoch_text(int(digits))) if epoch else word)
     return " ".join(words)

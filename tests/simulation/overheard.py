@@ -43,6 +43,8 @@ from tests.simulation.inspection import key_of
 
 PREAMBLE = wire.PREAMBLE
 EXTENSION = 250
+EVENT = "an event"
+"""Of a message that no client has sent, as of `inspection.key_of`."""
 REGISTER = "register"
 """Host of the authority that keeps the record."""
 CIB = "CIB"
@@ -77,6 +79,8 @@ class Event:
     stream: str = ""
     held: bool = False
     """Said to somebody whom nothing reaches, or who reads nothing, at that time."""
+    last: bool = False
+    """A node was about to say it when a checker objected."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -183,9 +187,10 @@ class ClientTalk:
             item = wire.Parser().feed(wire.frame(kind, 0, payload))[0]
             if isinstance(item, wire.Method):
                 yield from self._method(source == self._dialer, item.name, item.arguments)
-        elif kind == wire.BODY and self._content is not None and payload.startswith(b"<"):
+        elif kind == wire.BODY and self._content is not None:
             (name, arguments), self._content = self._content, None
-            key = payload[1 : payload.find(b">")].decode(errors="replace")
+            end = payload.find(b">")
+            key = payload[1:end].decode(errors="replace") if payload.startswith(b"<") else EVENT
             yield self._message(name, arguments, key)
 
     def _method(self, by_client: bool, name: str, arguments: wire.Arguments) -> Iterator[Event]:
@@ -198,6 +203,8 @@ class ClientTalk:
             case "basic.consume":
                 self._consumed[arguments["tag"]] = arguments["queue"]
                 yield said(name, _queue(arguments["queue"]), group="subscriptions")
+            case "basic.consume-ok":
+                yield said(name, _queue(self._consumed.get(arguments["tag"], "")), group="answers")
             case "basic.get":
                 self._got = arguments["queue"]
                 yield said(name, _queue(self._got), group="gets")

@@ -40,13 +40,16 @@ from tests.simulation.world import World
 
 SHOWN_ITEMS = 4
 """Of one event that concerns many messages."""
+LAST_SAID = 4
+"""Of what a node was about to send when a checker objected."""
 LAST_HEARD = 8
 """Deliveries shown of a client that the failure names."""
 MOST_ROWS = 140
 """Of one story; the beginning of a longer one is folded."""
-CONNECTIONS, REFUSALS, READS = "connections", "refusals of the same kind", "reads of the authority"
+CONNECTIONS, SUBSCRIPTIONS = "connections", "subscriptions"
+REFUSALS, READS = "refusals of the same kind", "reads of the authority"
 SNAPSHOTS = frozenset({"snapshots", "snapshot pieces"})
-UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions"})
+UNCOUNTED = frozenset({CONNECTIONS, READS, "hellos", "questions", "answers"})
 """Groups of which a fold says nothing."""
 
 FAULT = "FAULT: "
@@ -107,6 +110,7 @@ class Story:
         keys, queues = self.keys(), self.queues()
         milestones = self._milestones(keys) | self._heard_before(queues)
         involved = {name for e in self.events if e.keys & keys for name in (e.source, e.target)}
+        milestones |= self._last_words(lambda event: _matters(event, keys, queues, involved))
         again = self._said_again()
         rows: list[Row] = []
         folded: Counter[str] = Counter()
@@ -124,6 +128,17 @@ class Story:
         if folded:
             rows.append(Fold(folded))
         return _shortened(rows)
+
+    def _last_words(self, matters: Callable[[Event], bool]) -> set[int]:
+        """Indexes of what a node was about to say, and of how the connection came about on which it would
+        have: it is what the checker objects to, whether the failure names what is in it or not."""
+        last = [n for n, event in enumerate(self.events) if event.last]
+        shown = [n for n in last if matters(self.events[n])] or last[:LAST_SAID]
+        streams = {self.events[n].stream for n in shown}
+        return {*shown} | {
+            n for n, event in enumerate(self.events)
+            if event.stream in streams and event.group in (CONNECTIONS, SUBSCRIPTIONS)
+        }  # fmt: skip
 
     def _said_again(self) -> set[int]:
         """Indexes of questions that were answered as the one before, with their answers; and of sentences
@@ -235,7 +250,10 @@ def tell(plan: Plan) -> Story:
         except Exception as error:
             story.failure = f"{type(error).__name__}: {error}"
     if story.failure is not None:
+        told = len(story.events)
         last.tell()
+        for event in story.events[told:]:
+            event.last = event.kind == "say"
         for uuid, queue in ear.names.queues.items():
             story.failure = story.failure.replace(uuid.hex(), queue)
         heard(Event(round(world.clock.now, 6), "end", "", readable(story.failure)))

@@ -139,7 +139,7 @@ def test_14_of_a_backup_that_was_primary() -> None:
 def test_16_dequeues_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     held = entries(vhost_of(Pair().a).queues["q1"])
     assert len(held) > 5
-    check_dequeues_16(held, Random(1))
+    check_dequeues_16("q1", held, Random(1))
 
     def only_what_is_there(self: Any, epoch: int, ranges: Any) -> None:
         found = self._epochs.get(epoch)
@@ -147,8 +147,14 @@ def test_16_dequeues_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
             found.remove(low, high)
 
     monkeypatch.setattr(ReplicaContents, "dequeue", only_what_is_there)
-    with violates(16):
-        check_dequeues_16(held, Random(1))
+    with violates(16) as found:
+        check_dequeues_16("q1", held, Random(1))
+    back, came = re.findall(r"copy of q1, .* has got back \d+ \[(.*?)\]; .* came (.*)", str(found.value))[0]
+    assert re.match(r"p1:\d+ \(id \d+ of epoch \d+\)", back)
+    assert came in (
+        "its dequeue, then the message itself",
+        "its dequeue, then its dequeue, then the message itself",
+    )
 
 
 def test_15_what_the_new_primary_never_had_is_exported_before_it_is_dropped() -> None:

@@ -54,9 +54,9 @@ def _some(parts: list[str]) -> str:
     return f" [{', '.join(parts[:SHOWN])}]" if parts else ""
 
 
-def check_dequeues_16(held: list[HELD], rng: Random) -> None:
-    """16: an incomplete copy that gets the messages `held` and dequeues of some of them, some twice, in any
-    order, ends up with the others."""
+def check_dequeues_16(name: str, held: list[HELD], rng: Random) -> None:
+    """16: an incomplete copy of the queue `name` that gets the messages `held` and dequeues of some of them,
+    some twice, in any order, ends up with the others."""
     gone = {(epoch, sequence) for epoch, sequence, _ in held if rng.random() < 0.5}
     steps: list[tuple[int, int, bytes | None]] = [*held]
     steps += [(epoch, sequence, None) for epoch, sequence in sorted(gone) for _ in range(rng.choice((1, 2)))]
@@ -74,6 +74,29 @@ def check_dequeues_16(held: list[HELD], rng: Random) -> None:
     wanted = sorted((epoch, sequence) for epoch, sequence, _ in held if (epoch, sequence) not in gone)
     if left != wanted:
         raise Violation(
-            16, f"{len(held)} messages and dequeues of {len(gone)} in another order leave {left[:5]}, "
-            f"not {wanted[:5]}",
+            16, f"an incomplete copy of {name}, given beside the run its {len(held)} messages and dequeues "
+            f"of {len(gone)} of them in another order, {_of_another_order(steps, left, wanted)}",
         )  # fmt: skip
+
+
+def _of_another_order(
+    steps: list[tuple[int, int, bytes | None]], left: list[tuple[int, int]], wanted: list[tuple[int, int]]
+) -> str:
+    """What is lost and what is back, and how the first of these came and went."""
+    lost, back = [x for x in wanted if x not in left], [x for x in left if x not in wanted]
+    if not lost and not back:
+        return "has the others in a wrong order"
+    names = {
+        (epoch, sequence): f"{key_of(raw)} (id {sequence} of epoch {epoch})"
+        for epoch, sequence, raw in steps if raw is not None
+    }  # fmt: skip
+    parts = [
+        f"{verb} {len(some)}{_some([names.get(one, str(one)) for one in some])}"
+        for some, verb in ((lost, "lacks"), (back, "has got back")) if some
+    ]  # fmt: skip
+    first = (lost or back)[0]
+    came = [
+        "its dequeue" if raw is None else "the message itself"
+        for epoch, sequence, raw in steps if (epoch, sequence) == first
+    ]  # fmt: skip
+    return f"{' and '.join(parts)}; of the first of these came {', then '.join(came)}"

@@ -190,10 +190,10 @@ class Checkers:
         self.events.quiet(primary, backups)
         self.transactions.look(primary, quiet=True)
         self.rules.quiet(primary, self.clock.now)
-        for _, queue in sorted(queues_of(primary).items()):
+        for name, queue in sorted(queues_of(primary).items()):
             held = entries(queue)[:DEQUEUES]
             if len(held) > 1:
-                check_dequeues_16(held, self._random)
+                check_dequeues_16(name, held, self._random)
                 self.counts["queues dequeued in another order"] += 1
 
     def end(self, memory_lost: Sequence[float]) -> None:
