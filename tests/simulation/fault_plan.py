@@ -50,6 +50,7 @@ class Fault(enum.Enum):
     HANG_DISK = "the disk of a backup hangs"
     STOP_HEIR = "stop a backup for a while, and kill the primary meanwhile"
     KILL_HEIR = "kill the primary, and the new one while members of its record catch up"
+    SPOIL_COPY = "a backup does not apply a dequeue, and nobody is told"
 
 
 CUTS = frozenset((Fault.PARTITION, Fault.USURP, Fault.SPLIT_IN_WRITE, Fault.BREAK_SWITCH, Fault.FORCE))
@@ -67,6 +68,7 @@ class When(enum.Enum):
 NEEDS = {
     Fault.KILL_ALL: When.WHOLE,
     Fault.ROT_DISK: When.WHOLE,
+    Fault.SPOIL_COPY: When.WHOLE,
     Fault.SLOW_DISK: When.ANY,
     Fault.STEP_CLOCK: When.ANY,
     Fault.STALL_READER: When.ANY,
@@ -203,6 +205,14 @@ def draw_faults(rng: Random, *, authority: str, nodes: int, all_durable: bool) -
         share, pause, length = rng.random(), 0.02 * rng.random(), rng.choice((0.2, 1.0, 4.0)) * rng.random()
         kill_heir = FaultPlan("dead heir", Fault.KILL_HEIR, When.WHOLE, share, pause, length)
         plans.insert(rng.randint(0, len(plans)), kill_heir)
+    return tuple(plans)
+
+
+def draw_spoilt_copy(rng: Random, faults: tuple[FaultPlan, ...]) -> tuple[FaultPlan, ...]:
+    """The same, and a copy among them that differs."""
+    plans = list(faults)
+    spoilt = FaultPlan("spoilt copy", Fault.SPOIL_COPY, When.WHOLE, rng.random(), 0.02 * rng.random(), 0.0)
+    plans.insert(rng.randint(0, len(plans)), spoilt)
     return tuple(plans)
 
 

@@ -30,7 +30,7 @@ from tests.simulation.faults_cluster import (
     split_in_write,
     stop_controller,
 )
-from tests.simulation.faults_copies import bad_event
+from tests.simulation.faults_copies import bad_event, spoil_copy
 from tests.simulation.faults_disk import crash_in_write, fail_disk, hang_disk, rot_disk, slow_disk
 from tests.simulation.faults_force import force
 from tests.simulation.faults_handover import hand_over
@@ -101,6 +101,7 @@ ACTS: dict[Fault, Act] = {
     Fault.STOP_HEIR: stop_heir,
     Fault.HANG_DISK: hang_disk,
     Fault.KILL_HEIR: kill_heir,
+    Fault.SPOIL_COPY: spoil_copy,
 }
 
 

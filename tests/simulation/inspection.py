@@ -57,6 +57,16 @@ def ids(queue: Queue) -> Ids:
     return {epoch: list(found.ranges()) for epoch, found in queue.snapshot().items()}
 
 
+def astray(machine: Machine) -> bool:
+    """Does its copy still hold what a dequeue that it has lost was of?"""
+    lost = machine.astray
+    queue = machine.running.vhosts.queues_by_uuid.get(lost.queue) if lost is not None else None
+    if lost is None or queue is None:
+        return False
+    held = ids(queue).get(lost.epoch, [])
+    return any(a <= last and first <= b for a, b in held for first, last in lost.ranges)
+
+
 def key_of(raw: bytes) -> str:
     """The `<key>` at the start of the body, which is behind a header frame and the head of a body frame; or
     that it is no message of the workload's.

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from broker.engine import BrokerSettings
+from broker.model.records import Dequeue
 from broker.store.errors import StoreError
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
@@ -102,6 +103,8 @@ class Machine:
         """A byte of its disk is not what was written, and it has not started since."""
         self.spoilt = False
         """Its copy could not take an event, and is not whole again."""
+        self.astray: Dequeue | None = None
+        """What its copy has not taken either, and nobody there has noticed yet."""
         self.doomed = False
         self.on_log: Callable[[Machine, str], None] = lambda machine, sentence: None
         """It is made to end before long, nobody knows when."""
@@ -144,7 +147,7 @@ class Machine:
     def start(self) -> bool:
         """Begin a process life on what the disk kept. False if it does not start: `refused` says why."""
         self.life += 1
-        self.refused, self.spoilt = "", False
+        self.refused, self.spoilt, self.astray = "", False, None
         self.clock.note(f"{self.name} starts, life {self.life}")
         self.network.power(self.name, True)
         try:

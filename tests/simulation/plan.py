@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force
+from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force, draw_spoilt_copy
 from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
 from tests.simulation.rule_plan import RulePlan, draw_more_rules, draw_rule_users
@@ -22,6 +22,8 @@ PACEMAKERS = 1 / 3
 """Part of the seeds whose authority is a cluster."""
 FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
+SPOILT_COPIES = 1 / 10
+"""Of those whose quiesce points come to every queue soon, the part in which a copy differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class LinkPlan:
     short_lag: int = 1 << 20
     quiesce_queues: int = 500
     quiesce_most: int = 100_000
+
+    @property
+    def lists_all(self) -> bool:
+        """Are all queues of a run listed, within less than a minute?"""
+        return self.quiesce_queues > 1 and self.quiesce_most >= 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +299,9 @@ def draw_plan(seed: int) -> Plan:
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
+    spoilt = Random(f"{seed}/spoilt copy")
+    if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
+        plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))
     force = Random(f"{seed}/force")
     return _forced(plan, force) if force.random() < FORCED else plan
 

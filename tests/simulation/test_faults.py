@@ -9,13 +9,15 @@ from random import Random
 
 import pytest
 
+from ha.core import backup
+from ha.core.quiesce import QuiescePoints
 from tests.simulation import faults_cluster
-from tests.simulation.checked import Pair
-from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When
+from tests.simulation.checked import Pair, violates
+from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When, draw_spoilt_copy
 from tests.simulation.faults import ACTS
 from tests.simulation.faults_nodes import break_links
 from tests.simulation.machine import Death
-from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.plan import LinkPlan, Plan, draw_plan
 from tests.simulation.runner import run_seed
 from tests.simulation.virtual_disk import Crash, VirtualDisk
 from tests.simulation.world import World
@@ -131,6 +133,47 @@ def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -
         since = world.journal.forced_until
         assert any(m.last_sent > since for m in world.journal.confirmed), f"seed {plan.seed}"
     assert forced > 12
+
+
+@pytest.mark.parametrize("authority", list(WEIGHTS))
+def test_a_copy_that_differs_in_silence_is_found_by_the_nodes_and_mended(authority: str) -> None:
+    """By the comparison at a quiesce point, with as much to list as there is."""
+    found = 0
+    for plan in plans(authority, 6):
+        world = World(replace(plan, faults=draw_spoilt_copy(Random(1), ()), link=LinkPlan()))
+        world.run()
+        assert world.faults.injected == [Fault.SPOIL_COPY] and not world.faults.alone
+        assert not any(machine.astray or machine.spoilt for machine in world.machines)
+        found += world.checkers.counts["queues fetched again"]
+    assert found > 1
+
+
+def test_a_copy_whose_difference_nobody_finds_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuiescePoints, "cut", lambda self, backups, now: None)
+    with violates(13) as violation:
+        for plan in plans("manual", 6):
+            faults = draw_spoilt_copy(Random(1), ())
+            World(replace(plan, faults=faults, link=LinkPlan())).run()
+    assert "it has not noticed" in str(violation.value)
+
+
+def test_a_difference_that_nobody_has_made_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What mends it would hide what made it."""
+    world = World(replace(plans("manual", 1)[0], faults=(), movers=(), link=LinkPlan()))
+    monkeypatch.setattr(backup, "digest_of", lambda ids: b"another.")
+    with violates(13) as violation:
+        world.run()
+    assert "differs from the primary's at " in str(violation.value)
+    assert "nobody has spoilt it" in str(violation.value)
+
+
+def test_copies_are_spoilt_only_where_points_come_to_all_queues_soon() -> None:
+    drawn = [
+        plan for plan in map(draw_plan, range(1, 400)) if any(f.kind is Fault.SPOIL_COPY for f in plan.faults)
+    ]
+    assert 4 < len(drawn) < 40
+    assert all(plan.link.lists_all for plan in drawn)
+    assert not LinkPlan(quiesce_queues=1).lists_all and not LinkPlan(quiesce_most=10).lists_all
 
 
 def test_every_kind_has_an_act() -> None:

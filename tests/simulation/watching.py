@@ -15,10 +15,12 @@ from broker.amqp091.channel import Channel
 from broker.amqp091.frames import REJECT
 from broker.model.records import Dequeue, Record
 from broker.model.vhost import VirtualHost
+from ha.adapter import bad_events
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
 from ha.core import (
+    backup,
     ha_broker,
     hello,
     manual,
@@ -29,6 +31,7 @@ from ha.core import (
     remote_backup,
     switchover,
 )
+from ha.core.backup import Backup
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.ha_broker import HaBroker
 from ha.core.hello import JoinRequest
@@ -59,6 +62,7 @@ ENDED = "messages ended"
 GRANTED, REFUSED = "promotion granted", "promotion refused"
 JOIN_REFUSED = "join refused"
 GIVEN_UP = "backup given up"
+FETCHED_AGAIN = "queue fetched again"
 STEPPED_DOWN = "stopped serving"
 HANDED_OVER = "switchover"
 HINDERED = "switchover taken back"
@@ -90,6 +94,7 @@ LOSSES = (
     + arguments_of([peer_methods], frozenset({"drop_peer"}), 1)
     + returns_of(remote_backup, "verdict")
 )
+BAD_EVENTS = arguments_of([backup, bad_events], frozenset({"BadEvent"}), 1)
 CIB_ANSWERS = (
     arguments_of([standing], frozenset({"Standing"}), 1)
     + returns_of(standing, "_myself")
@@ -104,6 +109,7 @@ SENTENCES = {
     REFUSED: REFUSALS,
     JOIN_REFUSED: JOIN_REFUSALS,
     GIVEN_UP: LOSSES,
+    FETCHED_AGAIN: BAD_EVENTS,
     STEPPED_DOWN: STEPS_DOWN,
     HINDERED: HINDRANCES,
     CIB: CIB_ANSWERS,
@@ -290,6 +296,15 @@ def _lose(original: Callable[..., None]) -> Callable[..., None]:
     return lose
 
 
+def _reset(original: Callable[..., None]) -> Callable[..., None]:
+    def reset(self: Backup, replicator: Any) -> None:
+        for event in replicator.bad:
+            _count(FETCHED_AGAIN, BAD_EVENTS.kind_of(event.sentence))
+        original(self, replicator)
+
+    return reset
+
+
 def _step_down(original: Callable[..., None]) -> Callable[..., None]:
     def step_down(self: HaBroker, reason: str, *rest: Any) -> None:
         _count(STEPPED_DOWN, STEPS_DOWN.kind_of(reason))
@@ -363,6 +378,7 @@ WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (StoreSink, "batch", _batch),
     (JoinRequest, "refusal", _refusal),
     (Primary, "_lose", _lose),
+    (Backup, "_reset", _reset),
     (Channel, "method", _method),
     (Channel, "acks", _acks),
     (Channel, "nacks", _nacks),

@@ -16,6 +16,7 @@ from ha.adapter.settings import HaSettings
 from ha.core.tuning import Tuning
 from tests.simulation.actors import Actor, Surroundings
 from tests.simulation.checkers import SERVING, Checkers
+from tests.simulation.checkers.compared import AGAIN
 from tests.simulation.churner import Churner
 from tests.simulation.clients import Consumer, Declarer, Drainer, Publisher
 from tests.simulation.clock import Clock
@@ -322,9 +323,11 @@ class World:
         self.checkers.killed(machine)
 
     def _heard(self, machine: Machine, sentence: str) -> None:
-        if NO_WAY_BACK in sentence and not machine.spoilt:
+        found = machine.astray is not None and AGAIN in sentence
+        if (found or NO_WAY_BACK in sentence) and not machine.spoilt:
             machine.spoilt = True
             self.copies.spoilt(machine)
+        self.checkers.compared.heard(machine, sentence)
         self.checkers.divergent.heard(machine, sentence)
 
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:

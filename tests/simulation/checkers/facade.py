@@ -22,6 +22,7 @@ from tests.simulation.checkers.acked import Acked22
 from tests.simulation.checkers.books import Books29
 from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
 from tests.simulation.checkers.cold_start import ColdStarts12
+from tests.simulation.checkers.compared import Compared13
 from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.checkers.definitions import Definitions6, Temporaries18
@@ -97,6 +98,7 @@ class Checkers:
             if register is None:
                 machine.on_dial_output, machine.on_dial_ended = links.said, links.ended
         self.events = Events27(self.records)
+        self.compared = Compared13()
         self.terms = Terms4(machines)
         self.rules = Rules18(plan, rule_users, journal)
         self.failed = Failed25()
@@ -220,6 +222,7 @@ class Checkers:
         self.counts["confirms held for long"] = self.held.checked
         self.counts["confirms with fewer backups than wanted"] = self.alone.checked
         self.counts["events of membership looked into"] = self.events.checked
+        self.counts["queues fetched again"] = self.compared.found
         self.counts["freezes longer than the lease"] = self.frozen.checked
 
     # -- inside
