@@ -6,6 +6,8 @@ from typing import Any
 
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.core.backup import Backup
+from ha.core.primary import Primary
+from ha.core.remote_backup import Phase
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -25,6 +27,14 @@ def _whole_at_once(whole_again: Any) -> Any:
     def broken(self: Backup, replicator: Any, record: Any) -> None:
         replicator._awaited.clear()
         whole_again(self, replicator, record)
+
+    return broken
+
+
+def _only_for_joiners(flushes_all: Any) -> Any:
+    def broken(self: Primary, now: float) -> Any:
+        flushes_all(self, now)
+        return self.drains or any(b.phase is Phase.WAITING or b.queue for b in self.backups.values())
 
     return broken
 
@@ -49,5 +59,11 @@ MUTANTS = (
         (2, 4, 13),
         (Patch(Backup, "_whole_again", _whole_at_once),),
         because="It is ready, and acknowledges, in the same tick.",
+    ),
+    Mutant(
+        "cut a quiesce point while dequeues are gathered",
+        "A point lists what no backup has been told of yet, and copies that are whole are fetched again.",
+        (13,),
+        (Patch(Primary, "flushes_all", _only_for_joiners),),
     ),
 )
