@@ -37,6 +37,7 @@ from ha.core.link import (
     parse_queue,
 )
 from ha.core.queue_snapshot import decode_have, decode_piece, total
+from ha.core.quiesce import parse_point
 from tests.ha.telling import epoch_text, ids_text, readable, record_line
 from tests.simulation import wire
 from tests.simulation.inspection import key_of
@@ -45,6 +46,7 @@ PREAMBLE = wire.PREAMBLE
 EXTENSION = 250
 EVENT = "an event"
 """Of a message that no client has sent, as of `inspection.key_of`."""
+POINTS = "quiesce points"
 REGISTER = "register"
 """Host of the authority that keeps the record."""
 CIB = "CIB"
@@ -397,7 +399,7 @@ class LinkTalk:
                 record = record_from_json(json.loads(body))
                 yield said(record_line(record), news=True)
             case Frame.QUIESCE:
-                yield said("quiesce point", group="quiesce points")
+                yield said(f"quiesce point {parse_point(body)[0]}", group=POINTS)
 
     def _batch(self, body: bytes) -> Event:
         head = parse_batch(body)

@@ -33,7 +33,7 @@ from ha.core.in_sync_record import record_from_json
 from tests.ha.telling import describe, epoch_text, readable, record_line
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine, OutputTap
-from tests.simulation.overheard import CIB, REGISTER, Ear, Event
+from tests.simulation.overheard import CIB, POINTS, REGISTER, Ear, Event
 from tests.simulation.plan import Plan
 from tests.simulation.replacing import replaced
 from tests.simulation.world import World
@@ -108,7 +108,7 @@ class Story:
     def rows(self) -> list[Row]:
         """What is worth reading, in order."""
         keys, queues = self.keys(), self.queues()
-        milestones = self._milestones(keys) | self._heard_before(queues)
+        milestones = self._milestones(keys) | self._heard_before(queues) | self._points()
         involved = {name for e in self.events if e.keys & keys for name in (e.source, e.target)}
         milestones |= self._last_words(lambda event: _matters(event, keys, queues, involved))
         again = self._said_again()
@@ -188,6 +188,12 @@ class Story:
                 found.add(n)
                 waiting = [w for w in waiting if w not in met]
         return found
+
+    def _points(self) -> set[int]:
+        """Indexes of the quiesce points that the failure names."""
+        words = set(re.findall(r"[\w.]+", self.failure or ""))
+        points = ((n, event) for n, event in enumerate(self.events) if event.group == POINTS)
+        return {n for n, event in points if event.text.split()[-1] in words}
 
     def _heard_before(self, queues: frozenset[str]) -> set[int]:
         """Indexes of what a client that the failure names was delivered last from a queue that it names, and

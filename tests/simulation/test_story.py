@@ -51,6 +51,12 @@ def test_how_the_connection_came_about_is_told_with_it() -> None:
     ]  # fmt: skip
 
 
+def test_the_quiesce_point_that_a_failure_names_is_shown() -> None:
+    failure = "invariant 13: B finds that queue 'q1' differs from the primary's at 70538.7, and ..."
+    events = [said(f"quiesce point 70538.{n}", "quiesce points", stream="link-B#1") for n in (6, 7, 70)]
+    assert told(events, failure) == ["… 1 quiesce point", "quiesce point 70538.7", "… 1 quiesce point"]
+
+
 def test_a_node_that_serves_beside_another_is_shown_as_it_does() -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "hold the lease for ever")
     with mutant.applied():
