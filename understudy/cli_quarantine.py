@@ -191,14 +191,14 @@ def republish(
         raise Failed(_none_such(folder, queues, wanted))
     chosen.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
     todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
-    before = [] if again else [m for m in chosen if folder.notes.is_republished(m)]
-    outcome, code = Outcome(len(todo), len(before), folder.notes.last_confirmed(before)), 0
+    outcome, code = Outcome(len(todo), *_before(chosen, folder.notes, again=again)), 0
     if todo and not dry_run:
         way = Way(brokers, user, password, timeout, to=to, route=route, ledger=ledger, tls=_tls_for(brokers))
         try:
             with stopping() as stop, folder.notes.writing():
                 todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
                 outcome.wanted = len(todo)
+                outcome.before, outcome.last_at = _before(chosen, folder.notes, again=again)
                 with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
                     Republishing(folder.notes, outcome, way, stop).run(todo, progress)
         except NotesError as error:
@@ -216,6 +216,12 @@ def _todo(
     fresh = [m for m in chosen if again or not notes.is_republished(m)]
     todo = [m for m in fresh if in_doubt or not notes.is_in_doubt(m)]
     return todo, len(fresh) - len(todo)
+
+
+def _before(chosen: list[Message], notes: Notes, *, again: bool) -> tuple[int, str]:
+    """How many are left out since they were republished, and when the last of them was noted."""
+    done = [] if again else [message for message in chosen if notes.is_republished(message)]
+    return len(done), notes.last_confirmed(done)
 
 
 def _tls_for(brokers: str) -> ClientTls | None:
