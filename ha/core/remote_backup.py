@@ -169,6 +169,10 @@ class RemoteBackup:
         if self.proof is not None:
             self.proof = max(self.proof, sent_at)
 
+    def has_heard(self, sent_at: float) -> bool:
+        """It has acknowledged what this primary sent then, or later: it ran when that arrived."""
+        return self.proof is not None and self.proof >= sent_at
+
     def is_close(self, tuning: Tuning, now: float) -> bool:
         """It would hold confirms for a moment only: little is on its way, or, on a long and busy line, only
         the stream, none of it for long.

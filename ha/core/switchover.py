@@ -3,10 +3,14 @@
 Owner: HaBroker, one for the node's life; at most one at a time. Steps, all of them on the old primary:
 
     DRAINING   clients are not read from and get nothing new; all that was gathered is flushed, until every
-               backup that counts has acknowledged the last position, and whatever was due to clients is out
+               backup that counts has acknowledged the last position, and whatever was due to clients is out;
+               then the heir is asked whether it runs, and has to answer
     HANDED     this node has stepped down, and has told the heir so, with that position: it waits to see it
                serve
     RETURNING  the heir did not in time: this node asks to be promoted again, by the ordinary rules
+
+The acknowledgements of an idle pair may be as old as its last heartbeat, and the heir may stand still since:
+so it is asked at the very end of the first step, and no answer to anything of before counts.
 
 Of the steps only the first can be taken back, and until its end nothing has happened. A crash of either is an
 ordinary crash: before HANDOVER arrives the heir is a backup whose primary has closed its link, and after it
@@ -25,7 +29,7 @@ from broker.model.values import Position
 from ha.core.authority import PeerAnswer
 from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput
 from ha.core.in_sync_record import Incarnation
-from ha.core.link import Method, to_json
+from ha.core.link import Method, heartbeat, to_json
 from ha.core.membership import Status
 from ha.core.ports import PrimaryModel
 from ha.core.primary import Primary
@@ -55,6 +59,8 @@ class Plan:
     until: float
     """When the step that it is in has taken too long."""
     step: Step = Step.DRAINING
+    asked: float | None = None
+    """When the heir was asked whether it runs, all else being done; None: not all of it is."""
     why: str = ""
     """What went wrong, once this node wants to be primary again."""
 
@@ -152,7 +158,8 @@ class Switchover:
             reason = "no backup is in sync: nobody could take over without a loss"
             self._answer(token, False, with_next(reason, "start one, and ask again when its status is ready"))
         else:
-            self._drain(primary, max(ready, key=lambda b: (b.acked_durable, b.acked, b.name)), token, now)
+            best = max(ready, key=lambda b: (b.acked_durable, b.acked, b.proof or 0.0, b.name))
+            self._drain(primary, best, token, now)
 
     def _drain(self, primary: Primary, heir: RemoteBackup, token: int, now: float) -> None:
         address = self._c.membership.member(heir.who.node_id).address
@@ -182,17 +189,23 @@ class Switchover:
             return
         heir = primary.backups.get(plan.heir.node_id)
         if heir is None or heir.who != plan.heir or heir.phase is not Phase.IN_SYNC or heir.peer is None:
-            self._resume(primary, plan, "it is not in sync any more")
+            why = "it is not in sync any more"
+            if plan.asked is not None:
+                why = "it did not answer, and is not in sync any more"
+            self._resume(primary, plan, why)
             return
         position = self._model.position()
-        if self._drained(primary, heir, position):
+        if not self._drained(primary, heir, position):
+            plan.asked = None
+        elif self._answered(plan, heir, now):
             primary.quiesce(now)
             document = {"epoch": plan.epoch, "position": list(position), "off": None}
             plan.step, plan.until = Step.HANDED, now + self._c.tuning.backup_timeout
             self._stage.step_down(f"switchover to {plan.whom}", now, (heir.peer, to_json(document)))
-        elif now >= plan.until:
+            return
+        if now >= plan.until:
             self._tell(heir, "it takes too long")
-            self._resume(primary, plan, self._left(primary, heir, position))
+            self._resume(primary, plan, self._left(primary, plan, heir, position))
 
     def _drained(self, primary: Primary, heir: RemoteBackup, position: Position) -> bool:
         """Both disks of the pair, and whoever else confirms wait for, have the last position; nobody waits
@@ -207,9 +220,20 @@ class Switchover:
             and not self._stage.withheld
         )
 
-    def _left(self, primary: Primary, heir: RemoteBackup, position: Position) -> str:
+    def _answered(self, plan: Plan, heir: RemoteBackup, now: float) -> bool:
+        """Has the heir answered since all was done? It is asked here. Its answer echoes when it was asked:
+        one to an earlier question is none, however long it was on its way.
+        """
+        if plan.asked is None and heir.peer is not None:
+            plan.asked = now
+            self._c.do(SendMethod(heir.peer, Method.HEARTBEAT, heartbeat(now)))
+        return plan.asked is not None and heir.has_heard(plan.asked)
+
+    def _left(self, primary: Primary, plan: Plan, heir: RemoteBackup, position: Position) -> str:
         """What was not done in time."""
         limit = f"within {self._c.tuning.ack_timeout:g} s"
+        if plan.asked is not None:
+            return f"it has everything, but did not answer {limit}"
         if heir.acked_durable < position:
             return f"it did not acknowledge everything {limit}"
         if self._position() < position:

@@ -15,7 +15,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, understudy
+from tests.failover.pair import PATIENCE, Pair, channel_of, understudy
 from understudy.client import Consumer, Publisher
 from understudy.demo_plain import Plain
 
@@ -110,6 +110,31 @@ def test_any_node_may_be_asked_and_who_cannot_says_why(pair: Pair) -> None:
     code, _, err = pair.command("switchover", "right")
     assert code == 1
     assert "no backup is in sync" in err
+
+
+def test_an_idle_primary_serves_on_when_its_heir_is_frozen(pair: Pair) -> None:
+    pair.whole()
+    with channel_of(pair, "left") as channel:
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        pair.freeze("right")
+        try:
+            code, _, err = pair.command("switchover", "left")
+            assert code == 1
+            assert "not switched over to right: it " in err
+            assert "did not answer" in err
+            assert "left serves on; ask again" in err
+            assert err.count("\n") == 1
+            assert pair.status("left") == "active"
+            channel.basic_publish("", "q", b"still here")
+            assert channel.basic_get("q", auto_ack=True)[2] == b"still here"
+        finally:
+            pair.thaw("right")
+    pair.wait_for("right", "ready")
+    pair.until(lambda: "confirms wait for right" in pair.answer("left")["reason"], "right to be in sync")
+    code, out, err = pair.command("switchover", "left")
+    assert code == 0, err
+    assert "right serves in epoch " in out
 
 
 def test_plain_kombu_code_goes_along(pair: Pair) -> None:
