@@ -13,6 +13,12 @@ from tests.simulation.plan import ConsumerPlan, PublisherPlan
 from tests.simulation.session import Arguments, Session
 from tests.simulation.topology import WATCH, Topology, draw_target
 
+ALL_EVENTS = ("#",)
+ALL_BUT_SWITCHOVERS = tuple(
+    f"{event}.*" for event in ("promoted", "joining", "in-sync", "lost", "excluded", "queue-reset")
+)
+"""Where somebody hears of it, a switchover begins with a message: its pair is never idle."""
+
 
 class Declarer(Actor):
     """Declares the topology, over and over until each answer has come, and goes."""
@@ -20,6 +26,7 @@ class Declarer(Actor):
     def __init__(self, around: Surroundings, topology: Topology, done: Callable[[], None]) -> None:
         super().__init__(around, "declarer")
         self.topology = topology
+        self.heard = self.rng.choice((ALL_EVENTS, ALL_BUT_SWITCHOVERS))
         self.done = done
 
     def begin(self, session: Session) -> None:
@@ -38,7 +45,8 @@ class Declarer(Actor):
                 ends = {"exchange": binding.source, "queue": binding.target, "key": binding.key}
             calls.append(("exchange.bind" if binding.to_exchange else "queue.bind", ends))
         calls.append(("queue.declare", {"queue": WATCH, "durable": True}))
-        calls.append(("queue.bind", {"exchange": "amq.failover", "queue": WATCH, "key": "#"}))
+        for key in self.heard:
+            calls.append(("queue.bind", {"exchange": "amq.failover", "queue": WATCH, "key": key}))
         for n, (name, arguments) in enumerate(calls):
             thing = _thing(name, arguments)
             self.journal.asking([thing], True, session.connection)

@@ -188,6 +188,7 @@ RARE: Mapping[Entry, str] = {
             (watching.HINDERED, "a change of the record was not committed …"),
             (watching.HINDERED, "clients were not all answered …: …"),
             (watching.HINDERED, "it did not acknowledge everything …"),
+            (watching.HINDERED, "it has everything, but did not answer …"),
             (watching.HINDERED, "the disk of … did not take everything …"),
             (watching.HANDED_OVER, "handed over, then not done"),
             (watching.HANDED_OVER, "returning, then not done"),

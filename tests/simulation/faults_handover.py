@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SERENE = 4
 """Of so many and as many again, this many switchovers are left in peace."""
+GLANCE = 0.001
+"""Seconds between two looks for an heir that has everything."""
 
 
 def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
@@ -27,11 +29,38 @@ def hand_over(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     strays = [m for m in s.world.machines if m.node is not None]
     asked = primary if rng.random() < 0.85 else rng.choice(strays)
     to = rng.choice((None, backup.name, backup.name, rng.choice(s.world.machines).name))
-    if rng.random() < 0.1:
+    before = rng.random()
+    if before < 0.1:
         slow(s, primary, rng.choice((0.1, 1.5)) * s.world.plan.timing.ack_timeout, 0.3)
+    elif before < 0.25:
+        _to_a_sleeper(s, rng)
+        return
     _ask(s, asked, to)
     soon = rng.random() * rng.choice((0.002, 0.02, 0.2))
     s.later(soon, partial(_meanwhile, s, plan, rng, primary, backup, asked))
+
+
+def _to_a_sleeper(s: Saboteur, rng: Random, limit: float = 2.0) -> None:
+    """It stands still as soon as it has acknowledged everything, and the primary is asked in that instant."""
+    pair = s.world.pair()
+    if pair is None:
+        return
+    primary, backup = pair
+    if limit > 0 and not _has_all(primary, backup):
+        s.later(GLANCE, partial(_to_a_sleeper, s, rng, limit - GLANCE))
+        return
+    backup.pause()
+    s.later(rng.choice((0.1, 0.7, 1.5)) * s.world.plan.timing.ack_timeout, backup.resume)
+    args = {"to": backup.name}
+    s.clock.note(f"{primary.name} is to switch over to {backup.name}")
+    primary.hear(lambda: primary.running.manage("switchover", args, lambda answer: None, s.clock.now))
+
+
+def _has_all(primary: Machine, backup: Machine) -> bool:
+    """As far as the primary knows."""
+    serving = primary.running.core.primary
+    known = [b for b in serving.backups.values() if b.name == backup.name] if serving is not None else []
+    return any(b.acked_durable == primary.running.vhosts.history.position for b in known)
 
 
 def _ask(s: Saboteur, machine: Machine, to: str | None) -> None:

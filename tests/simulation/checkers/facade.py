@@ -31,6 +31,7 @@ from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.handovers import Handovers6
 from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.no_loss import check_no_loss_1
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
@@ -105,6 +106,7 @@ class Checkers:
         self.held = Held26(plan, self.troubles)
         self.alone = Alone26(plan, clock, self.records, journal)
         self.frozen = Frozen28(plan)
+        self.handovers = Handovers6(clock)
         self.confirms.on_confirm.append(lambda m, message: self.held.confirm(m, message, clock.now))
         self.confirms.on_confirm.append(self.alone.confirm)
         self.records.on_change.append(self.alone.changed)
@@ -133,6 +135,7 @@ class Checkers:
 
     def output(self, machine: Machine, connection: str, data: bytes) -> None:
         self._reader.output(machine, connection, data)
+        self.handovers.output(machine, connection, data)
 
     def tick(self, machine: Machine) -> None:
         core = machine.running.core
@@ -158,6 +161,7 @@ class Checkers:
         self.troubles.look(self.clock.now, calm=self.journal.binding)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
+        self.handovers.ticked(machine)
         self.acked.ticked(machine, self.clock.now)
         self.temporaries.look(machine)
 
@@ -223,6 +227,7 @@ class Checkers:
         self.counts["confirms with fewer backups than wanted"] = self.alone.checked
         self.counts["events of membership looked into"] = self.events.checked
         self.counts["queues fetched again"] = self.compared.found
+        self.counts["handovers to an heir that runs"] = self.handovers.checked
         self.counts["freezes longer than the lease"] = self.frozen.checked
 
     # -- inside

@@ -67,6 +67,7 @@ def _for_good(outdated: Any) -> Any:
 
 
 _ANYHOW = Patch(Switchover, "_drained", lambda original: lambda self, *where: True)
+_UNASKED = Patch(Switchover, "_answered", lambda original: lambda self, *where: True)
 
 MUTANTS = (
     Mutant(
@@ -89,6 +90,12 @@ MUTANTS = (
             Patch(Node, "stop_serving", _answer_all),
         ),
         because="1 where it is lost by that, 2 where it is not.",
+    ),
+    Mutant(
+        "hand over to one that stands still",
+        "The heir of an idle pair has acknowledged all that there is, and was frozen since.",
+        (6,),
+        (_UNASKED,),
     ),
     Mutant(
         "hand over and go on serving",
