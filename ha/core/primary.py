@@ -15,23 +15,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from broker.model.values import FOREVER, Position
+from broker.model.values import Position
 from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken, LinkError
 from ha.core.feeder import Feeder
 from ha.core.hello import JoinRequest
-from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
+from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.lease import Lease
 from ha.core.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
-from ha.core.queue_guard import QueueGuard, before_all_of
+from ha.core.queue_guard import QueueGuard
 from ha.core.quiesce import QuiescePoints
 from ha.core.record_keeper import RETRY, Deferred, RecordKeeper, Told
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
 from ha.core.standing import held_words, reason_of, state_of
+from ha.core.watermark import Watermark
 
 TICK = 0.001
 """Seconds by which a deadline is overslept, so that "longer than" holds when it is judged."""
@@ -54,13 +55,7 @@ class Primary:
         self.backups: dict[str, RemoteBackup] = {}
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
-        self._unheard: list[tuple[RemoteBackup, RecordVersion]] = []
-        """Excluded by that record, which is on this node's disk alone so far: see `_excluded`."""
-        self.applied = FOREVER
-        self.durable = FOREVER
-        nothing = before_all_of(self.epoch)
-        self._hold: tuple[Position, Position] | None = (nothing, nothing)
-        """Up to where confirms may go while fewer backups are in sync than are wanted; else None."""
+        self._watermark = Watermark(record.epoch)
         self.had_backup = bool(record.in_sync)
         self._next_beat = now
         self._judged_at = now
@@ -77,6 +72,14 @@ class Primary:
             backup.guard = QueueGuard.of_expected(self.epoch)
             self.backups[who.node_id] = backup
         self._settle()
+
+    @property
+    def applied(self) -> Position:
+        return self._watermark.applied
+
+    @property
+    def durable(self) -> Position:
+        return self._watermark.durable
 
     # -- the record
 
@@ -130,12 +133,10 @@ class Primary:
         gets. Where there is no record but everybody's copy, whoever is promoted next goes by its own, and
         expects whom that names: so all who count must have this one, too.
         """
-        last = self._model.position()
-        if self._hold is None:
-            self._hold = (min(self.applied, last), min(self.durable, last))
+        self._watermark.stop(self._model.position())
         del self._leaving[backup.who]
         if not self._keeper.arbitrates:
-            self._unheard.append((backup, self.record.version))
+            self._watermark.unheard(backup, self.record.version)
         self._feeder.record(self.backups.values(), self.record)
         self._c.note_record("excluded", backup.name, self._model.position())
         self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
@@ -226,7 +227,7 @@ class Primary:
                 self._include(backup, now)
             elif not backup.expected and now - since > self._c.tuning.ack_timeout:
                 backup.guard, backup.phase = None, Phase.CATCHING
-                held = "" if self._hold is not None else "; confirms no longer wait for it"
+                held = "" if self._watermark.hold is not None else "; confirms no longer wait for it"
                 self._c.log(f"{backup.name} stalls while catching up{held}")
                 self._settle()
 
@@ -279,18 +280,7 @@ class Primary:
 
     def _settle(self) -> None:
         """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
-        if self._unheard:
-            heard = min((b.record for b in self._all() if b.counted), default=self.record.version)
-            self._unheard = [(backup, version) for backup, version in self._unheard if version > heard]
-        guards = [b.guard for b in (*self._all(), *(b for b, _ in self._unheard)) if b.guard is not None]
-        applied = min((g.applied for g in guards), default=FOREVER)
-        durable = min((g.durable for g in guards), default=FOREVER)
-        if self._hold is not None:
-            if sum(b.phase is Phase.IN_SYNC for b in self.backups.values()) >= self._c.tuning.wanted:
-                self._hold = None
-            else:
-                applied, durable = min(applied, self._hold[0]), min(durable, self._hold[1])
-        self.applied, self.durable = applied, durable
+        self._watermark.settle(self._all(), self._c.tuning.wanted)
         if self._c.membership.status is Status.RECOVERING and not any(b.expected for b in self._all()):
             self._c.membership.become(Status.ACTIVE)
         self.date_proof()
@@ -439,7 +429,7 @@ class Primary:
 
     def held(self) -> str:
         """Why confirms are held for want of backups, and how that ends; "" if they are not."""
-        return held_words(self._c.tuning, self.backups.values()) if self._hold is not None else ""
+        return held_words(self._c.tuning, self.backups.values()) if self._watermark.hold is not None else ""
 
     def in_sync_names(self) -> list[str]:
         return sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)

@@ -78,7 +78,7 @@ def _never_overdue(silent_since: Any) -> Any:
 def _go_on_alone(excluded: Any) -> Any:
     def broken(self: Primary, backup: RemoteBackup, why: str, now: float) -> None:
         excluded(self, backup, why, now)
-        self._hold = None
+        self._watermark.hold = None
         self._settle()
 
     return broken
@@ -90,7 +90,7 @@ def _begin_alone(init: Any) -> Any:
     def broken(self: Primary, context: Context, *args: Any) -> None:
         init(self, context, *args)
         if context.tuning.block_on_loss:
-            self._hold = None
+            self._watermark.hold = None
             self._settle()
 
     return broken
