@@ -23,8 +23,9 @@ TOPOLOGY = Topology(
 )
 
 
-def violates(number: int) -> AbstractContextManager[pytest.ExceptionInfo[Violation]]:
-    return pytest.raises(Violation, match=f"^invariant {number}: ")
+def violates(number: int, text: str = "") -> AbstractContextManager[pytest.ExceptionInfo[Violation]]:
+    """`text`: a pattern of what else it says."""
+    return pytest.raises(Violation, match=f"^invariant {number}: .*{text}")
 
 
 def quiet_plan(**changes: Any) -> Plan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.model.queue import Queue
-from broker.model.records import Bind, ExchangeDeclare, QueueDeclare, Record
+from broker.model.records import Bind, Envelope, ExchangeDeclare, QueueDeclare, Record
 from broker.model.values import Scope
 from broker.model.vhost import VirtualHost
 from tests.simulation import wire
@@ -100,17 +100,35 @@ def _ordered(record: Record) -> Record:
     return record
 
 
-Message = tuple[int, int, bytes, str, str, bool]
-"""Epoch, sequence, raw frames, exchange, routing key, persistent."""
+class Message(NamedTuple):
+    """All that one copy of a queue must know of a message as another does: what is delivered, to whom in
+    which frames, in which order, and until when. Not whether it was delivered before: who is promoted takes
+    that of everything."""
+
+    epoch: int
+    sequence: int
+    raw: bytes
+    exchange: str
+    routing_key: str
+    persistent: bool
+    wall_ms: int
+    expiration: int | None
+    priority: int
+    channel: int
+    largest_frame: int
+
+
+def _message(sequence: int, env: Envelope, raw: bytes) -> Message:
+    return Message(
+        env.epoch, sequence, raw, env.exchange, env.routing_key, env.persistent, env.wall_ms, env.expiration,
+        env.priority, env.channel, env.largest_frame,
+    )  # fmt: skip
 
 
 def replicated(machine: Machine) -> dict[tuple[str, str], list[Message]]:
     """What each replicated queue holds, by name and UUID."""
     return {
-        (name, queue.uuid.hex()): [
-            (env.epoch, seq, bytes(raw), env.exchange, env.routing_key, env.persistent)
-            for seq, env, raw in queue.held_entries()
-        ]
+        (name, queue.uuid.hex()): [_message(seq, env, bytes(raw)) for seq, env, raw in queue.held_entries()]
         for name, queue in sorted(queues_of(machine).items())
         if queue.scope & Scope.LINK
     }

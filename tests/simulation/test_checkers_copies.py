@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.model.queue_replica import ReplicaContents
+from broker.model.records import Envelope
 from broker.model.values import Position
 from ha.core.backup import Backup
 from tests.simulation.checked import Pair, violates
@@ -119,6 +120,34 @@ def test_13_names_messages_by_their_keys_and_whatever_differs() -> None:
     assert re.findall(r"p1:\d+ \(id", ours) == [f"{lost} (id", f"{spoilt} (id"]
     assert theirs.startswith(f"{spoilt} (id ") and theirs not in ours
     assert "\\x" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"wall_ms": 7}, {"expiration": 7}, {"priority": 7}, {"channel": 7}, {"largest_frame": 7}],
+    ids=lambda other: next(iter(other)),
+)
+def test_13_a_message_of_another_time_or_rank_is_a_difference(other: dict[str, int]) -> None:
+    pair = Pair()
+    replica = vhost_of(pair.b).queues["q2"].replica
+    sequence, envelope, raw = replica.entries()[0]
+    replica.dequeue(envelope.epoch, [(sequence, sequence)])
+    replica.add_run(sequence, _but(envelope, **other), [raw])
+    with violates(13, r"1 only on primary A \[.*1 only on backup B \[.*\b7\b"):
+        check_copies_13and14(pair.a, pair.b)
+
+
+def test_13_whether_it_was_delivered_before_is_the_primarys_to_know() -> None:
+    pair = Pair()
+    queue = vhost_of(pair.a).queues["q2"]
+    queue.ready[0] = (queue.ready[0][0], queue.ready[0][1].as_redelivered(), queue.ready[0][2])
+    check_copies_13and14(pair.a, pair.b)
+
+
+def _but(envelope: Envelope, **other: Any) -> Envelope:
+    names = "persistent", "wall_ms", "channel", "largest_frame", "expiration", "priority"
+    fields = {name: getattr(envelope, name) for name in names}
+    return Envelope(envelope.epoch, envelope.exchange, envelope.routing_key, **fields | other)
 
 
 def test_13_a_binding_more_is_a_difference() -> None:

@@ -33,9 +33,11 @@ def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool
 def _text(held: list[Message]) -> list[str]:
     """Keys, and whatever else may differ."""
     return [
-        f"{key_of(raw)} (id {sequence} of epoch {epoch}, {len(raw)} bytes, checksum {zlib.crc32(raw):08x}, "
-        f"from {exchange!r} by {key!r}{', persistent' if persistent else ''})"
-        for epoch, sequence, raw, exchange, key, persistent in held
+        f"{key_of(m.raw)} (id {m.sequence} of epoch {m.epoch}, {len(m.raw)} bytes, checksum "
+        f"{zlib.crc32(m.raw):08x}, of channel {m.channel} in frames of up to {m.largest_frame}, "
+        f"from {m.exchange!r} by {m.routing_key!r}{', persistent' if m.persistent else ''}, "
+        f"enqueued at {m.wall_ms}, expires after {m.expiration} ms, priority {m.priority})"
+        for m in held
     ]
 
 

@@ -11,7 +11,7 @@ from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import encode_record
-from broker.model.records import Bind, MessageId, Piece, QueueDeclare, id_of
+from broker.model.records import Bind, Entry, Envelope, MessageId, Piece, QueueDeclare, id_of
 from broker.model.replication_id_set import Range
 from broker.model.values import Position, Scope
 from broker.model.vhost import VirtualHost
@@ -50,6 +50,29 @@ def _skip_every_ninth(batch: Any) -> Any:
 
 def _skip_the_first(encode_runs: Any) -> Any:
     return lambda self, queue, entries: encode_runs(self, queue, entries[1:])
+
+
+def _dated_when_it_is_sent(encode_runs: Any) -> Any:
+    def broken(self: PrimaryVhost, queue: bytes, entries: list[Entry]) -> list[bytes]:
+        now = self._vhosts.wall_ms
+        return encode_runs(self, queue, [(seq, _anew(env, wall_ms=now), raw) for seq, env, raw in entries])
+
+    return broken
+
+
+def _without_its_rank(encode_runs: Any) -> Any:
+    def broken(self: PrimaryVhost, queue: bytes, entries: list[Entry]) -> list[bytes]:
+        plain = [(seq, _anew(env, expiration=None, priority=0), raw) for seq, env, raw in entries]
+        return encode_runs(self, queue, plain)
+
+    return broken
+
+
+def _anew(env: Envelope, **other: Any) -> Envelope:
+    """The envelope with something else in it."""
+    names = "persistent", "wall_ms", "channel", "largest_frame", "redelivered", "expiration", "priority"
+    fields = {name: getattr(env, name) for name in names}
+    return Envelope(env.epoch, env.exchange, env.routing_key, **fields | other)
 
 
 def _end_before_the_last(piece: Any) -> Any:
@@ -254,5 +277,19 @@ MUTANTS = (
         "What is published between a queue's snapshot and its guard never reaches the joiner (Qpid 4159).",
         (4,),
         (Patch(Primary, "batch", _guard_after_the_snapshot),),
+    ),
+    Mutant(
+        "date a snapshot when it is sent",
+        "To a joiner all messages are new: after a failover their time to live begins once more.",
+        (13, 14),
+        (Patch(PrimaryVhost, "encode_runs", _dated_when_it_is_sent),),
+        because="Of a copy that was primary before, it is 14.",
+    ),
+    Mutant(
+        "leave expirations and priorities out of a snapshot",
+        "Messages that a joiner fetched never expire by themselves, and wait behind all others.",
+        (13, 14),
+        (Patch(PrimaryVhost, "encode_runs", _without_its_rank),),
+        because="Of a copy that was primary before, it is 14.",
     ),
 )
