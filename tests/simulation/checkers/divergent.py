@@ -118,6 +118,13 @@ class Divergent15:
                 f"exported as divergent",
             )  # fmt: skip
 
+    def line(self, machine: Machine) -> list[int]:
+        """The epochs in whose history is that of who serves, the newest first."""
+        promoted = self._promoted.get(machine.name)
+        if promoted is None or promoted.life != machine.life:
+            return []
+        return [one.epoch for one in promoted.line()]
+
     def dropped(self, machine: Machine) -> bool:
         """Is it catching up, and has it let go of anything that it held before?"""
         if self._states.get(machine.name) != (machine.life, "catching"):
@@ -173,7 +180,7 @@ class Divergent15:
         if sentence.startswith("catching up with "):
             self._states[machine.name] = (machine.life, "catching")
             self._followed[machine.name] = int(sentence.rpartition(" ")[2])
-            self._exported[machine.name] = _quarantine(machine)
+            self._exported[machine.name] = quarantined(machine)
 
     def _cut_off(self, machine: Machine) -> None:
         _, before = self._before.get(machine.name, (0, set[Id]()))
@@ -188,7 +195,7 @@ class Divergent15:
         promoted = self._promoted.get(primary.name)
         if promoted is None or promoted.life != primary.life or primary.node is None:
             return
-        exported = _quarantine(machine)
+        exported = quarantined(machine)
         for queue, epoch, sequence in before - held_ids(machine):
             if epoch >= promoted.epoch:
                 continue
@@ -211,7 +218,7 @@ class Divergent15:
         self.exported += len(exported & before)
 
 
-def _quarantine(machine: Machine) -> set[Id]:
+def quarantined(machine: Machine) -> set[Id]:
     """What its disk has in quarantine for good, each message whole."""
     found: set[Id] = set()
     for path, data in medium(machine.disk).items():

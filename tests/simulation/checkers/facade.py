@@ -31,6 +31,7 @@ from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
+from tests.simulation.checkers.forced import Forced1
 from tests.simulation.checkers.handovers import Handovers6
 from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.no_loss import check_no_loss_1
@@ -95,6 +96,7 @@ class Checkers:
         self.directory = Directory6(registrar)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
+        self.forces = Forced1(machines, journal, self.divergent)
         for machine in machines:
             if register is None:
                 machine.on_dial_output, machine.on_dial_ended = links.said, links.ended
@@ -164,6 +166,7 @@ class Checkers:
         self.handovers.ticked(machine)
         self.acked.ticked(machine, self.clock.now)
         self.temporaries.look(machine)
+        self.forces.tick(machine)
 
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
@@ -181,6 +184,7 @@ class Checkers:
 
     def forced(self, machine: Machine, *, over: bool = False) -> None:
         self.promotions.force(machine.name, over=over)
+        self.forces.force(machine, over=over)
 
     def quiet_point(self, primary: Machine, backups: Sequence[Machine]) -> None:
         check_whole_27(primary, backups, self.machines)
@@ -205,9 +209,12 @@ class Checkers:
     def end(self, memory_lost: Sequence[float]) -> None:
         check_no_loss_1(self.journal, list(memory_lost))
         primary = next((m for m in self.machines if m.role() in SERVING), None)
+        if primary is not None:
+            self.forces.end(primary, memory_lost)
         if self.books is not None and primary is not None:
             self.books.balance(primary)
             self.counts["ids in balanced books"] = self.books.ids
+        self.counts["messages held when promoted by force"] = self.forces.checked
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked

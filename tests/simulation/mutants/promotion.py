@@ -9,7 +9,7 @@ from broker.model.values import FOREVER
 from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.authority import Evidence, Verdict
-from ha.core.backup import LinkEnd
+from ha.core.backup import Backup, LinkEnd
 from ha.core.connection_observer import Answer, Decision
 from ha.core.manual import ManualAuthority
 from ha.core.peer_methods import PeerMethods
@@ -71,6 +71,19 @@ def _however_long_ago(proves_the_end: Any) -> Any:
     return lambda self, ack_timeout: proves_the_end(replace(self, last_ack=self.closed_at), ack_timeout)
 
 
+def _without_the_last_epoch(stand_alone: Any) -> Any:
+    def broken(self: Backup, *, keep_all: bool) -> None:
+        stand_alone(self, keep_all=keep_all)
+        model: Any = self._model
+        for queue, held in model.held().items() if keep_all else ():
+            if held:
+                last = {max(held): held[max(held)]}
+                model._vhosts.queues_by_uuid[queue].replica.dequeue(max(held), held[max(held)].ranges())
+                model._drop(queue, last)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "cold start without asking the others",
@@ -125,5 +138,11 @@ MUTANTS = (
         "A node that stopped in the middle of a snapshot believes itself good when it comes back (Artemis).",
         (19,),
         (Patch(ManualAuthority, "_cold", _a_half_copy_too),),
+    ),
+    Mutant(
+        "forced, go back to the epoch before",
+        "Who is promoted by force throws away all that it has of the last epoch, and exports none of it.",
+        (1,),
+        (Patch(Backup, "stand_alone", _without_the_last_epoch),),
     ),
 )
