@@ -39,6 +39,7 @@ from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, che
 from tests.simulation.checkers.outputs import Confirm, OutputReader
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion, Records, Register
+from tests.simulation.checkers.remembered import Remembered15
 from tests.simulation.checkers.rules import Rules18
 from tests.simulation.checkers.stored import check_stored_19
 from tests.simulation.checkers.terms import Terms4
@@ -96,6 +97,7 @@ class Checkers:
         self.directory = Directory6(registrar)
         self.temporaries = Temporaries18(self.records, journal, plan.timing.reconnect_grace)
         self.divergent = Divergent15(self.records, journal)
+        self.remembered = Remembered15()
         self.forces = Forced1(machines, journal, self.divergent)
         for machine in machines:
             if register is None:
@@ -123,6 +125,7 @@ class Checkers:
 
     def started(self, machine: Machine) -> None:
         self.records.started(machine)
+        self.remembered.started(machine)
         self.divergent.started(machine)
 
     def killed(self, machine: Machine) -> None:
@@ -130,6 +133,7 @@ class Checkers:
         self.troubles.happened(self.clock.now)
         self.frozen.killed(machine)
         self.acked.ended(machine, self.clock.now)
+        self.remembered.dies(machine)
         self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
         if self.journal.binding:
@@ -166,6 +170,7 @@ class Checkers:
         self.handovers.ticked(machine)
         self.acked.ticked(machine, self.clock.now)
         self.temporaries.look(machine)
+        self.remembered.tick(machine)
         self.forces.tick(machine)
 
     def paused(self, machine: Machine) -> None:
@@ -222,6 +227,7 @@ class Checkers:
         self.counts["users looked for on a primary"] = self.directory.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported
+        self.counts["ends of history looked for after a start"] = self.remembered.checked
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked
         self.counts["acked messages that came back"] = self.acked.checked

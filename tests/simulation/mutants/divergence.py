@@ -6,7 +6,11 @@ from typing import Any
 
 from broker.model import queue_contents
 from broker.model.epoch_ends import EpochEnd, EpochEnds, Graves
+from broker.model.record_codec import decode_records
+from broker.model.records import QueueEnds
 from broker.model.vhosts import VirtualHosts
+from broker.store.store import Base
+from ha.adapter.recovery import Bases
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -26,6 +30,15 @@ def _too_far(had: Any) -> Any:
         ids = had(self)
         ids.add_range(self.last + 1, self.last + 5)
         return ids
+
+    return broken
+
+
+def _without_ends(call: Any) -> Any:
+    def broken(self: Bases) -> Base:
+        base: Base = call(self)
+        kept = [raw for raw in base.records if not isinstance(decode_records(raw)[0], QueueEnds)]
+        return Base(kept, base.queues)
 
     return broken
 
@@ -54,5 +67,11 @@ MUTANTS = (
         "Its messages are consumed while a backup is away; it exports them when it returns, for no need.",
         (15,),
         (Patch(queue_contents, "after_milestone", _whatever_is_held),),
+    ),
+    Mutant(
+        "begin a segment without the ends of history",
+        "When the older segments are given back, a start does not know any more what its queues ever had.",
+        (15,),
+        (Patch(Bases, "__call__", _without_ends),),
     ),
 )

@@ -1,0 +1,89 @@
+"""What a disk knows of history is known again after a start (15): which ids each queue ever had."""
+
+from __future__ import annotations
+
+from broker.model.values import Scope
+from tests.simulation.checkers.facts import SERVING
+from tests.simulation.inspection import queues_of
+from tests.simulation.journal import Violation
+from tests.simulation.machine import Machine
+
+OFTEN = 8
+"""Ticks of a machine between two looks."""
+SETTLED = SERVING | {"ready"}
+"""Roles in which history only goes on: whoever catches up takes that of its primary for its own."""
+
+Ends = dict[tuple[bytes, int], int]
+"""By queue and epoch: a sequence."""
+
+
+class Remembered15:
+    """15: of each stored queue and epoch, the ids of history reach as far after a start as the newest message
+    that the disk ever had for good, dequeued since or not; until history itself forgets the epoch, or the
+    queue. What returns of it is dropped in silence for that alone.
+
+    Looked at while all that was handed to the store is on disk.
+    """
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self._ticks = 0
+        self._known: dict[str, tuple[object, Ends]] = {}
+        """Of each node, its disk and what that certainly knows."""
+
+    def tick(self, machine: Machine) -> None:
+        """After each one."""
+        if machine.role() not in SETTLED:
+            self._known.pop(machine.name, None)
+            return
+        self._ticks += 1
+        store = machine.store
+        if self._ticks % OFTEN or store is None or store.synced != store._serial:
+            return
+        _, known = self._of(machine)
+        for uuid, epoch, _, last, _ in store.index.ranges():
+            known[uuid, epoch] = max(last, known.get((uuid, epoch), 0))
+        self._forget(machine)
+
+    def dies(self, machine: Machine) -> None:
+        """Its memory is there still."""
+        if machine.role() in SETTLED:
+            self._forget(machine)
+
+    def started(self, machine: Machine) -> None:
+        """It has read its disk."""
+        disk, known = self._of(machine)
+        ends = _ends(machine)
+        if disk is not machine.disk:
+            del self._known[machine.name]
+            return
+        for (uuid, epoch), last in sorted(known.items()):
+            self.checked += 1
+            found = ends.get((uuid, epoch), 0)
+            if found < last:
+                raise Violation(
+                    15, f"{machine.name}, just started, knows of ids up to {found} of epoch {epoch} in "
+                    f"{uuid.hex()}, and its disk has had {last}",
+                )  # fmt: skip
+
+    # -- inside
+
+    def _of(self, machine: Machine) -> tuple[object, Ends]:
+        return self._known.setdefault(machine.name, (machine.disk, {}))
+
+    def _forget(self, machine: Machine) -> None:
+        """What history does not know any more."""
+        disk, known = self._of(machine)
+        ends = _ends(machine)
+        left = {of: min(last, ends[of]) for of, last in known.items() if of in ends}
+        self._known[machine.name] = disk, left
+
+
+def _ends(machine: Machine) -> Ends:
+    """How far history goes in the model."""
+    return {
+        (queue.uuid, epoch): end.last
+        for queue in queues_of(machine).values()
+        if queue.scope & Scope.STORE
+        for epoch, end in queue.ends().items()
+    }

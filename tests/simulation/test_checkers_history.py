@@ -1,0 +1,84 @@
+"""The checkers of what disks remember and what quarantine holds, shown what they must object to."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.model.epoch_ends import EpochEnd
+from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers.remembered import OFTEN, Remembered15
+from tests.simulation.inspection import vhost_of
+from tests.simulation.virtual_disk import VirtualDisk
+
+
+def looked_into(pair: Pair) -> tuple[Remembered15, tuple[bytes, int]]:
+    """What it knows of the messages of A's durable queue; which one that is."""
+    remembered = Remembered15()
+    for _ in range(OFTEN):
+        remembered.tick(pair.a)
+    of = vhost_of(pair.a).queues["q1"].uuid, pair.a.running.core.epoch
+    assert remembered._known["A"][1] == {of: len(pair.in_queue("q1"))}
+    return remembered, of
+
+
+def test_15_a_start_knows_how_far_history_went() -> None:
+    pair = Pair()
+    remembered, (_, epoch) = looked_into(pair)
+    vhost_of(pair.a).queues["q1"].purge()
+    pair.run(0.5)
+    remembered.dies(pair.a)
+    pair.a.kill()
+    pair.a.start()
+    remembered.started(pair.a)
+    assert remembered.checked == 1
+    queue = vhost_of(pair.a).queues["q1"]
+    last = len(pair.in_queue("q1"))
+    queue.replica.set_ends({epoch: EpochEnd(last - 1)})
+    told = f"A, just started, knows of ids up to {last - 1} of epoch {epoch} .* its disk has had {last}"
+    with violates(15, told):
+        remembered.started(pair.a)
+    queue.replica.set_ends({})
+    with violates(15, "up to 0"):
+        remembered.started(pair.a)
+
+
+def test_15_what_history_has_forgotten_need_not_be_known() -> None:
+    pair = Pair()
+    remembered, (_, epoch) = looked_into(pair)
+    queue = vhost_of(pair.b).queues["q1"]
+    for _ in range(OFTEN):
+        remembered.tick(pair.b)
+    queue.replica.set_ends({epoch: EpochEnd(7)})
+    remembered.dies(pair.b)
+    assert remembered._known["B"][1] == {(queue.uuid, epoch): 7}
+    queue.replica.set_ends({})
+    remembered.dies(pair.b)
+    remembered.started(pair.b)
+    assert remembered._known["B"][1] == {}
+    vhost_of(pair.a).queues.clear()
+    remembered.dies(pair.a)
+    remembered.started(pair.a)
+
+
+def test_15_another_disk_and_one_behind_know_nothing() -> None:
+    pair = Pair()
+    remembered, of = looked_into(pair)
+    pair.a.store._serial += 1  # type: ignore[union-attr]
+    remembered._known.clear()
+    for _ in range(OFTEN):
+        remembered.tick(pair.a)
+    assert not remembered._known
+    remembered._known["A"] = pair.a.disk, {of: 99}
+    with violates(15):
+        remembered.started(pair.a)
+    pair.a.disk = VirtualDisk()
+    remembered.started(pair.a)
+    assert not remembered._known
+
+
+def test_15_who_catches_up_takes_the_history_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair()
+    remembered, _ = looked_into(pair)
+    monkeypatch.setattr(pair.a, "role", lambda: "catch-up")
+    remembered.tick(pair.a)
+    assert not remembered._known
