@@ -18,6 +18,7 @@ from ha.core.effects import (
     Answer,
     ClosePeer,
     Effect,
+    ExpelPeer,
     HoldInput,
     Log,
     Note,
@@ -72,6 +73,8 @@ class EffectRunner:
                 node.save_record(record, incomplete)
             case ClosePeer(peer=peer, code=code, text=text):
                 self._close(peer, code, text)
+            case ExpelPeer(peer=peer, text=text):
+                self._expel(peer, text)
             case ReadRegister() | SwapRegister():
                 node.authority.ask(request_of(effect))
             case Withhold():
@@ -123,13 +126,18 @@ class EffectRunner:
 
     def _close(self, peer: int, code: int, text: str) -> None:
         inbound = self._node.hooks.peers.get(peer)
-        if inbound is not None:
-            # What it has sent is at fault, or it was told of by whoever decided to part from it.
-            (inbound.expel if code == LinkError.code else inbound.close)(code, text)
-            return
         dial = self._node.dials.open.get(peer)
-        if dial is not None:
+        if inbound is not None:
+            inbound.close(code, text)
+        elif dial is not None:
             dial.client.close(code, text)
+
+    def _expel(self, peer: int, text: str) -> None:
+        inbound = self._node.hooks.peers.get(peer)
+        if inbound is not None:
+            inbound.expel(LinkError.code, text)
+        else:
+            self._close(peer, LinkError.code, text)
 
     def _note(self, kind: str, fields: dict[str, Any]) -> None:
         """`view` is the writer's, not the record's."""

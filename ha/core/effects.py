@@ -39,6 +39,14 @@ class ClosePeer:
 
 
 @dataclass(slots=True, frozen=True)
+class ExpelPeer:
+    """Close that connection, with 501, for what came from it: the log has its address, too."""
+
+    peer: int
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
 class Redial:
     """Dial all peers that are not connected, now: somebody waits for their answer."""
 
@@ -157,7 +165,7 @@ class Announce:
 
 
 Effect = (
-    SendMethod | SendStream | ClosePeer | Redial | SaveRecord | ReadRegister | SwapRegister | Withhold
-    | Resume | HoldInput | TakeInput | AdoptCluster | StartServing | StopServing | Answer | Log | Note
-    | Announce
+    SendMethod | SendStream | ClosePeer | ExpelPeer | Redial | SaveRecord | ReadRegister | SwapRegister
+    | Withhold | Resume | HoldInput | TakeInput | AdoptCluster | StartServing | StopServing | Answer | Log
+    | Note | Announce
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ha.core.authority import PeerAnswer
 from ha.core.backup import Backup
-from ha.core.effects import ClosePeer, SendMethod
+from ha.core.effects import ExpelPeer, SendMethod
 from ha.core.errors import LinkError
 from ha.core.hello import join_request
 from ha.core.in_sync_record import Incarnation
@@ -91,7 +91,7 @@ class PeerMethods:
                 return
             if node.backup is not None:
                 node.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
-            self._c.do(ClosePeer(peer, error.code, f"FRAME_ERROR - {error}"))
+            self._c.do(ExpelPeer(peer, f"FRAME_ERROR - {error}"))
 
     def _who(self, peer: int) -> str:
         """Its name, or its address; empty for one that dialed in and has not said, of which the connection's

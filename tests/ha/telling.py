@@ -9,6 +9,7 @@ from broker.model.replication_id_set import ReplicationIdSet
 from ha.core.effects import (
     ClosePeer,
     Effect,
+    ExpelPeer,
     HoldInput,
     Resume,
     SaveRecord,
@@ -57,7 +58,7 @@ def describe(effect: Effect) -> str | None:
             return "withhold"
         case Resume():
             return "go on"
-        case ClosePeer(text=text):
+        case ClosePeer(text=text) | ExpelPeer(text=text):
             return None if text == "this is myself" else f"close: {readable(text)}"
         case _:
             return None

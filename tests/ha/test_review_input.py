@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.model.values import Position
-from ha.core.effects import ClosePeer
+from ha.core.effects import ExpelPeer
 from ha.core.in_sync_record import RecordVersion
 from ha.core.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, cluster, me
@@ -174,12 +174,12 @@ def test_what_a_node_holds_is_not_listened_to_for_ever() -> None:
     core = pair[0].running.core
     peer = 4711
     piece = b"\0" * (1 << 20)
-    closed: list[ClosePeer] = []
+    closed: list[ExpelPeer] = []
     for _ in range(300):
         core.method(peer, Method.HAVE, piece, pair.now)
-        closed += [effect for effect in core.take_effects() if isinstance(effect, ClosePeer)]
+        closed += [effect for effect in core.take_effects() if isinstance(effect, ExpelPeer)]
         pair.step()
-    assert closed[0] == ClosePeer(peer, 501, "FRAME_ERROR - it holds more than a request to join may say")
+    assert closed[0] == ExpelPeer(peer, "FRAME_ERROR - it holds more than a request to join may say")
     core.peer_lost(peer, True, pair.now)
     as_before(pair)
 
