@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from broker.model.epoch_ends import EpochEnd
 from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers.quarantine import Contents15
 from tests.simulation.checkers.remembered import OFTEN, Remembered15
 from tests.simulation.inspection import vhost_of
 from tests.simulation.virtual_disk import VirtualDisk
@@ -82,3 +85,27 @@ def test_15_who_catches_up_takes_the_history_of_another(monkeypatch: pytest.Monk
     monkeypatch.setattr(pair.a, "role", lambda: "catch-up")
     remembered.tick(pair.a)
     assert not remembered._known
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [("body", "<p1:1>"), ("frames", "AwE="), ("exchange", "x"), ("routing_key", "x"), ("persistent", None),
+     ("enqueued_ms", 7), ("name", "q2")],
+)  # fmt: skip
+def test_15_what_is_in_quarantine_is_what_was_held(part: str, other: object) -> None:
+    pair = Pair()
+    contents, queue = Contents15(), vhost_of(pair.b).queues["q1"]
+    some = queue.replica.entries()[:2]
+    path = pair.b.running._quarantine.export(queue.uuid, "q1", some)
+    contents.look(pair.b)
+    assert not contents.checked  # nobody has looked at what it held
+    contents.note(pair.b)
+    contents.look(pair.b)
+    assert contents.checked == 2
+    lines = pair.b.disk.read(path).splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | {part: other}).encode()
+    pair.b.disk.place(path, b"\n".join(lines))
+    with violates(15, f"{pair.in_queue('q1')[1].key}, which was .* of q1, another {part} than was held"):
+        contents.look(pair.b)
+    pair.b.disk.place(path, lines[0] + b"\n" + lines[1][:50])  # torn
+    contents.look(pair.b)

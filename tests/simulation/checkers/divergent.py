@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
+from tests.simulation.checkers.quarantine import Contents15, Id, quarantined
 from tests.simulation.checkers.records import Promotion, Records
-from tests.simulation.inspection import medium, vhost_of
+from tests.simulation.inspection import vhost_of
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
-
-Id = tuple[bytes, int, int]
-"""Queue, epoch, sequence."""
 
 
 def held_ids(machine: Machine) -> set[Id]:
@@ -79,6 +76,7 @@ class Divergent15:
         self.records = records
         self.journal = journal
         self.exported = 0
+        self.contents = Contents15()
         self._before: dict[str, tuple[int, set[Id]]] = {}
         self._promoted: dict[str, Promoted] = {}
         self._by_epoch: dict[int, Promoted] = {}
@@ -136,6 +134,7 @@ class Divergent15:
         if self._states.get(machine.name, (0, ""))[1] == "catching":
             self._cut_off(machine)
         self._before[machine.name] = (machine.life, held_ids(machine))
+        self.contents.note(machine)
         self._states[machine.name] = (machine.life, "away")
 
     def tick(self, machine: Machine) -> None:
@@ -167,6 +166,7 @@ class Divergent15:
                     if one[1] != followed and (history is None or not history.had(one))
                 }  # fmt: skip
             self._before[machine.name] = (machine.life, held)
+            self.contents.note(machine)
         elif state == "ready":
             self._halfway.pop(machine.name, None)
             self._rejoined(machine)
@@ -187,6 +187,7 @@ class Divergent15:
         self._halfway.setdefault(machine.name, set()).update(before)
 
     def _rejoined(self, machine: Machine) -> None:
+        self.contents.look(machine)
         life, before = self._before.pop(machine.name, (0, set[Id]()))
         record = self.records.truth()
         if life != machine.life or record is None:
@@ -216,21 +217,3 @@ class Divergent15:
                 f"history of {primary.name}",
             )  # fmt: skip
         self.exported += len(exported & before)
-
-
-def quarantined(machine: Machine) -> set[Id]:
-    """What its disk has in quarantine for good, each message whole."""
-    found: set[Id] = set()
-    for path, data in medium(machine.disk).items():
-        if "/quarantine/" in path:
-            for line in data.splitlines():
-                try:
-                    entry = json.loads(line)
-                    queue, epoch, sequence = entry["queue"], int(entry["epoch"]), int(entry["sequence"])
-                    one, body = (bytes.fromhex(queue), epoch, sequence), entry["body"]
-                except (ValueError, KeyError):
-                    continue  # torn, so that its node ended before it dropped anything; or rotten since
-                if not body.startswith(("<", "{")):
-                    raise Violation(15, f"{path} has a message without its body")
-                found.add(one)
-    return found

@@ -227,6 +227,7 @@ class Checkers:
         self.counts["users looked for on a primary"] = self.directory.checked
         self.counts["temporary queues ended"] = self.temporaries.ended
         self.counts["messages in quarantine"] = self.divergent.exported
+        self.counts["messages in quarantine read"] = self.divergent.contents.checked
         self.counts["ends of history looked for after a start"] = self.remembered.checked
         self.counts["cold starts tried in another order"] = self.cold_starts.tried
         self.counts["looks at a primary cut off for its lease"] = self.cut_off.checked

@@ -7,9 +7,10 @@ from typing import Any
 from broker.model import queue_contents
 from broker.model.epoch_ends import EpochEnd, EpochEnds, Graves
 from broker.model.record_codec import decode_records
-from broker.model.records import QueueEnds
+from broker.model.records import Entry, QueueEnds
 from broker.model.vhosts import VirtualHosts
 from broker.store.store import Base
+from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
@@ -30,6 +31,17 @@ def _too_far(had: Any) -> Any:
         ids = had(self)
         ids.add_range(self.last + 1, self.last + 5)
         return ids
+
+    return broken
+
+
+def _the_newest_of_all(export: Any) -> Any:
+    """Each line has its own id."""
+
+    def broken(self: Quarantine, queue: bytes, name: str, entries: list[Entry], *vhost: str) -> str:
+        raw = entries[-1][2]
+        path: str = export(self, queue, name, [(seq, env, raw) for seq, env, _ in entries], *vhost)
+        return path
 
     return broken
 
@@ -73,5 +85,11 @@ MUTANTS = (
         "When the older segments are given back, a start does not know any more what its queues ever had.",
         (15,),
         (Patch(Bases, "__call__", _without_ends),),
+    ),
+    Mutant(
+        "export one message for all",
+        "The quarantine has the right ids, and under each of them the body of the last message.",
+        (15,),
+        (Patch(Quarantine, "export", _the_newest_of_all),),
     ),
 )
