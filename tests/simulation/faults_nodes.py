@@ -157,18 +157,32 @@ def stop_heir(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def misconfigure(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
-    """A backup comes back with a shorter lease than all others have, until somebody puts it right.
+    """A backup comes back with a shorter lease than all others have, or a stricter policy, until somebody
+    puts it right.
 
-    Shorter is the safe side should it be promoted at a cold start: it falls silent too early.
+    Should it be promoted at a cold start, that is the safe side: it falls silent too early, or confirms
+    nothing alone.
     """
     backup = _a_backup(s, rng)
     if backup is None or not s.kill(backup, draw_death(rng)):
         return
     own = backup.settings
-    backup.settings = replace(own, lease=own.lease * 0.75)
-    s.clock.note(f"FAULT: {backup.name} is configured to a lease of {backup.settings.lease:g} s")
+    other, told = _other_terms(own, rng)
+    backup.settings = other
+    s.clock.note(f"FAULT: {backup.name} is configured to {told}")
     s.later(0.2 * rng.random(), partial(s.restart, backup))
     s.later(0.2 + plan.length, partial(_put_right, s, backup, own, draw_death(rng)))
+
+
+def _other_terms(own: HaSettings, rng: Random) -> tuple[HaSettings, str]:
+    """And what is told of them."""
+    what = rng.choice(("lease", "policy", "backups"))
+    if what == "lease":
+        return replace(own, lease=own.lease * 0.75), f"a lease of {own.lease * 0.75:g} s"
+    if what == "policy" and own.on_backup_loss != "block":
+        return replace(own, on_backup_loss="block"), "block without backups"
+    least = own.min_backups + 1
+    return replace(own, min_backups=least), f"at least {least} backups"
 
 
 def _put_right(s: Saboteur, machine: Machine, own: HaSettings, death: Death) -> None:

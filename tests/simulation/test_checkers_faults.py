@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ha.adapter.settings import HaSettings
 from tests.simulation.checked import quiet_plan, stand_in, violates
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.outputs import Confirm
@@ -28,7 +29,8 @@ def test_25_a_node_whose_disk_has_failed_serves_no_more() -> None:
 
 
 def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
-    machine = stand_in("A", network=SimpleNamespace(troubled=False), slow=SlowDisk())
+    network = SimpleNamespace(troubled=False)
+    machine = stand_in("A", network=network, slow=SlowDisk(), settings=HaSettings())
     troubles = Troubles([machine])
     plan = quiet_plan()
     checker = Held26(plan, troubles)
@@ -51,6 +53,9 @@ def test_26_a_confirm_is_not_held_for_longer_than_a_loss_takes() -> None:
     message.last_sent = within + 0.1
     with violates(26):
         checker.confirm(machine, message, within + 0.1 + limit + 0.1)
+    machine.settings = HaSettings(min_backups=1)  # against the plan
+    checker.confirm(machine, message, within + 0.1 + limit + 0.1)
+    machine.settings = HaSettings()
     blocking = Held26(quiet_plan(on_backup_loss="block"), troubles)
     blocking.confirm(machine, message, 1000.0)
 

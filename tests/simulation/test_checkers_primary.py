@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -18,7 +16,6 @@ from tests.simulation.checkers import events
 from tests.simulation.checkers.events import Events27
 from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
-from tests.simulation.checkers.terms import Terms4
 from tests.simulation.clock import Clock
 from tests.simulation.journal import Journal
 from tests.simulation.topology import Topology
@@ -173,18 +170,6 @@ def test_27_finds_an_event_behind_frame_headers_with_braces(monkeypatch: pytest.
     raw = b"\x02\x00{\x90\xce" + b'\x03\x00{\x00\x00\x00\x1e{"event": "lost", "epoch": 3}\xce'
     monkeypatch.setattr(events, "held", lambda machine, queue: [(1, None, raw)])
     assert pair.checkers.events._events(pair.a) == [{"event": "lost", "epoch": 3}]
-
-
-def test_4_who_catches_up_is_configured_to_the_same() -> None:
-    pair = Pair(count=1)
-    checker = Terms4(pair.world.machines)
-    with mock.patch.object(type(pair.b), "role", lambda self: "catch-up" if self is pair.b else "active"):
-        checker.tick(pair.b)
-        assert checker.checked == 1
-        pair.b.settings = replace(pair.b.settings, lease=9.0)
-        pair.b.life += 1
-        with violates(4):
-            checker.tick(pair.b)
 
 
 def test_every_invariant_has_a_checker_with_its_number_or_waits_for_one_with_the_reason() -> None:

@@ -194,6 +194,9 @@ class Held26:
 
     def confirm(self, machine: Machine, message: Message, now: float) -> None:
         waited = now - message.last_sent
+        settings = machine.settings
+        if settings.on_backup_loss == "block" or settings.min_backups:
+            return  # it is configured to another policy than the rest
         if not self.on or waited <= self.timing.ack_timeout or message.last_sent <= self.troubles.cut:
             return
         since = message.last_sent - self.timing.ack_timeout

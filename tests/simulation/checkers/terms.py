@@ -5,11 +5,21 @@ Looked into when a node begins to catch up, against whoever serves in the epoch 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ha.adapter.settings import HaSettings
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
+
+TERMS: dict[str, Callable[[HaSettings], object]] = {
+    "a lease of": lambda settings: settings.lease,
+    "a level of": lambda settings: settings.replicate or "all",
+    "a policy of": lambda settings: settings.on_backup_loss,
+    "a least number of backups of": lambda settings: settings.min_backups,
+    "an authority of": lambda settings: settings.authority,
+}
+"""What a confirm, or the safety of a failover, would mean something else by."""
 
 
 class Terms4:
@@ -32,8 +42,10 @@ class Terms4:
             if other is machine or other.role() not in SERVING or other.running.core.epoch != epoch:
                 continue
             self.checked += 1
-            if other.settings.lease != mine.lease:
-                told = f"{mine.lease:g} s, where {other.name} has {other.settings.lease:g} s"
-                raise Violation(
-                    4, f"{machine.name} catches up with {other.name}, with a lease of {told}"
-                )  # fmt: skip
+            for what, read in TERMS.items():
+                own, its = read(mine), read(other.settings)
+                if own != its:
+                    raise Violation(
+                        4, f"{machine.name} catches up with {other.name}, with {what} {own!r}, where "
+                        f"{other.name} has {its!r}",
+                    )  # fmt: skip

@@ -15,12 +15,22 @@ from ha.core.queue_guard import QueueGuard
 from ha.core.record_keeper import Commit, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
+from ha.core.terms import Terms
 from ha.core.tuning import Tuning
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
 def _agreed(difference: Any) -> Any:
     return lambda mine, theirs, name: ""
+
+
+def _but_for_the_lease(difference: Any) -> Any:
+    def broken(mine: Terms, theirs: Terms, name: str) -> str:
+        lease = [{key: terms[key] for key in terms if "lease" in key} for terms in (mine, theirs)]
+        told: str = difference(*lease, name)
+        return told
+
+    return broken
 
 
 LATE = 0.02
@@ -183,5 +193,11 @@ MUTANTS = (
         "what a confirm promises.",
         (4,),
         (Patch(peer_methods, "difference", _agreed),),
+    ),
+    Mutant(
+        "compare nothing but the lease",
+        "A node with another level or loss policy becomes a backup: only a lease that differs keeps it away.",
+        (4,),
+        (Patch(peer_methods, "difference", _but_for_the_lease),),
     ),
 )
