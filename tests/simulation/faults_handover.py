@@ -53,7 +53,7 @@ def _to_a_sleeper(s: Saboteur, rng: Random, limit: float = 2.0) -> None:
     s.later(rng.choice((0.1, 0.7, 1.5)) * s.world.plan.timing.ack_timeout, backup.resume)
     args = {"to": backup.name}
     s.clock.note(f"{primary.name} is to switch over to {backup.name}")
-    primary.hear(lambda: primary.running.manage("switchover", args, lambda answer: None, s.clock.now))
+    primary.hear(lambda: primary.running.manage("switchover", args, lambda answer: None, primary.host.now))
 
 
 def _has_all(primary: Machine, backup: Machine) -> bool:

@@ -217,7 +217,7 @@ def break_links(one: Machine, other: Machine, rng: Random) -> None:
 def step_clock(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     machine = rng.choice(s.world.machines)
     step = rng.choice((-86_400_000, -3_000, -50, 50, 3_000, 86_400_000))
-    machine.wall_error += step
+    machine.host.wall_error += step
     s.clock.note(f"FAULT: the wall clock of {machine.name} is put on by {step} ms")
 
 

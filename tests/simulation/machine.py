@@ -25,6 +25,7 @@ from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
 from tests.simulation.clock import Clock, Timer
+from tests.simulation.host_clock import HostClock
 from tests.simulation.machine_sockets import DialSocket, InboundSocket
 from tests.simulation.network import Address, End, Network
 from tests.simulation.plan import MachinePlan
@@ -72,6 +73,7 @@ class Machine:
         self.address = address
         self.settings = settings
         self.tap = tap
+        self.host = HostClock(clock, plan)
         self.disk = VirtualDisk()
         self.node: Node | None = None
         self.refused = ""
@@ -95,8 +97,6 @@ class Machine:
         self.tick_time = plan.tick
         self.segment_bytes, self.window = plan.segment, plan.window
         self.slow = SlowDisk()
-        self.wall_error = plan.wall_error
-        """Milliseconds by which its wall clock is wrong."""
         self.may_stop = False
         """Its disk is made to fail: that the node stops is what it must do."""
         self.rotten = False
@@ -127,10 +127,6 @@ class Machine:
             raise RuntimeError(f"{self.name} is not running")
         return self.node
 
-    @property
-    def wall_ms(self) -> int:
-        return self.clock.wall_ms + self.wall_error
-
     def role(self) -> str:
         """The status word alone, cheaply; `down` for no process."""
         return "down" if self.node is None else self.node.core.status.value
@@ -151,10 +147,10 @@ class Machine:
         self.clock.note(f"{self.name} starts, life {self.life}")
         self.network.power(self.name, True)
         try:
-            self._build().start(self.clock.now, self.wall_ms)
+            self._build().start(self.host.now, self.host.wall_ms)
         except Crash:
             self.node = None
-            self.disk.power_loss(self.rng)
+            self._lose_power(self.rng)
             self.clock.note(f"FAULT: {self.name} crashes while it starts")
             return False
         except StoreError as error:
@@ -220,7 +216,11 @@ class Machine:
         if death is Death.KILLED:
             self.disk.kill()
         else:
-            self.disk.power_loss(self.rng if self.rng.random() < 0.5 else None)
+            self._lose_power(self.rng if self.rng.random() < 0.5 else None)
+
+    def _lose_power(self, tears: Random | None) -> None:
+        self.disk.power_loss(tears)
+        self.host.begin_anew()
 
     def _last_words(self, said: str) -> Death:
         """What it does at SIGTERM; and how it ends, which its disk may decide."""
@@ -229,7 +229,7 @@ class Machine:
         node = self.node
         self.clock.note(f"{said} is told to stop (SIGTERM)")
         try:
-            node.stop(self.clock.now)
+            node.stop(self.host.now)
         except Crash:
             return Death.CRASHED
         for conn in node.take_dirty():
@@ -313,7 +313,7 @@ class Machine:
         self._tick = None
         node = self.running
         try:
-            node.end_tick(self.clock.now, self.wall_ms)
+            node.end_tick(self.host.now, self.host.wall_ms)
         except Crash:
             self.kill(Death.CRASHED)
             return
@@ -325,7 +325,7 @@ class Machine:
 
     def _put_out(self, node: Node) -> None:
         """The output of a tick, and what the node wants next."""
-        node.before_output(self.clock.now)
+        node.before_output(self.host.now)
         for conn in node.take_dirty():
             socket = self.inbound.get(id(conn))
             if socket is not None:
@@ -366,7 +366,7 @@ class Machine:
 
         def established(socket: DialSocket) -> None:
             self.dials[wanted.dial_id] = socket
-            self.running.dialed(wanted.dial_id, self.clock.now)
+            self.running.dialed(wanted.dial_id, self.host.now)
 
         def failed(why: str) -> None:
             nonlocal answered
@@ -374,7 +374,7 @@ class Machine:
                 answered = True
                 refused = why == "connection refused"
                 self.hear(
-                    lambda: self.running.dial_failed(wanted.dial_id, why, self.clock.now, refused=refused)
+                    lambda: self.running.dial_failed(wanted.dial_id, why, self.host.now, refused=refused)
                 )
 
         self.network.connect(
@@ -392,7 +392,7 @@ class Machine:
             if self.life == life:
                 self.hear(
                     lambda: self.running.authority_answered(
-                        request.request_id, outcome, record, self.clock.now, reason
+                        request.request_id, outcome, record, self.host.now, reason
                     )
                 )
 
@@ -438,12 +438,12 @@ class Machine:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline_at = wanted
-        self._deadline = None if wanted is None else self.clock.at(wanted, self._timers)
+        self._deadline = None if wanted is None else self.host.at(wanted, self._timers)
 
     def _timers(self) -> None:
         """What is due; after a pause it is `resume` that looks."""
         self._deadline = self._deadline_at = None
         if self.paused or self.node is None:
             return
-        self.running.timers(self.clock.now)
+        self.running.timers(self.host.now)
         self._end_tick_now()

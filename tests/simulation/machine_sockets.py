@@ -38,18 +38,18 @@ class InboundSocket:
         machine = self.machine
         machine.accepted += 1
         address = ("127.0.0.1", 40000 + machine.accepted)
-        self.conn = machine.running.accept(Peer(*address, loopback=True), machine.clock.now)
+        self.conn = machine.running.accept(Peer(*address, loopback=True), machine.host.now)
         machine.inbound[id(self.conn)] = self
 
     def _received(self, data: bytes) -> None:
         if self.conn is not None and self.end.open:
-            self.conn.receive(data, self.machine.clock.now)
+            self.conn.receive(data, self.machine.host.now)
 
     def _closed(self, clean: bool) -> None:
         if self.conn is not None and self.machine.inbound.pop(id(self.conn), None) is not None:
             if clean:
-                self.conn.eof(self.machine.clock.now)
-            self.conn.lost(self.machine.clock.now)
+                self.conn.eof(self.machine.host.now)
+            self.conn.lost(self.machine.host.now)
 
     def flush(self) -> None:
         """After a tick: write what there is, then follow the connection's wishes."""
@@ -64,7 +64,7 @@ class InboundSocket:
         if conn.wants_close:
             self.machine.inbound.pop(id(conn), None)
             end.close(clean=True)
-            conn.lost(self.machine.clock.now)
+            conn.lost(self.machine.host.now)
         elif conn.paused_reading is end.reading:
             end.read(not conn.paused_reading)
 
@@ -100,12 +100,12 @@ class DialSocket:
 
     def _received(self, data: bytes) -> None:
         if self.dial_id in self.machine.dials:
-            self.machine.running.dial_received(self.dial_id, data, self.machine.clock.now)
+            self.machine.running.dial_received(self.dial_id, data, self.machine.host.now)
 
     def _closed(self, answered: bool) -> None:
         if self.machine.dials.pop(self.dial_id, None) is not None:
             self.machine.on_dial_ended(self.machine, self.end, answered)
-            self.machine.running.dial_closed(self.dial_id, answered, self.machine.clock.now)
+            self.machine.running.dial_closed(self.dial_id, answered, self.machine.host.now)
 
     def flush(self) -> None:
         node = self.machine.running
@@ -117,4 +117,4 @@ class DialSocket:
             self.machine.dials.pop(self.dial_id, None)
             self.machine.on_dial_ended(self.machine, self.end, False)
             self.end.close(clean=True)
-            node.dial_closed(self.dial_id, True, self.machine.clock.now)
+            node.dial_closed(self.dial_id, True, self.machine.host.now)

@@ -24,6 +24,8 @@ FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
 """Of those whose quiesce points come to every queue soon, the part in which a copy differs."""
+ONE_CLOCK = 1 / 5
+"""Part of the seeds in which the monotonic clock of every node is the world's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class MachinePlan:
     `wall_error`: milliseconds by which its wall clock is wrong. `tick`: seconds from the first byte
     of a burst to the end of its tick; a busy node takes long, and handles much at once. `segment`: bytes
     after which its store begins a new file. `window`: messages of a queue that stay in memory while all
-    others leave it; 0: all stay."""
+    others leave it; 0: all stay. `uptimes`: seconds that its monotonic clock shows more than the world's,
+    from one start of its host to the next, and then from the first again; none: it is the world's."""
 
     name: str
     sync_time: float
@@ -57,6 +60,7 @@ class MachinePlan:
     tick: float = 0.00005
     segment: int = 1 << 25
     window: int = 0
+    uptimes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,7 @@ def draw_plan(seed: int) -> Plan:
         trespassers=_trespassers(Random(f"{seed}/trespassers"), topology),
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
+    plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
     spoilt = Random(f"{seed}/spoilt copy")
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))
@@ -373,6 +378,15 @@ def _machine(rng: Random, name: str) -> MachinePlan:
         start_after=rng.random() * rng.choice((0.01, 0.01, 0.5)),
         wall_error=rng.choice((0, 0, -100, 5_000)),
         tick=rng.choice((0.00005, 0.001, 0.005)),
+    )
+
+
+def _uptimes(rng: Random, machines: tuple[MachinePlan, ...]) -> tuple[MachinePlan, ...]:
+    if rng.random() < ONE_CLOCK:
+        return machines
+    return tuple(
+        replace(m, uptimes=tuple(rng.randrange(rng.choice((10, 1_000, 1_200_000))) for _ in range(5)))
+        for m in machines
     )
 
 

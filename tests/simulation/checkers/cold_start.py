@@ -112,7 +112,7 @@ class Replay:
         for machine in machines:
             if self.primary is None and machine.node is not None:
                 replies: list[dict[str, Any]] = []
-                machine.node.manage("promote", {}, replies.append, self.clock.now)
+                machine.node.manage("promote", {}, replies.append, machine.host.now)
                 machine.tick_soon()
                 limit = self.clock.now + PATIENCE
                 while not replies and self.clock.now < limit:

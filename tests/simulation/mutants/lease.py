@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp091.connection import ServerConnection
+from ha.core.backup import Backup
 from ha.core.lease import Lease
 from ha.core.promotion import Promotion
 from ha.core.remote_backup import RemoteBackup
@@ -22,6 +23,14 @@ def _from_its_arrival(echoed: Any) -> Any:
     return lambda self, sent_at, now: echoed(self, now, now)
 
 
+def _own_time(heartbeat: Any) -> Any:
+    def broken(self: Backup, payload: bytes, now: float) -> None:
+        heartbeat(self, payload, now)
+        self._echo = max(self._echo, now)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "hold the lease for ever",
@@ -36,6 +45,13 @@ MUTANTS = (
         (28, 8),
         (Patch(RemoteBackup, "echoed", _from_its_arrival),),
         because="28 of one that was frozen or cut off from all, 8 where another has served by then.",
+    ),
+    Mutant(
+        "say back one's own time",
+        "A backup dates its acknowledgements by its own clock, and its primary takes that for a time of its "
+        "own: nobody sees it as long as all run on one host.",
+        (27,),
+        (Patch(Backup, "heartbeat", _own_time),),
     ),
     Mutant(
         "withhold deliveries and let confirms go",

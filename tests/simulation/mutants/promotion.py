@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.model.values import FOREVER
+from broker.model.values import FOREVER, Position
 from ha.adapter.node import Node
 from ha.core import ha_broker
+from ha.core.ack_times import AckTimes
 from ha.core.authority import Evidence, Verdict
 from ha.core.backup import Backup, LinkEnd
 from ha.core.connection_observer import Answer, Decision
@@ -84,7 +85,21 @@ def _without_the_last_epoch(stand_alone: Any) -> Any:
     return broken
 
 
+def _by_its_primarys_clock(got: Any) -> Any:
+    def broken(self: AckTimes, position: Position, sent_at: float, now: float) -> None:
+        self._owed.append((position, sent_at))
+
+    return broken
+
+
 MUTANTS = (
+    Mutant(
+        "owe a batch since a time of its primary's",
+        "A backup takes the time at which its primary sent a batch for one of its own. Where that clock "
+        "is behind, it owes nothing for long, and is promoted though it may have been excluded.",
+        (11,),
+        (Patch(AckTimes, "got", _by_its_primarys_clock),),
+    ),
     Mutant(
         "cold start without asking the others",
         "A node that was in the record serves by itself after a restart, though another went on without it.",

@@ -186,6 +186,6 @@ class ResourceManager(Management):
 
         def ask() -> None:
             if machine.node is not None and machine.life == life:
-                machine.node.manage(command, dict(args), answer, self.clock.now)
+                machine.node.manage(command, dict(args), answer, machine.host.now)
 
         machine.hear(ask)
