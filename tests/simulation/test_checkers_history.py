@@ -107,5 +107,8 @@ def test_15_what_is_in_quarantine_is_what_was_held(part: str, other: object) -> 
     pair.b.disk.place(path, b"\n".join(lines))
     with violates(15, f"{pair.in_queue('q1')[1].key}, which was .* of q1, another {part} than was held"):
         contents.look(pair.b)
+    pair.b.disk.damaged.add(path)
+    contents.look(pair.b)
+    pair.b.disk.damaged.clear()
     pair.b.disk.place(path, lines[0] + b"\n" + lines[1][:50])  # torn
     contents.look(pair.b)

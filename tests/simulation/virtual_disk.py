@@ -99,6 +99,8 @@ class VirtualDisk:
         of a spare copy.
         """
         self.life = 0
+        self.damaged: set[str] = set()
+        """Files that are not what was written."""
         self._now: dict[str, Inode] = {}
         self._kept: dict[str, Inode] = {}
         self._unsynced: list[Change] = []
@@ -130,6 +132,7 @@ class VirtualDisk:
         """Change one byte, in the cache and on the medium."""
         inode = self._inode(path)
         inode.data[offset] ^= flip
+        self.damaged.add(path)
         if offset < len(inode.synced):
             inode.synced[offset] ^= flip
 

@@ -61,7 +61,7 @@ class Contents15:
         """It has caught up."""
         for one, entry, path in exports(machine):
             held = self._held.get(one)
-            if held is None:
+            if held is None or path in machine.disk.damaged:
                 continue
             self.checked += 1
             wanted = {"body": content_of(held["frames"])[2].decode("utf-8", "replace")} | held
