@@ -6,8 +6,11 @@ import pytest
 
 from broker.model.records import Entry
 from tests.simulation.checked import Pair, violates
+from tests.simulation.checkers import facade
 from tests.simulation.checkers.forced import Forced1
-from tests.simulation.inspection import vhost_of
+from tests.simulation.checkers.promotions import LOSSY, Promotions11and19
+from tests.simulation.checkers.records import Promotion
+from tests.simulation.inspection import RecordOnDisk, identity, vhost_of
 from tests.simulation.journal import Settled, Voiding
 
 
@@ -101,3 +104,55 @@ def test_1_what_it_began_with_is_not_lost_afterwards(queue: str) -> None:
     forced.forces.end(pair.a, [])  # it goes on with another history
     pair.a.running._quarantine.export(vhost_of(pair.b).queues[queue].uuid, queue, [entry])
     forced.forces.end(pair.b, [])
+
+
+def in_service(forced: Forced) -> Promotions11and19:
+    """With what it was promoted by, and told of it."""
+    forced.go_on()
+    checker, epoch = forced.pair.checkers.promotions, forced.pair.b.running.core.epoch
+    assert checker.how == ["bootstrap", "forced"] and epoch in checker.lossy
+    assert checker.told[epoch] == LOSSY
+    return checker
+
+
+@pytest.mark.parametrize("told", ["unforced", "cold", None])
+def test_11_a_promotion_that_needed_force_is_told_as_lossy(told: str | None) -> None:
+    forced = Forced()
+    checker, b = in_service(forced), forced.pair.b
+    checker.tick(b)
+    epoch = b.running.core.epoch
+    del checker.told[epoch]
+    if told is not None:
+        checker.heard(b, f"promoted in epoch {epoch} ({told}): in the record")
+    with violates(11, f"B was promoted by force, and calls it {told}: .* its link to A is up"):
+        checker.tick(b)
+    del checker.lossy[epoch]
+    checker.tick(b)
+
+
+def test_11_one_that_needed_no_force_may_be_told_as_what_it_is() -> None:
+    pair = Pair(count=1)
+    checker, records = pair.checkers.promotions, pair.checkers.records
+    before = records.of(pair.a)
+    record = RecordOnDisk(10**9, 1, identity(pair.a), frozenset())
+    checker.force("A")
+    checker.promoted(Promotion(pair.a, record.owner, record, before, before, pair.clock.now))
+    assert checker.how[-1] == "forced" and not checker.lossy
+    checker.force("B")  # the second: nobody knows any more what is in force
+    checker.promoted(Promotion(pair.b, identity(pair.b), record, before, None, pair.clock.now))
+    assert not checker.lossy
+
+
+def test_11_the_books_say_that_it_was_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facade, "KEPT", 1.0)
+    forced = Forced()
+    lossy, books = in_service(forced).lossy, forced.pair.checkers.books
+    assert books is not None
+    books.check_lossy_11(lossy)
+    (epoch,) = lossy
+    ledger = next(ledger for ledger in books.ledgers if epoch in ledger.promoted)
+    assert ledger.owner == "B" and ledger.promoted[epoch] == LOSSY
+    ledger.promoted[epoch] = "unforced"
+    books.check_lossy_11(())
+    with violates(11, f"B began epoch {epoch} by force, and books it as unforced"):
+        books.check_lossy_11(lossy)

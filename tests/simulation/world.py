@@ -327,8 +327,7 @@ class World:
         if (found or NO_WAY_BACK in sentence) and not machine.spoilt:
             machine.spoilt = True
             self.copies.spoilt(machine)
-        self.checkers.compared.heard(machine, sentence)
-        self.checkers.divergent.heard(machine, sentence)
+        self.checkers.heard(machine, sentence)
 
     def _output(self, machine: Machine, connection: str, data: bytes) -> None:
         self.checkers.output(machine, connection, data)

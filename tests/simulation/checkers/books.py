@@ -7,13 +7,14 @@ module's own: what was enqueued was dequeued for a reason, is in quarantine, is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 from broker.model.records import Batch, Dequeue, EnqueueRun
 from ha.adapter.ledger_port import PRIMARY
 from tests.simulation.checkers.confirms import Confirms2and3and5
+from tests.simulation.checkers.promotions import LOSSY
 from tests.simulation.inspection import queues_of
 from tests.simulation.journal import Journal, Message, Violation
 from tests.simulation.machine import Machine
@@ -34,6 +35,8 @@ class BookLedger:
         one brings back, and this node may be the one after that.
         """
         self.quarantined: list[Id] = []
+        self.promoted: dict[int, str] = {}
+        """By the epoch served in, how that came to be."""
 
     def batch(self, batch: Batch, role: str) -> None:
         if role != PRIMARY:
@@ -52,6 +55,8 @@ class BookLedger:
         self, kind: str, *, queue: str | None = None, epoch: int | None = None, first: int | None = None,
         last: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
+        if kind == "promote":
+            self.promoted[self.view] = more["reason"]
         if kind == "quarantine" and queue is not None and epoch is not None:
             assert first is not None and last is not None
             self.quarantined += [(bytes.fromhex(queue), epoch, seq) for seq in range(first, last + 1)]
@@ -95,6 +100,13 @@ class Books29:
                 if of_epoch == epoch:
                     lasting = self.journal.lasting(message, queue)
                     self._confirmed[uuid, epoch, sequence] = message.key, lasting, self.journal.clock.now
+
+    def check_lossy_11(self, epochs: Collection[int]) -> None:
+        """11: of those epochs, which began by force, the books say so."""
+        for ledger in self.ledgers:
+            for epoch, how in ledger.promoted.items():
+                if epoch in epochs and how != LOSSY:
+                    raise Violation(11, f"{ledger.owner} began epoch {epoch} by force, and books it as {how}")
 
     def balance(self, primary: Machine) -> None:
         """At the end: `primary` holds what is present."""

@@ -4,6 +4,7 @@ started(machine)             a process life began; called after `node.start`, be
 killed(machine)              a process is about to end by kill or power cut: memory and disk are still there
 output(machine, name, data)  a machine hands bytes of one connection to its kernel (`Machine.tap`)
 tick(machine)                after each `end_tick`, when its output was handed on
+heard(machine, sentence)     it has logged that
 paused, resumed(machine)     the process is frozen: no tick, no timer, no read until it is resumed
 isolated, rejoined(machine)  no byte passes between it and any other node or the register, until it does
 declared()                   the topology is there, whoever is to hear of events is bound
@@ -173,6 +174,12 @@ class Checkers:
         self.remembered.tick(machine)
         self.forces.tick(machine)
 
+    def heard(self, machine: Machine, sentence: str) -> None:
+        """The process has logged that."""
+        self.compared.heard(machine, sentence)
+        self.divergent.heard(machine, sentence)
+        self.promotions.heard(machine, sentence)
+
     def paused(self, machine: Machine) -> None:
         self.acked.frozen = self.clock.now
         self.troubles.paused(machine, self.clock.now)
@@ -217,9 +224,11 @@ class Checkers:
         if primary is not None:
             self.forces.end(primary, memory_lost)
         if self.books is not None and primary is not None:
+            self.books.check_lossy_11(self.promotions.lossy)
             self.books.balance(primary)
             self.counts["ids in balanced books"] = self.books.ids
         self.counts["messages held when promoted by force"] = self.forces.checked
+        self.counts["promotions that had to be called lossy"] = len(self.promotions.lossy)
         self.counts["confirms looked into"] = self.confirms.checked
         self.counts["copies in the record looked into"] = self.record.checked
         self.counts["definitions looked for after a promotion"] = self.definitions.checked

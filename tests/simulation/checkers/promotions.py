@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,6 +18,19 @@ LATELY = 2.0
 """Seconds for which the answer of a node that has died since may still count."""
 
 
+LOSSY = "force-lossy"
+PROMOTED = re.compile(r"promoted in epoch (\d+) \(([a-z-]+)\)")
+
+
+def _how(promotion: Promotion) -> str:
+    before = promotion.before
+    if before is None:
+        return "bootstrap"
+    if promotion.who in before.in_sync:
+        return "heir"
+    return "owner" if promotion.who == before.owner else "cold"
+
+
 class Promotions11and19:
     """11: a promotion that nobody forced is of a life in the record of that moment, or of its owner, or a
     bootstrap (there was no record), or a cold start (of those in the record nobody lives; every one of
@@ -26,6 +40,8 @@ class Promotions11and19:
     last acknowledgement was younger than `ack_timeout`.
     19: nor is the copy one that was being changed when its node stopped; and one that is, and that no record
     counts on, is marked so on its disk.
+
+    11: nor is one told as anything but lossy that was forced, and would have been wrong unforced.
 
     Judged from the register or from all disks, whatever the node itself was told. Beside a forced promotion,
     until all are whole again, there may be two lines of records, and who is in either may go on with it.
@@ -46,6 +62,10 @@ class Promotions11and19:
         """Of each host, how many requests to promote it with `force_lossy` are open."""
         self.how: list[str] = []
         """Of each promotion: `heir`, `owner`, `cold`, `bootstrap` or `forced`."""
+        self.lossy: dict[int, str] = {}
+        """Epochs begun by a promotion that would have been wrong unforced, and why."""
+        self.told: dict[int, str] = {}
+        """What whoever began an epoch calls it in its log."""
         records.on_promotion.append(self.promoted)
 
     def force(self, host: str, *, over: bool = False) -> None:
@@ -56,6 +76,7 @@ class Promotions11and19:
         who = self.records.who(machine)
         if machine.role() in SERVING:
             self._served.add(who)
+            self._owned_up(machine)
         elif who in self._served:
             self._stepped_down.add(who)
 
@@ -70,27 +91,49 @@ class Promotions11and19:
         self._served.discard(promotion.who)
         self._stepped_down.discard(promotion.who)
         if self._forced.pop(promotion.machine.name, 0):
+            if "forced" not in self.how:  # from then on there may be two lines of records
+                self._may_owe(promotion)
             self.how.append("forced")
             return
-        own = promotion.own
+        self.how.append(_how(promotion))
+        self._judge(promotion, cold=self.journal.binding)
+
+    def _judge(self, promotion: Promotion, *, cold: bool) -> None:
+        """As one that nobody forced. `cold`: cold starts too."""
+        own, before = promotion.own, promotion.before
         # What a member of the record is told while it catches up spoils its disk only, and not what it goes
         # back to; so of a process that owns the record since then, and was kept from serving by it.
         if own is not None and own.incomplete and promotion.who not in own.everybody:
             raise Violation(19, f"{promotion.machine.name} is promoted with a copy marked incomplete")
-        before = promotion.before
+        how = _how(promotion)
         if before is None:
-            self.how.append("bootstrap")
             self._bootstrap(promotion)
-        elif promotion.who in before.in_sync:
-            self.how.append("heir")
-            if self.records.register is None:
-                self._heir(promotion, before)
-        elif promotion.who == before.owner:
-            self.how.append("owner")
-        else:
-            self.how.append("cold")
-            if self.journal.binding:
-                self._cold(promotion, before)
+        elif how == "heir" and self.records.register is None:
+            self._heir(promotion, before)
+        elif how == "cold" and cold:
+            self._cold(promotion, before)
+
+    # -- what is told of a forced one
+
+    def heard(self, machine: Machine, sentence: str) -> None:
+        """A node logs that it serves, and why it may."""
+        if found := PROMOTED.match(sentence):
+            self.told[int(found[1])] = found[2]
+
+    def _may_owe(self, promotion: Promotion) -> None:
+        try:
+            self._judge(promotion, cold=True)
+        except Violation as why:
+            self.lossy[promotion.record.epoch] = str(why)
+
+    def _owned_up(self, machine: Machine) -> None:
+        """It serves now."""
+        epoch = machine.running.core.epoch
+        if epoch in self.lossy and self.told.get(epoch) != LOSSY:
+            raise Violation(
+                11, f"{machine.name} was promoted by force, and calls it {self.told.get(epoch)}: "
+                f"{self.lossy[epoch]}",
+            )  # fmt: skip
 
     def _bootstrap(self, promotion: Promotion) -> None:
         for machine in self.machines:

@@ -9,11 +9,12 @@ from broker.model.values import FOREVER, Position
 from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.ack_times import AckTimes
-from ha.core.authority import Evidence, Verdict
+from ha.core.authority import FORCED, Evidence, Verdict
 from ha.core.backup import Backup, LinkEnd
 from ha.core.connection_observer import Answer, Decision
 from ha.core.manual import ManualAuthority
 from ha.core.peer_methods import PeerMethods
+from ha.core.promotion import Attempt
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -70,6 +71,15 @@ def _silence_too(proves_the_end: Any) -> Any:
 
 def _however_long_ago(proves_the_end: Any) -> Any:
     return lambda self, ack_timeout: proves_the_end(replace(self, last_ack=self.closed_at), ack_timeout)
+
+
+def _as_if_unforced(serve: Any) -> Any:
+    def broken(self: ha_broker.HaBroker, attempt: Attempt, now: float) -> Any:
+        if attempt.how == FORCED:
+            attempt.how = "unforced"
+        return serve(self, attempt, now)
+
+    return broken
 
 
 def _without_the_last_epoch(stand_alone: Any) -> Any:
@@ -159,5 +169,11 @@ MUTANTS = (
         "Who is promoted by force throws away all that it has of the last epoch, and exports none of it.",
         (1,),
         (Patch(Backup, "stand_alone", _without_the_last_epoch),),
+    ),
+    Mutant(
+        "call a forced promotion unforced",
+        "Neither the log nor the ledger says that an operator takes the blame: the books look for no loss.",
+        (11,),
+        (Patch(ha_broker.HaBroker, "serve", _as_if_unforced),),
     ),
 )
