@@ -74,6 +74,10 @@ def test_15_another_disk_and_one_behind_know_nothing() -> None:
     remembered._known["A"] = pair.a.disk, {of: 99}
     with violates(15):
         remembered.started(pair.a)
+    pair.a.disk.damaged.add("a segment")
+    remembered.started(pair.a)
+    assert not remembered._known
+    remembered._known["A"] = pair.a.disk, {of: 99}
     pair.a.disk = VirtualDisk()
     remembered.started(pair.a)
     assert not remembered._known

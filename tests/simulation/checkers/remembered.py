@@ -54,7 +54,9 @@ class Remembered15:
         """It has read its disk."""
         disk, known = self._of(machine)
         ends = _ends(machine)
-        if disk is not machine.disk:
+        if (
+            disk is not machine.disk or machine.disk.damaged
+        ):  # what rots at the end looks torn, and is cut off
             del self._known[machine.name]
             return
         for (uuid, epoch), last in sorted(known.items()):
