@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.checkers.holdings import KEY
 from tests.simulation.fault_plan import FaultPlan
 from tests.simulation.faults_nodes import draw_death
 from tests.simulation.machine import Machine
@@ -127,12 +128,23 @@ def rot_disk(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
     if not s.kill(machine, draw_death(rng)):
         return
     files = {path: data for path, data in machine.disk.contents().items() if data}
-    path = rng.choice(sorted(files))
-    offset = rng.randrange(len(files[path]))
+    path, offset = _somewhere(files, rng)
     machine.rotten = s.alone = True
     machine.disk.damage(path, offset, 1 << rng.randrange(8))
     s.clock.note(f"FAULT: byte {offset} of {path} rots")
     s.later(plan.length, partial(_start_rotten, s, plan, machine))
+
+
+def _somewhere(files: dict[str, bytes], rng: Random) -> tuple[str, int]:
+    """A file and a place in it; half of the time in a message of the store, if it has any."""
+    bodies = [
+        (path, found.start()) for path, data in sorted(files.items()) if "/store/" in path
+        for found in KEY.finditer(data)
+    ]  # fmt: skip
+    if bodies and rng.random() < 0.5:
+        return rng.choice(bodies)
+    path = rng.choice(sorted(files))
+    return path, rng.randrange(len(files[path]))
 
 
 def _start_rotten(s: Saboteur, plan: FaultPlan, machine: Machine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from broker.model.epoch_ends import EpochEnd
 from tests.simulation.checked import Pair, violates
-from tests.simulation.checkers.quarantine import Contents15
+from tests.simulation.checkers.quarantine import Contents15and25
 from tests.simulation.checkers.remembered import OFTEN, Remembered15
 from tests.simulation.inspection import vhost_of
 from tests.simulation.virtual_disk import VirtualDisk
@@ -98,7 +98,7 @@ def test_15_who_catches_up_takes_the_history_of_another(monkeypatch: pytest.Monk
 )  # fmt: skip
 def test_15_what_is_in_quarantine_is_what_was_held(part: str, other: object) -> None:
     pair = Pair()
-    contents, queue = Contents15(), vhost_of(pair.b).queues["q1"]
+    contents, queue = Contents15and25(), vhost_of(pair.b).queues["q1"]
     some = queue.replica.entries()[:2]
     path = pair.b.running._quarantine.export(queue.uuid, "q1", some)
     contents.look(pair.b)
@@ -116,3 +116,16 @@ def test_15_what_is_in_quarantine_is_what_was_held(part: str, other: object) -> 
     pair.b.disk.damaged.clear()
     pair.b.disk.place(path, lines[0] + b"\n" + lines[1][:50])  # torn
     contents.look(pair.b)
+
+
+def test_25_no_disk_puts_another_message_in_the_place_of_one() -> None:
+    pair = Pair()
+    contents, replica = Contents15and25(), vhost_of(pair.b).queues["q1"].replica
+    contents.note(pair.a)
+    contents.note(pair.b)
+    sequence, envelope, raw = replica.entries()[0]
+    replica.dequeue(envelope.epoch, [(sequence, sequence)])
+    replica.add_run(sequence, envelope, [raw[:-2] + b"?" + raw[-1:]])
+    key = pair.in_queue("q1")[0].key
+    with violates(25, f"B holds {envelope.epoch}-{sequence} of q1, and it is not the {key} that was held"):
+        contents.note(pair.b)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.checkers.quarantine import Contents15, Id, quarantined
+from tests.simulation.checkers.quarantine import Contents15and25, Id, quarantined
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.inspection import vhost_of
 from tests.simulation.journal import Journal, Violation
@@ -76,7 +76,7 @@ class Divergent15:
         self.records = records
         self.journal = journal
         self.exported = 0
-        self.contents = Contents15()
+        self.contents = Contents15and25()
         self._before: dict[str, tuple[int, set[Id]]] = {}
         self._promoted: dict[str, Promoted] = {}
         self._by_epoch: dict[int, Promoted] = {}

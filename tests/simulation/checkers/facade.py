@@ -135,6 +135,7 @@ class Checkers:
         self.frozen.killed(machine)
         self.acked.ended(machine, self.clock.now)
         self.remembered.dies(machine)
+        self.divergent.contents.note(machine)
         self.promotions.dies(machine, self.divergent.dropped(machine))
         self.records.died(machine)
         if self.journal.binding:

@@ -37,9 +37,11 @@ def quarantined(machine: Machine) -> set[Id]:
     return {one for one, _, _ in exports(machine)}
 
 
-class Contents15:
+class Contents15and25:
     """15: a message in quarantine is the one that was held under its id, with its body, its frames, its
     route, and the time at which it was enqueued; and it says which queue it was in.
+    25: nor does a node hold another message under an id than was ever held under that, on any node: what rots
+    on a disk ends its node, or goes.
     """
 
     def __init__(self) -> None:
@@ -48,14 +50,21 @@ class Contents15:
         """What would be exported of each; an id is given once."""
 
     def note(self, machine: Machine) -> None:
-        """It looks for a primary: what it holds now may be exported."""
+        """It begins, ends, or looks for a primary: what it holds now may be exported, or rot."""
         for name, queue in queues_of(machine).items():
             if queue.scope & Scope.LINK:
                 for sequence, envelope, raw in queue.held_entries():
-                    self._held[queue.uuid, envelope.epoch, sequence] = {
+                    found = {
                         "name": name, "exchange": envelope.exchange, "routing_key": envelope.routing_key,
-                        "persistent": envelope.persistent, "enqueued_ms": envelope.wall_ms, "frames": raw,
+                        "persistent": envelope.persistent, "enqueued_ms": envelope.wall_ms,
+                        "frames": bytes(raw),
                     }  # fmt: skip
+                    known = self._held.setdefault((queue.uuid, envelope.epoch, sequence), found)
+                    if known != found:
+                        raise Violation(
+                            25, f"{machine.name} holds {envelope.epoch}-{sequence} of {name}, and it is not "
+                            f"the {key_of(known['frames'])} that was held under that id",
+                        )  # fmt: skip
 
     def look(self, machine: Machine) -> None:
         """It has caught up."""

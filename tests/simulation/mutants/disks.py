@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.model.records import Dequeue
 from broker.store import store as store_module
+from broker.store.segment_format import FrameHead
 from broker.store.segment_log import SegmentLog
 from broker.store.segment_reader import SegmentReader
 from broker.store.store import SegmentStore
@@ -51,6 +52,10 @@ def _go_on(sync: Any) -> Any:
     return broken
 
 
+def _long_enough(fits: Any) -> Any:
+    return lambda self, payload, seed: len(payload) == self.length
+
+
 MUTANTS = (
     Mutant(
         "call written what is not synced",
@@ -84,5 +89,11 @@ MUTANTS = (
         "A sync that failed is tried again and succeeds, and the pages that it lost stay lost (fsyncgate).",
         (25,),
         (Patch(SegmentLog, "sync", _go_on),),
+    ),
+    Mutant(
+        "read a segment whatever its checksums say",
+        "A bit that rots in a stored message is served, and sent to whoever joins.",
+        (25,),
+        (Patch(FrameHead, "fits_payload", _long_enough),),
     ),
 )
