@@ -6,11 +6,14 @@ Looked into when a node begins to catch up, against whoever serves in the epoch 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ha.adapter.settings import HaSettings
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
+
+if TYPE_CHECKING:
+    from ha.adapter.settings import HaSettings
 
 TERMS: dict[str, Callable[[HaSettings], object]] = {
     "a lease of": lambda settings: settings.lease,
