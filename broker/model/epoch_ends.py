@@ -70,6 +70,10 @@ class Graves:
     def __iter__(self) -> Iterator[tuple[bytes, EpochEnds]]:
         return iter(list(self._ends.items()))
 
+    def get(self, queue: bytes) -> EpochEnds | None:
+        """None if no such queue was deleted, or that is forgotten."""
+        return self._ends.get(queue)
+
     def bury(self, queue: bytes, ends: EpochEnds) -> None:
         """A queue is deleted, or another's history says so; without `ends` it is as if it had never been."""
         self._ends.pop(queue, None)

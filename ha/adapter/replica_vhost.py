@@ -37,6 +37,7 @@ from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.queue_words import gone_words
 from ha.adapter.recovery import Bases
+from ha.adapter.still_to_come import StillToCome
 from ha.adapter.withheld import Withheld
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
@@ -66,6 +67,7 @@ class ReplicaVhost:
         """Copies of queues that come anew, until those are whole."""
         self._lacking: set[bytes] = set()
         """Queues of which messages were still to come when the store was last told of their ends."""
+        self._still_to_come = StillToCome()
         self._withheld: Withheld | None = None
         """While a primary that expects this node has not yet told it everything."""
         self.position = ORIGIN
@@ -101,16 +103,17 @@ class ReplicaVhost:
 
     def let_go(self) -> None:
         withheld, self._withheld = self._withheld, None
-        if withheld is None:
-            return
-        for uuid, beyond in withheld.beyond.items():
-            if (queue := self._vhosts.queues_by_uuid.get(uuid)) is not None:
-                self._export(queue, beyond)
-        gone: list[Record] = [*withheld.told, *withheld.dropped]
+        gone = self._still_to_come.all_here(self._vhosts.graves)
+        if withheld is not None:
+            for uuid, beyond in withheld.beyond.items():
+                if (queue := self._vhosts.queues_by_uuid.get(uuid)) is not None:
+                    self._export(queue, beyond)
+            gone += [*withheld.told, *withheld.dropped]
         for record in gone:
             self._apply(record)
         if gone:
             self._append(self.position, gone)
+        if withheld is not None and gone:
             self._ledger.batch(Batch(self.position, 0, list(withheld.told)), BACKUP)
 
     def go_back(self) -> None:
@@ -234,16 +237,18 @@ class ReplicaVhost:
         changes = [*self._temporary(), *self._stale(wanted, sentences), *wanted]
         for record in changes:
             self._apply(record)
-        self._append(position, [*changes, *self._still_to_come(wanted)])
+        self._append(position, [*changes, *self._await_all(wanted)])
         self._ledger.batch(Batch(position, 0, wanted), BACKUP)
         return sentences
 
-    def _still_to_come(self, wanted: list[Record]) -> list[Record]:
+    def _await_all(self, wanted: list[Record]) -> list[Record]:
         """No snapshot has begun: whoever is promoted by force from here lacks of each queue what history had
         and is not here. For the store, too.
         """
-        queues = [self._vhosts.queues_by_uuid.get(r.uuid) for r in wanted if isinstance(r, QueueDeclare)]
-        lacking = [queue for queue in queues if queue is not None and queue.replica.await_all()]
+        declared = [self._vhosts.queues_by_uuid.get(r.uuid) for r in wanted if isinstance(r, QueueDeclare)]
+        queues = [queue for queue in declared if queue is not None]
+        self._still_to_come.begin(queues)
+        lacking = [queue for queue in queues if queue.replica.await_all()]
         self._lacking = {queue.uuid for queue in lacking}
         return [self._ends_of(queue) for queue in lacking if queue.scope & Scope.STORE]
 
@@ -312,6 +317,7 @@ class ReplicaVhost:
 
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
         found = self._queue(queue)
+        self._still_to_come.add(found)
         found.replica.begin_incomplete(end)
         if found.replica.awaits and queue not in self._lacking:
             self._note_ends(found)

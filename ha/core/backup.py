@@ -230,6 +230,7 @@ class Backup:
         """Are the queues that were sent again whole, and on disk?"""
         replicator.forget_deleted()
         if replicator.complete and self._c.me.who in record.in_sync:
+            self._model.let_go()
             self._c.copy.whole()
             self._save(record, False)
             self._c.membership.become(Status.READY)

@@ -104,7 +104,9 @@ class ReplicaModel(Protocol):
         """
 
     def let_go(self) -> None:
-        """All is here: what the primary has not, or what has left meanwhile, goes at once."""
+        """All is here: what the primary has not, or what has left meanwhile, goes at once; and what had not
+        come of queues that were deleted meanwhile has gone with these.
+        """
 
     def go_back(self) -> None:
         """This node is promoted before it had all: what came meanwhile, and was confirmed to nobody, goes to

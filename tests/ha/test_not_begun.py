@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ha.pair import Pair
+from broker.model.epoch_ends import EpochEnds
+from broker.model.values import Scope
+from tests.ha.pair import Host, Pair
 from tests.ha.test_expected import quarantined
+from tests.simulation.virtual_disk import VirtualDisk
 
 
 @pytest.mark.parametrize("how", ["at once", "after a restart"])
@@ -45,3 +48,37 @@ def test_what_had_not_begun_to_come_is_not_taken_for_dequeued(how: str, known: b
     assert "0123456789".startswith(came) and len(came) < 5 and pair.contents(b, "more") == ""
     assert quarantined(a) == 10 - len(came) + len("vw")
     assert pair.fingerprint(a) == pair.fingerprint(b)
+
+
+def test_of_a_queue_that_is_deleted_before_it_comes_nothing_is_lacking_once_all_is_here() -> None:
+    """Else whoever returns to this node, once it serves, exports what history has deleted."""
+    pair = Pair(3, authority="register")
+    pair.up()
+    a, b, c = pair.hosts
+    for queue in ("big", "gone", "more"):
+        pair.declare(a, queue)
+    pair.publish(a, "gone", "uvwxyz")
+    pair.publish(a, "big", "0123456789")
+    pair.run(0.1)
+    assert pair.contents(c, "gone") == "uvwxyz"
+    pair.kill(b)
+    pair.kill(c)  # it keeps what it has, and is away
+    b.disk = VirtualDisk()
+    pair.run(2.5)
+    assert pair.consume(a, "gone", 3) == "uvw"
+    pair.snapshots(a, 30)
+    pair.start(b)
+    pair.until(lambda: "big" in b.running.vhost.queues and 0 < len(pair.contents(b, "big")) < 5)
+    a.running.vhost.delete_queue("gone", owner=pair)
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert ends(a) == ends(b)
+    pair.kill(a)
+    assert pair.ask(b, "promote", limit=12)["ok"]
+    pair.start(c)
+    pair.until(lambda: c.status == "ready")
+    assert quarantined(c) == 0 and "gone" not in c.running.vhost.queues
+
+
+def ends(host: Host) -> dict[bytes, tuple[EpochEnds, bool]]:
+    return {record.queue: (record.ends, record.deleted) for record in host.running.vhosts.ends(Scope.LINK)}

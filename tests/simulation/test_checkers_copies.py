@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
 from broker.model.values import Position
@@ -154,6 +155,17 @@ def test_13_a_binding_more_is_a_difference() -> None:
     pair = Pair()
     vhost_of(pair.b).exchanges["amq.fanout"].bindings.clear()
     with violates(13):
+        check_copies_13and14(pair.a, pair.b)
+
+
+def test_13_how_far_history_went_is_the_same_on_both_of_deleted_queues_too() -> None:
+    pair = Pair()
+    queue = bytes(16)
+    for machine in (pair.a, pair.b):
+        vhost_of(machine).whole.graves.bury(queue, {7: EpochEnd(5)})
+    check_copies_13and14(pair.a, pair.b)
+    vhost_of(pair.b).whole.graves.bury(queue, {7: EpochEnd(5, ((2, 3),))})
+    with violates(13, r"how far history went: .*, deleted: to 5 of epoch 7, but for \[\(2, 3\)\]\]"):
         check_copies_13and14(pair.a, pair.b)
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
-from tests.simulation.inspection import HELD, Message, definitions, key_of, replicated
+from tests.simulation.inspection import HELD, Message, definitions, ends, key_of, replicated
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine
 
@@ -22,6 +22,9 @@ def check_copies_13and14(primary: Machine, backup: Machine, *, was_primary: bool
     one, other = definitions(primary), definitions(backup)
     if one != other:
         _differ(number, "definitions", primary, backup, one, other)
+    one, other = ends(primary), ends(backup)
+    if one != other:
+        _differ(number, "how far history went", primary, backup, one, other)
     if ours == theirs:
         return
     for part in sorted(ours.keys() | theirs.keys()):

@@ -12,6 +12,7 @@ from broker.model.vhosts import VirtualHosts
 from broker.store.store import Base
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
+from ha.adapter.still_to_come import StillToCome
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 
@@ -91,5 +92,11 @@ MUTANTS = (
         "The quarantine has the right ids, and under each of them the body of the last message.",
         (15,),
         (Patch(Quarantine, "export", _the_newest_of_all),),
+    ),
+    Mutant(
+        "lack for ever what a deleted queue still had to bring",
+        "A backup of which a queue was deleted while it came would export what history has consumed of it.",
+        (13, 14),
+        (Patch(StillToCome, "all_here", lambda original: lambda self, graves: []),),
     ),
 )

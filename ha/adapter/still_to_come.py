@@ -1,0 +1,45 @@
+"""StillToCome: of which queues this link may bring messages of before, and what history itself lacks there.
+
+Owner: ReplicaVhost. Makes calls on nobody. A queue that is deleted while they come is buried as lacking what
+had not come: whoever is promoted by force then does not know what became of that. Once all is here that is
+known: it was deleted with the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.model.epoch_ends import Graves
+from broker.model.queue import Queue
+from broker.model.records import QueueEnds, Record
+from broker.model.replication_id_set import Range
+from broker.model.values import Scope
+
+
+class StillToCome:
+    def __init__(self) -> None:
+        self._lost: dict[bytes, dict[int, tuple[Range, ...]]] = {}
+        """What a forced promotion has lost of each, by epoch."""
+
+    def begin(self, queues: Iterable[Queue]) -> None:
+        """A primary has defined these, and said how far its history goes; nothing has come."""
+        self._lost.clear()
+        for queue in queues:
+            self.add(queue)
+
+    def add(self, queue: Queue) -> None:
+        """That one comes, perhaps anew."""
+        if queue.uuid not in self._lost:
+            ends = queue.replica.ends()
+            self._lost[queue.uuid] = {epoch: end.lacking for epoch, end in ends.items() if end.lacking}
+
+    def all_here(self, graves: Graves) -> list[Record]:
+        """The ends, put right, of those that were deleted meanwhile."""
+        found: list[Record] = []
+        for queue, lost in self._lost.items():
+            ends = graves.get(queue)
+            right = {epoch: end._replace(lacking=lost.get(epoch, ())) for epoch, end in (ends or {}).items()}
+            if ends is not None and ends != right:
+                found.append(QueueEnds(queue, right, True, Scope.STORE))
+        self._lost.clear()
+        return found
