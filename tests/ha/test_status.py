@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.ha.pair import Host, Pair
+from tests.ha.test_refusals import three_of_which_one_catches_up
 from understudy.metrics import NodeCollector
 
 LAGS = {"lag", "lag_bytes", "queues_left"}
@@ -139,13 +140,8 @@ def test_of_who_is_expected_and_not_there_no_lag_is_told() -> None:
 
 
 def test_a_primary_names_who_catches_up() -> None:
-    pair = Pair(3)
-    a, b, c = pair.hosts
-    c.syncing = False
-    pair.start()
-    pair.run(0.3)
-    assert pair.ask(a, "promote")["ok"]
-    pair.until(lambda: (b.status, c.status) == ("ready", "catch-up"))
+    pair = three_of_which_one_catches_up()
+    a, b, _ = pair.hosts
     pair.run(4.0)
     assert a.running.status()["reason"] == "serving; confirms wait for b; c is catching up"
     pair.kill(b)
