@@ -84,8 +84,6 @@ class Definitions6:
 
 LONGEST_CUT = 10.0
 """Seconds; more than any cut lasts."""
-LATE = 0.05
-"""Seconds after which it is seen at the latest that a node serves."""
 
 
 class Temporaries18:
@@ -136,7 +134,6 @@ class Temporaries18:
                 self._stepped_down(machine, [seen[2][uuid] for uuid in gone])
             for uuid in gone:
                 if serving or seen[3]:
-                    self._waited_for(machine, seen[2][uuid], serving)
                     self.ended += 1
                     self._over.add((machine.name, machine.life, uuid))
                 else:
@@ -145,15 +142,6 @@ class Temporaries18:
                 if serving and (machine.name, machine.life, uuid) in self._over:
                     raise Violation(18, f"{now[uuid]} has ended on {machine.name}, and is there again")
         self._seen[machine.name] = (machine.life, vhost.generation, now, serving)
-
-    def _waited_for(self, machine: Machine, name: str, serving: bool) -> None:
-        """Whoever is promoted gives clients time to come back, or a queue its time without use again."""
-        temporary = self.journal.temporaries.get(name)
-        if not serving or temporary is None or temporary.asked_at > self.last_promotion:
-            return
-        waited = self.journal.clock.now - self.last_promotion
-        if waited < (temporary.lasts or self.grace) - LATE:
-            raise Violation(18, f"{machine.name} ends {name} {waited:.3f} s after it began to serve, unasked")
 
     def _stepped_down(self, machine: Machine, names: list[str]) -> None:
         """That its clients go then is the node's doing: whoever serves next decides."""
