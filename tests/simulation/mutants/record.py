@@ -15,20 +15,18 @@ from ha.core.queue_guard import QueueGuard
 from ha.core.record_keeper import Commit, RecordKeeper
 from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.role import Context
-from ha.core.terms import Terms
 from ha.core.tuning import Tuning
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
-def _agreed(difference: Any) -> Any:
-    return lambda mine, theirs, name: ""
+def _agreed(disagreement: Any) -> Any:
+    return lambda peer, name, mine, theirs: None
 
 
-def _but_for_the_lease(difference: Any) -> Any:
-    def broken(mine: Terms, theirs: Terms, name: str) -> str:
+def _but_for_the_lease(disagreement: Any) -> Any:
+    def broken(peer: int, name: str, mine: Any, theirs: Any) -> Any:
         lease = [{key: terms[key] for key in terms if "lease" in key} for terms in (mine, theirs)]
-        told: str = difference(*lease, name)
-        return told
+        return disagreement(peer, name, *lease)
 
     return broken
 
@@ -192,12 +190,12 @@ MUTANTS = (
         "A node with another lease, level or loss policy becomes a backup, and changes at the next failover "
         "what a confirm promises.",
         (4,),
-        (Patch(peer_methods, "difference", _agreed),),
+        (Patch(peer_methods, "disagreement", _agreed),),
     ),
     Mutant(
         "compare nothing but the lease",
         "A node with another level or loss policy becomes a backup: only a lease that differs keeps it away.",
         (4,),
-        (Patch(peer_methods, "difference", _but_for_the_lease),),
+        (Patch(peer_methods, "disagreement", _but_for_the_lease),),
     ),
 )
