@@ -98,5 +98,6 @@ MUTANTS = (
         "A backup of which a queue was deleted while it came would export what history has consumed of it.",
         (13, 14),
         (Patch(StillToCome, "all_here", lambda original: lambda self, graves: []),),
+        because="14 where the backup was primary before.",
     ),
 )
