@@ -94,15 +94,14 @@ def definitions(machine: Machine) -> list[str]:
     return sorted(repr(_ordered(record)) for record in vhost_of(machine).whole.definitions(Scope.LINK))
 
 
-def ends(machine: Machine) -> list[str]:
+def ends(machine: Machine) -> dict[tuple[str, int], str]:
     """How far each replicated queue's history went, of those that it has deleted, too: by queue and epoch,
     the last id, and which before that a forced promotion has lost."""
-    found = vhost_of(machine).whole.ends(Scope.LINK)
-    return sorted(
-        f"{record.queue.hex()}{', deleted' if record.deleted else ''}: to {end.last} of epoch {epoch}"
-        f"{f', but for {list(end.lacking)}' if end.lacking else ''}"
-        for record in found for epoch, end in record.ends.items()
-    )  # fmt: skip
+    return {
+        (record.queue.hex(), epoch): f"{record.queue.hex()}{', deleted' if record.deleted else ''}: to "
+        f"{end.last} of epoch {epoch}{f', but for {list(end.lacking)}' if end.lacking else ''}"
+        for record in vhost_of(machine).whole.ends(Scope.LINK) for epoch, end in record.ends.items()
+    }  # fmt: skip
 
 
 def _ordered(record: Record) -> Record:

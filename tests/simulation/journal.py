@@ -134,6 +134,8 @@ class Temporary:
     """Seconds for which it is there without use."""
     torn: tuple[float, ...] = ()
     """When its client lost a connection that it was in use by: without heartbeats the broker may not."""
+    asked_at: float = 0.0
+    """When its client last asked for it: nobody who has served since then only has to heed that."""
 
 
 class Journal:

@@ -62,7 +62,7 @@ class TemporaryUser(Actor):
         before = self.journal.temporaries.get(self.queue)
         opened = self.clock.now if before is None else before.opened_at
         torn = () if before is None else before.torn
-        self._temporary = Temporary(opened, lasts=self.expires, torn=torn)
+        self._temporary = Temporary(opened, lasts=self.expires, torn=torn, asked_at=self.clock.now)
         self.journal.temporaries[self.queue] = self._temporary
         arguments: dict[str, Any] = {"x-replicate": "all"} if self.replicated else {}
         if self.expires:

@@ -169,6 +169,19 @@ def test_13_how_far_history_went_is_the_same_on_both_of_deleted_queues_too() -> 
         check_copies_13and14(pair.a, pair.b)
 
 
+def test_13_who_kept_messages_that_all_others_have_forgotten_may_know_more_than_they() -> None:
+    """Seed 1232: a silent difference outlived two milestones, until the backup found it."""
+    pair = Pair()
+    replica, epoch = vhost_of(pair.b).queues["q2"].replica, 7
+    replica.set_ends(replica.ends() | {epoch: EpochEnd(5)})
+    check_copies_13and14(pair.a, pair.b, mended=True)
+    with violates(13, "0 only on primary A, 1 only on backup B .*: to 5 of epoch 7]"):
+        check_copies_13and14(pair.a, pair.b)
+    replica.set_ends({epoch: EpochEnd(5)})
+    with violates(13, "1 only on primary A"):
+        check_copies_13and14(pair.a, pair.b, mended=True)
+
+
 def test_14_of_a_backup_that_was_primary() -> None:
     pair = Pair()
     forget(pair.b, "q1", pair.in_queue("q1")[0].key)

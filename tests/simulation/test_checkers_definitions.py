@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import pytest
+
 from broker.model.records import EntryPut
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers.outputs import Confirm
@@ -63,7 +65,7 @@ def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
     with violates(18):
         checker.tick(pair.b)
     checker._stepped_down(pair.a, ["q2"])
-    pair.journal.temporaries["q2"] = Temporary(0.0)
+    pair.journal.temporaries["q2"] = Temporary(0.0, asked_at=pair.clock.now + 1)
     with violates(18):
         checker._stepped_down(pair.a, ["q2"])
     pair.journal.temporaries["q2"].ending = True
@@ -76,6 +78,28 @@ def test_18_a_backup_does_not_end_a_queue_by_itself() -> None:
     pair.a.running.vhost.queues["q2"] = gone
     pair.a.running.vhost.generation += 1
     with violates(18):
+        checker.tick(pair.a)
+
+
+@pytest.mark.parametrize("lasts", [0.0, 1.0], ids=["a queue of a client", "an expiring one"])
+def test_18_a_new_primary_waits_for_clients_to_come_back(lasts: float) -> None:
+    pair = Pair(count=1)
+    checker, now = pair.checkers.temporaries, pair.clock.now
+    queue = pair.a.running.vhost.queues["q2"]
+    queue.auto_delete = True
+    pair.a.running.vhost.generation += 1
+    checker.tick(pair.a)
+    temporary = pair.journal.temporaries["q2"] = Temporary(now - 99, lasts=lasts, asked_at=now - 99)
+    checker.serves_since["A"] = now - (lasts or checker.grace)
+    checker._waited_for(pair.a, "q2", True)
+    checker.serves_since["A"], temporary.asked_at = now - 0.5, now - 0.4
+    checker._waited_for(pair.a, "q2", True)
+    checker.last_promotion = now - 0.1  # of another, which this one has not heard of
+    checker._waited_for(pair.a, "q2", True)
+    temporary.asked_at = now - 99
+    pair.a.running.vhost.queues.pop("q2")
+    pair.a.running.vhost.generation += 1
+    with violates(18, "A ends q2 0.500 s after it began to serve"):
         checker.tick(pair.a)
 
 

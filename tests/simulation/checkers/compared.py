@@ -15,12 +15,19 @@ class Compared13:
 
     def __init__(self) -> None:
         self.found = 0
+        self.mended: set[str] = set()
+        """Who has found a difference since it was started."""
+
+    def started(self, machine: Machine) -> None:
+        self.mended.discard(machine.name)
 
     def heard(self, machine: Machine, sentence: str) -> None:
         what, again, _ = sentence.partition(AGAIN)
         if again and not machine.spoilt:
             raise Violation(13, f"{machine.name} finds that {what}, and nobody has spoilt it")
-        self.found += bool(again)
+        if again:
+            self.found += 1
+            self.mended.add(machine.name)
 
     def differs(self, machine: Machine, seconds: float, limit: float) -> None:
         """It does, for so long."""

@@ -84,6 +84,8 @@ class Definitions6:
 
 LONGEST_CUT = 10.0
 """Seconds; more than any cut lasts."""
+LATE = 0.05
+"""Seconds after which it is seen at the latest that a node serves."""
 
 
 class Temporaries18:
@@ -99,6 +101,8 @@ class Temporaries18:
         self.grace = grace
         self.ended = 0
         self.last_promotion = self.last_withheld = 0.0
+        self.serves_since: dict[str, float] = {}
+        """Of each machine: an old primary may serve on while a new one has begun to."""
         self._seen: dict[str, tuple[int, int, dict[bytes, str], bool]] = {}
         self._over: set[tuple[str, int, bytes]] = set()
 
@@ -120,7 +124,7 @@ class Temporaries18:
             return
         if serving and (seen is None or not seen[3]):
             # Long after its promotion, perhaps: it may have waited for a lease.
-            self.last_promotion = self.journal.clock.now
+            self.last_promotion = self.serves_since[machine.name] = self.journal.clock.now
         now = {
             q.uuid: q.name
             for q in vhost.queues.values()
@@ -134,6 +138,7 @@ class Temporaries18:
                 self._stepped_down(machine, [seen[2][uuid] for uuid in gone])
             for uuid in gone:
                 if serving or seen[3]:
+                    self._waited_for(machine, seen[2][uuid], serving)
                     self.ended += 1
                     self._over.add((machine.name, machine.life, uuid))
                 else:
@@ -142,6 +147,15 @@ class Temporaries18:
                 if serving and (machine.name, machine.life, uuid) in self._over:
                     raise Violation(18, f"{now[uuid]} has ended on {machine.name}, and is there again")
         self._seen[machine.name] = (machine.life, vhost.generation, now, serving)
+
+    def _waited_for(self, machine: Machine, name: str, serving: bool) -> None:
+        """Whoever is promoted gives clients time to come back, or a queue its time without use again."""
+        temporary, since = self.journal.temporaries.get(name), self.serves_since[machine.name]
+        if not serving or temporary is None or temporary.asked_at > since:
+            return
+        waited = self.journal.clock.now - since
+        if waited < (temporary.lasts or self.grace) - LATE:
+            raise Violation(18, f"{machine.name} ends {name} {waited:.3f} s after it began to serve, unasked")
 
     def _stepped_down(self, machine: Machine, names: list[str]) -> None:
         """That its clients go then is the node's doing: whoever serves next decides."""

@@ -127,6 +127,7 @@ class Checkers:
     def started(self, machine: Machine) -> None:
         self.records.started(machine)
         self.remembered.started(machine)
+        self.compared.started(machine)
         self.divergent.started(machine)
 
     def killed(self, machine: Machine) -> None:
@@ -204,7 +205,8 @@ class Checkers:
         self.directory.look(primary, "at rest")
         for backup in backups:
             was_primary = backup.name in self._primaries
-            check_copies_13and14(primary, backup, was_primary=was_primary)
+            mended = backup.name in self.compared.mended
+            check_copies_13and14(primary, backup, was_primary=was_primary, mended=mended)
             self.counts["copies compared"] += 1
             self.counts["copies of an old primary compared"] += was_primary
         for machine in (primary, *backups):

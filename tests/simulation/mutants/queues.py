@@ -18,7 +18,17 @@ from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
 from broker.model.vhosts import VirtualHosts
+from ha.adapter.node import Node
 from tests.simulation.mutants.mutant import Mutant, Patch
+
+
+def _without_grace(start_serving: Any) -> Any:
+    def broken(self: Node, epoch: int, now: float) -> None:
+        start_serving(self, epoch, now)
+        if self._grace_until is not None:
+            self._grace_until = now
+
+    return broken
 
 
 def _without_the_last(activate: Any) -> Any:
@@ -258,6 +268,12 @@ MUTANTS = (
         "After a failover nobody ends an exclusive or auto-delete queue whose client does not come back.",
         (18,),
         (Patch(VirtualHosts, "end_orphans", lambda original: lambda self: 0),),
+    ),
+    Mutant(
+        "wait for nobody who may come back",
+        "After a failover queues whose clients are gone end at once, before these can reconnect.",
+        (18,),
+        (Patch(Node, "start_serving", _without_grace),),
     ),
     Mutant(
         "delete a queue and book nothing",
