@@ -9,6 +9,8 @@ from random import Random
 
 import pytest
 
+from broker.model.records import Milestone
+from broker.model.values import Scope
 from ha.core import backup
 from ha.core.quiesce import QuiescePoints
 from tests.simulation import faults_cluster
@@ -42,6 +44,28 @@ def test_copies_are_compared_when_what_was_held_up_has_arrived(kind: Fault) -> N
     plan = plans("pacemaker", 1)[0]
     world = World(replace(plan, faults=(FaultPlan("f1", kind, When.ANY, share=0, pause=0, length=0),)))
     assert (world.settle > plan.network.retransmit) or kind not in CUTS
+
+
+def test_copies_are_not_compared_before_the_primary_has_told_all_that_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 1655: a milestone was made in the very instant of the comparison."""
+    pair, compared = Pair(), []
+    world, history, run = pair.world, pair.a.running.vhost.history, pair.clock.run
+
+    def run_and_do_something_at_first(until: float) -> None:
+        run(until)
+        runs.append(until)
+        if len(runs) == 2:
+            history.append(Milestone(history.epoch, Scope.LINK))
+
+    runs: list[float] = []
+    monkeypatch.setattr(pair.clock, "run", run_and_do_something_at_first)
+    monkeypatch.setattr(
+        world.checkers, "quiet_point", lambda *_: compared.append(history.position.n - history.n)
+    )
+    world._compare()
+    assert compared == [0] and len(runs) >= 4
 
 
 COMMON = (Fault.KILL_ALL, Fault.HAND_OVER, Fault.BAD_EVENT, Fault.MISCONFIGURE)
