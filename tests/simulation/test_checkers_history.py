@@ -7,6 +7,7 @@ import json
 import pytest
 
 from broker.model.epoch_ends import EpochEnd
+from broker.model.records import Envelope
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers.quarantine import Contents15and25
 from tests.simulation.checkers.remembered import OFTEN, Remembered15
@@ -61,6 +62,23 @@ def test_15_what_history_has_forgotten_need_not_be_known() -> None:
     vhost_of(pair.a).queues.clear()
     remembered.dies(pair.a)
     remembered.started(pair.a)
+
+
+def test_15_what_memory_knows_for_transient_messages_need_not_be_known() -> None:
+    """Seed 130303212: one was held over a milestone, at which the disk had none of its epoch left."""
+    pair = Pair()
+    remembered, (uuid, epoch) = looked_into(pair)
+    replica = vhost_of(pair.b).queues["q1"].replica
+    transient = Envelope(epoch, "", "q1", persistent=False, wall_ms=0, channel=1, largest_frame=9)
+    replica.add_run(replica.next_of(epoch), transient, [b"transient"])
+    pair.b.life += 1  # so that all is looked at again
+    for _ in range(OFTEN):
+        remembered.tick(pair.b)
+    replica.clear()
+    remembered.dies(pair.b)
+    assert (uuid, epoch) not in remembered._known["B"][1] and remembered._known["A"][1]
+    replica.set_ends({})
+    remembered.started(pair.b)
 
 
 def test_15_another_disk_and_one_behind_know_nothing() -> None:

@@ -22,7 +22,8 @@ class Remembered15:
     that the disk ever had for good, dequeued since or not; until history itself forgets the epoch, or the
     queue. What returns of it is dropped in silence for that alone.
 
-    Looked at while all that was handed to the store is on disk.
+    Looked at while all that was handed to the store is on disk. An epoch of which transient messages are held
+    is forgotten earlier by the disk, which does not see them.
     """
 
     def __init__(self) -> None:
@@ -30,12 +31,17 @@ class Remembered15:
         self._ticks = 0
         self._known: dict[str, tuple[object, Ends]] = {}
         """Of each node, its disk and what that certainly knows."""
+        self._transient: dict[str, tuple[object, set[tuple[bytes, int]]]] = {}
+        """Of each node, of what it held transient messages when its role or epoch changed: of an epoch that
+        is over come no more."""
 
     def tick(self, machine: Machine) -> None:
         """After each one."""
         if machine.role() not in SETTLED:
             self._known.pop(machine.name, None)
+            self._transient.pop(machine.name, None)
             return
+        self._look_for_transient(machine)
         self._ticks += 1
         store = machine.store
         if self._ticks % OFTEN or store is None or store.synced != store._serial:
@@ -73,10 +79,21 @@ class Remembered15:
     def _of(self, machine: Machine) -> tuple[object, Ends]:
         return self._known.setdefault(machine.name, (machine.disk, {}))
 
+    def _look_for_transient(self, machine: Machine) -> None:
+        now = machine.life, machine.role(), machine.running.core.epoch
+        before, found = self._transient.get(machine.name, (None, set()))
+        if now == before:
+            return
+        for queue in queues_of(machine).values():
+            found |= {(queue.uuid, env.epoch) for _, env, _ in queue.held_entries() if not env.persistent}
+        self._transient[machine.name] = now, found
+
     def _forget(self, machine: Machine) -> None:
         """What history does not know any more."""
         disk, known = self._of(machine)
         ends = _ends(machine)
+        for of in self._transient[machine.name][1] if machine.name in self._transient else ():
+            ends.pop(of, None)
         left = {of: min(last, ends[of]) for of, last in known.items() if of in ends}
         self._known[machine.name] = disk, left
 
