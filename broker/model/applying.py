@@ -29,6 +29,7 @@ from broker.model.records import (
     Unbind,
     Unrouted,
 )
+from broker.model.values import Reason, Scope
 
 if TYPE_CHECKING:
     from broker.model.vhost import VirtualHost
@@ -51,7 +52,8 @@ def apply_record(vhosts: VirtualHosts, record: Record) -> None:
         case Dequeue():
             queue = queues.get(record.queue)
             if queue is not None:
-                queue.replica.dequeue(record.epoch, record.ranges)
+                own = record.scope == Scope.STORE and record.reason is Reason.DROPPED
+                (queue.replica.drop if own else queue.replica.dequeue)(record.epoch, record.ranges)
         case Unrouted() | Commit():
             pass
         case QueueDelete():

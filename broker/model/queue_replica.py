@@ -132,9 +132,9 @@ class ReplicaContents:
         """The snapshot begins, and goes up to `end`: from now on keep tombstones, of it alone. What history
         had of that and is not here may come or be gone.
         """
-        served = self._epochs.get(end[0])
         self._tombstones = {}
-        if served is not None and served.highest:
+        if end[1] > 0:
+            served = self._epochs.setdefault(end[0], _EpochRuns())
             served.highest = max(served.highest, end[1])
         missing = self._missing()
         for number, ids in missing.items():
@@ -290,13 +290,19 @@ class ReplicaContents:
             epoch.add(MessageRun(low, envelope, cut[low - first : high - first + 1], high - low + 1))
 
     def dequeue(self, epoch: int, ranges: list[Range]) -> None:
-        """Forget these; unknown ids are ignored (or entombed while incomplete)."""
+        """History has dequeued these: forget them; unknown ids are ignored (or entombed while incomplete)."""
+        self.drop(epoch, ranges)
+        held = self._epochs.get(epoch)
+        if held is not None and held.lacking:
+            for low, high in ranges:
+                held.lacking.discard_range(low, high)
+
+    def drop(self, epoch: int, ranges: list[Range]) -> None:
+        """This copy gives these up, as another holds none of them: of what history lacks they say nothing."""
         held = self._epochs.get(epoch)
         if held is not None:
             for low, high in ranges:
                 held.remove(low, high)
-                if held.lacking:
-                    held.lacking.discard_range(low, high)
         if self._tombstones is not None:
             tombs = self._tombstones.setdefault(epoch, ReplicationIdSet())
             for low, high in ranges:

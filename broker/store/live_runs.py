@@ -7,7 +7,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from broker.model.record_codec import KIND_ENQUEUE_RUN, decode_records
-from broker.model.records import Dequeue, EnqueueRun, RawRun, Record
+from broker.model.records import Dequeue, EnqueueRun, QueueEnds, RawRun, Record
 from broker.model.replication_id_set import Range
 from broker.model.values import Reason, Scope
 from broker.store.live_index import LiveRanges
@@ -19,6 +19,12 @@ def runs_of(payload: bytes) -> list[EnqueueRun]:
     """The runs of a batch. Raises CorruptRecord."""
     records = decode_records(payload, only=KIND_ENQUEUE_RUN)
     return [record for record in records if isinstance(record, EnqueueRun)]
+
+
+def lacks(record: Record) -> bool:
+    """Does it say that history lacks something of a queue? It has to be said again after the runs of before:
+    what is live of these comes with what is not, and whatever comes is not lacking."""
+    return isinstance(record, QueueEnds) and any(end.lacking for end in record.ends.values())
 
 
 def live_records(run: EnqueueRun, live: LiveRanges) -> list[Record]:

@@ -27,7 +27,7 @@ from broker.store.cleaning import Cleaning, choose
 from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.live_index import LiveIndex, LiveRanges, SegmentUse
-from broker.store.live_runs import live_records, runs_of
+from broker.store.live_runs import lacks, live_records, runs_of
 from broker.store.segment_format import FRAME_HEAD_BYTES, HEADER_BYTES
 from broker.store.segment_log import SEGMENT_BYTES, SegmentLog
 from broker.store.segment_reader import StoredBatch
@@ -181,11 +181,13 @@ class SegmentStore:
         To be read to its end before anything else: the cut happens there.
         """
         base: list[tuple[Position, Sequence[Record]]] = []
+        lacking: list[tuple[Position, Sequence[Record]]] = []
         older: dict[int, LiveRanges] = {}
 
         def live(found: StoredBatch) -> Collection[int]:
             self.index, records = decode_base(found.payload)
             base.append((found.position, records))
+            lacking.append((found.position, list(filter(lacks, records))))
             older.update(self.index.by_segment(self.index.live_segments()))
             return older.keys()
 
@@ -198,11 +200,13 @@ class SegmentStore:
                 self._read += size
                 if number not in older:  # the base says how long those are
                     self._grown(number, size)
+                    yield from lacking
+                    lacking.clear()
                 yield batch.position, self._records(number, batch, older.get(number))
         except CorruptRecord as error:
             path = self._log.reader.path(number) if number else self._log.current_path
             raise StoreCorrupt(path, 0, f"its records cannot be read ({error})") from error
-        yield from base
+        yield from (*base, *lacking)
         self._highest = self._log.number
 
     def _records(self, number: int, batch: StoredBatch, live: LiveRanges | None) -> Sequence[Record]:

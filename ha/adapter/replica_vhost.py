@@ -125,7 +125,7 @@ class ReplicaVhost:
             if came := minus(queue.replica.ids(), held):
                 self._export(queue, minus(came, had(ends)))
                 for epoch, ids in came.items():
-                    queue.replica.dequeue(epoch, ids.ranges())
+                    queue.replica.drop(epoch, ids.ranges())
                 self._drop(queue.uuid, came)
             if queue.replica.ends() != ends:
                 queue.replica.set_ends(ends)
@@ -340,7 +340,7 @@ class ReplicaVhost:
                 now, beyond = minus(extra, later), minus(beyond, later)
             self._export(found, beyond)
             for epoch, gone in now.items():
-                found.replica.dequeue(epoch, gone.ranges())
+                found.replica.drop(epoch, gone.ranges())
             self._drop(queue, now)
         if payload:
             self._take_runs(found, payload)

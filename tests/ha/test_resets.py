@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.model.epoch_ends import EpochEnd
 from broker.model.records import Dequeue, EnqueueRun
 from ha.core.link import Method
 from tests.ha.pair import Host, Pair
@@ -66,6 +67,26 @@ def test_a_queue_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     pair.until(lambda: b.status == "ready")
     pair.run(0.1)
     assert "q" not in b.running.vhost.queues and equal(pair) and links_lost(a, b) == []
+
+
+def test_what_was_not_taken_and_is_consumed_before_it_comes_was_in_history() -> None:
+    """Else a node that returns with it, while the other one serves, exports it for no need."""
+    pair = Pair()
+    pair.up()
+    pair.run(0.2)
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    pair.run(0.2)
+    pair.held["b", "a"] = 0
+    spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues["q"].uuid)
+    pair.publish(a, "q", "a")
+    pair.run(0.01)
+    assert b.status == "catch-up" and pair.consume(a, "q", 1) == "a"
+    pair.run(0.01)
+    pair.heal()
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert [host.running.vhost.queues["q"].ends() for host in pair.hosts] == [{65537: EpochEnd(1)}] * 2
 
 
 def test_a_queue_that_goes_bad_again_costs_the_link() -> None:

@@ -94,12 +94,13 @@ def definitions(machine: Machine) -> list[str]:
     return sorted(repr(_ordered(record)) for record in vhost_of(machine).whole.definitions(Scope.LINK))
 
 
-def ends(machine: Machine) -> dict[tuple[str, int], str]:
-    """How far each replicated queue's history went, of those that it has deleted, too: by queue and epoch,
-    the last id, and which before that a forced promotion has lost."""
+def ends(machine: Machine) -> dict[tuple[str, bool, int], str]:
+    """How far each replicated queue's history went: by UUID, whether it is deleted, and epoch, the last id,
+    and which before that a forced promotion has lost."""
     return {
-        (record.queue.hex(), epoch): f"{record.queue.hex()}{', deleted' if record.deleted else ''}: to "
-        f"{end.last} of epoch {epoch}{f', but for {list(end.lacking)}' if end.lacking else ''}"
+        (record.queue.hex(), record.deleted, epoch): f"{record.queue.hex()}"
+        f"{', deleted' if record.deleted else ''}: to {end.last} of epoch {epoch}"
+        f"{f', but for {list(end.lacking)}' if end.lacking else ''}"
         for record in vhost_of(machine).whole.ends(Scope.LINK) for epoch, end in record.ends.items()
     }  # fmt: skip
 

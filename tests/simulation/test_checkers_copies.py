@@ -169,6 +169,15 @@ def test_13_how_far_history_went_is_the_same_on_both_of_deleted_queues_too() -> 
         check_copies_13and14(pair.a, pair.b)
 
 
+def test_13_who_has_had_a_queue_sent_again_need_not_know_what_no_copy_comes_of() -> None:
+    """Seed 130202889: it could not take a message, and the queue was deleted before it came again."""
+    pair = Pair()
+    vhost_of(pair.a).whole.graves.bury(bytes(16), {7: EpochEnd(5)})
+    check_copies_13and14(pair.a, pair.b, mended=True)
+    with violates(13, "1 only on primary A"):
+        check_copies_13and14(pair.a, pair.b)
+
+
 def test_13_who_kept_messages_that_all_others_have_forgotten_may_know_more_than_they() -> None:
     """Seed 1232: a silent difference outlived two milestones, until the backup found it."""
     pair = Pair()
