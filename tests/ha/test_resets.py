@@ -9,7 +9,7 @@ from tests.ha.pair import Host, Pair
 from tests.simulation.spoiling import spoil
 
 
-def spoilt(queues: str = "q", *, held: bool = False) -> tuple[Pair, Host, Host]:
+def spoilt(queues: str = "q", *, texts: str = "abcdefgh", held: bool = False) -> tuple[Pair, Host, Host]:
     """b fetches its queues again, message by message; or, `held`, has asked for them, and a does not hear."""
     pair = Pair()
     pair.up()
@@ -17,7 +17,7 @@ def spoilt(queues: str = "q", *, held: bool = False) -> tuple[Pair, Host, Host]:
     a, b = pair.hosts
     for queue in queues:
         pair.declare(a, queue)
-        pair.publish(a, queue, "abcdefgh")
+        pair.publish(a, queue, texts)
     pair.run(0.2)
     pair.snapshots(a, 1)
     if held:
@@ -71,17 +71,8 @@ def test_a_queue_that_is_deleted_meanwhile_is_not_waited_for() -> None:
 
 def test_what_was_not_taken_and_is_consumed_before_it_comes_was_in_history() -> None:
     """Else a node that returns with it, while the other one serves, exports it for no need."""
-    pair = Pair()
-    pair.up()
-    pair.run(0.2)
-    a, b = pair.hosts
-    pair.declare(a, "q")
-    pair.run(0.2)
-    pair.held["b", "a"] = 0
-    spoil(b.running.vhosts, EnqueueRun, b.running.vhost.queues["q"].uuid)
-    pair.publish(a, "q", "a")
-    pair.run(0.01)
-    assert b.status == "catch-up" and pair.consume(a, "q", 1) == "a"
+    pair, a, b = spoilt(texts="", held=True)
+    assert pair.consume(a, "q", 1) == "i"
     pair.run(0.01)
     pair.heal()
     pair.until(lambda: b.status == "ready")
