@@ -174,6 +174,22 @@ class ReplicaContents:
         """The snapshot is whole: forget the tombstones."""
         self._awaited, self._tombstones = {}, None
 
+    def claim(self) -> bool:
+        """Who serves from here on has all that it holds in its history, also what its last primary never had;
+        what that stretch had besides is lacking. Whether there was any.
+        """
+        found = False
+        for number, epoch in self._epochs.items():
+            if not epoch.count or epoch.runs[-1].last <= epoch.highest:
+                continue
+            ids = ReplicationIdSet(self.ids()[number].ranges_within(epoch.highest + 1, 2**64))
+            if ids:
+                *_, (_, last) = ids.ranges()
+                lacking = ReplicationIdSet([(epoch.highest + 1, last)]) - ids
+                epoch.lacking = lacking if epoch.lacking is None else epoch.lacking | lacking
+                epoch.highest, found = last, True
+        return found
+
     def ends(self) -> EpochEnds:
         """How far each epoch got here, also if all of it is dequeued since."""
         return {

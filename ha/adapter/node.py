@@ -378,8 +378,7 @@ class Node:
     def start_serving(self, epoch: int, now: float) -> None:
         """The epoch is durable before the first id of it."""
         self._files.raise_epoch(epoch)
-        for queue in self.vhosts.queues_by_uuid.values():
-            queue.replica.complete()
+        self.replica.claim()
         if stamped := self.vhosts.activate(epoch):
             what = "queues and exchanges that were declared while this broker was standalone"
             self.log(f"{stamped} {what} now have a level: ha.replicate, {self.settings.default_level}")

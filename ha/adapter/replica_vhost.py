@@ -217,6 +217,12 @@ class ReplicaVhost:
                     self._note_ends(found)
         self._aside.clear()
 
+    def claim(self) -> None:
+        for queue in self._vhosts.queues_by_uuid.values():
+            queue.replica.complete()
+            if queue.replica.claim():
+                self._note_ends(queue)
+
     def mark(self) -> int:
         return self._serial
 

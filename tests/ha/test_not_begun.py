@@ -119,5 +119,56 @@ def test_what_one_has_put_into_quarantine_is_not_taken_for_dequeued_by_it(how: s
     assert quarantined(c) == lost and pair.fingerprint(a) == pair.fingerprint(c)
 
 
+@pytest.mark.parametrize("how", ["at once", "after a restart"])
+def test_who_is_forced_while_it_joins_has_in_its_history_what_it_holds(how: str) -> None:
+    """It was told how far the history of its primary goes, and holds more. What that stretch had besides is
+    lacking: the copies that join know that, too, and whoever returns with it keeps it. Seed 130522864."""
+    pair = Pair(2, authority="register")
+    pair.up()
+    a, b = pair.hosts
+    for queue in ("big", "more"):
+        pair.declare(a, queue)
+    pair.publish(a, "more", "0")
+    pair.run(0.1)
+    pair.kill(b)
+    position = pair.publish(a, "more", "123456789")
+    pair.until(lambda: pair.confirmed(a, position))
+    assert pair.consume(a, "more", 4) == "0123"
+    pair.run(0.1)
+    pair.kill(a)
+    pair.start(b)
+    pair.run(0.3)
+    assert pair.ask(b, "promote", limit=12, force_lossy=True)["ok"]
+    position = pair.publish(b, "big", "0123456789")
+    pair.until(lambda: pair.confirmed(b, position))
+    pair.snapshots(b, 30)
+    pair.start(a)
+    pair.until(lambda: 0 < len(pair.contents(a, "big")) < 5)
+    pair.kill(b)
+    if how == "after a restart":
+        pair.kill(a)
+        pair.start(a)
+    pair.run(0.3)
+    assert pair.ask(a, "promote", limit=12, force_lossy=True)["ok"]
+    assert pair.contents(a, "more") == "456789"
+    pair.start(b)
+    pair.until(lambda: b.status == "ready")
+    pair.run(0.1)
+    assert ends(a) == ends(b) and pair.fingerprint(a) == pair.fingerprint(b)
+    known = {q.uuid: q.name for q in a.running.vhost.queues.values()}
+    of = {known[queue]: said for queue, (said, _) in ends(a).items()}["more"]
+    first = min(of)
+    assert (of[first].last, of[first].lacking) == (10, ((1, 4),))
+    pair.kill(b)
+    for _ in range(2):
+        pair.run(0.1)
+        pair.kill(a)
+        pair.start(a)
+        pair.run(0.1)
+        assert pair.ask(a, "promote", limit=12, force_lossy=True)["ok"]
+    again = {known[queue]: said for queue, (said, _) in ends(a).items()}["more"]
+    assert again[first] == of[first]
+
+
 def ends(host: Host) -> dict[bytes, tuple[EpochEnds, bool]]:
     return {record.queue: (record.ends, record.deleted) for record in host.running.vhosts.ends(Scope.LINK)}

@@ -200,6 +200,8 @@ def edit_cib(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
 
 
 def _edit(s: Saboteur, machine: Machine) -> None:
-    if _cluster(s).listens(machine.name):
+    """Left out: on a node that has lost the record's last change with its power, and that is still by itself:
+    its copy would win over what was in force."""
+    if _cluster(s).listens(machine.name) and not _cluster(s).nodes[machine.name].behind:
         s.clock.note(f"FAULT: somebody changes the configuration of the cluster on {machine.name}")
         _cluster(s).write(machine.name, lambda copy: (0, copy.edited()))

@@ -91,16 +91,39 @@ def test_18_a_new_primary_waits_for_clients_to_come_back(lasts: float) -> None:
     checker.tick(pair.a)
     temporary = pair.journal.temporaries["q2"] = Temporary(now - 99, lasts=lasts, asked_at=now - 99)
     checker.serves_since["A"] = now - (lasts or checker.grace)
-    checker._waited_for(pair.a, "q2", True)
+    checker._waited_for(pair.a, "q2")
     checker.serves_since["A"], temporary.asked_at = now - 0.5, now - 0.4
-    checker._waited_for(pair.a, "q2", True)
+    checker._waited_for(pair.a, "q2")
     checker.last_promotion = now - 0.1  # of another, which this one has not heard of
-    checker._waited_for(pair.a, "q2", True)
+    checker._waited_for(pair.a, "q2")
     temporary.asked_at = now - 99
     pair.a.running.vhost.queues.pop("q2")
     pair.a.running.vhost.generation += 1
     with violates(18, "A ends q2 0.500 s after it began to serve"):
         checker.tick(pair.a)
+
+
+def test_18_who_is_promoted_in_the_tick_in_which_it_hears_of_an_end_did_not_end_it() -> None:
+    """Seed 130508563: its primary had ended the queue, and told it so with its last words."""
+    pair = Pair(count=1)
+    checker, now = pair.checkers.temporaries, pair.clock.now
+    for machine in (pair.a, pair.b):
+        machine.running.vhost.queues["q2"].auto_delete = True
+        machine.running.vhost.generation += 1
+        checker.tick(machine)
+    pair.journal.temporaries["q2"] = Temporary(now - 99, asked_at=now - 99)
+    uuid = pair.b.running.vhost.queues["q2"].uuid
+    life, generation, queues, serving = checker._seen["B"]
+    assert not serving
+    pair.b.running.vhost.queues.pop("q2")
+    pair.b.running.vhost.generation += 1
+    checker._over.add(("A", pair.a.life, uuid))
+    pair.b.role = pair.a.role  # type: ignore[method-assign]
+    checker.tick(pair.b)
+    checker._seen["B"] = (life, generation, queues, serving)
+    checker._over.clear()
+    with violates(18, "B ends q2 0.000 s after it began to serve"):
+        checker.tick(pair.b)
 
 
 def test_18_a_temporary_queue_does_end() -> None:

@@ -152,6 +152,22 @@ def test_a_host_without_power_comes_back_with_what_its_disk_had() -> None:
     assert playing.held("B") == "5.2"
 
 
+def test_a_host_that_lost_a_change_with_its_power_is_behind_until_it_has_met_the_others() -> None:
+    """Seed 130523797: somebody changed the configuration there meanwhile, and its older copy won."""
+    playing = Playing(write_out=1e6)
+    playing.ask("A", record(5, 1), None)
+    playing.run()
+    playing.network.power("A", False)
+    cuts = playing.cut("A", "B")
+    playing.network.power("A", True)
+    playing.run()
+    nodes = playing.cluster.nodes
+    assert nodes["A"].behind and not nodes["B"].behind
+    playing.mend(cuts)
+    playing.run()
+    assert playing.held("A") == "5.1" and not nodes["A"].behind
+
+
 def test_the_last_copy_is_not_lost_with_the_power() -> None:
     playing = Playing(write_out=1e6)
     playing.ask("A", record(5, 1), None)

@@ -138,7 +138,8 @@ class Temporaries18:
                 self._stepped_down(machine, [seen[2][uuid] for uuid in gone])
             for uuid in gone:
                 if serving or seen[3]:
-                    self._waited_for(machine, seen[2][uuid], serving)
+                    if serving and (seen[3] or not self._ended_elsewhere(uuid)):
+                        self._waited_for(machine, seen[2][uuid])
                     self.ended += 1
                     self._over.add((machine.name, machine.life, uuid))
                 else:
@@ -148,10 +149,14 @@ class Temporaries18:
                     raise Violation(18, f"{now[uuid]} has ended on {machine.name}, and is there again")
         self._seen[machine.name] = (machine.life, vhost.generation, now, serving)
 
-    def _waited_for(self, machine: Machine, name: str, serving: bool) -> None:
+    def _ended_elsewhere(self, uuid: bytes) -> bool:
+        """A primary has ended it: others follow, perhaps in the very tick in which they are promoted."""
+        return any(over == uuid for _, _, over in self._over)
+
+    def _waited_for(self, machine: Machine, name: str) -> None:
         """Whoever is promoted gives clients time to come back, or a queue its time without use again."""
         temporary, since = self.journal.temporaries.get(name), self.serves_since[machine.name]
-        if not serving or temporary is None or temporary.asked_at > since:
+        if temporary is None or temporary.asked_at > since:
             return
         waited = self.journal.clock.now - since
         if waited < (temporary.lasts or self.grace) - LATE:
@@ -169,8 +174,8 @@ class Temporaries18:
         owner = self.records.lives[record.owner] if record is not None else None
         if owner is None or owner.died is not None or owner.machine.role() not in SERVING:
             return
-        if any(over == uuid for _, _, over in self._over):
-            return  # whom it followed has ended it, as primary, and this node may not know a newer one yet
+        if self._ended_elsewhere(uuid):
+            return  # as whom it followed, and this node may not know a newer one yet
         if uuid in vhost_of(owner.machine).whole.queues_by_uuid:
             raise Violation(
                 18, f"{machine.name} ends {name} by itself: the primary {owner.machine.name} has it"

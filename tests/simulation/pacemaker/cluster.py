@@ -42,6 +42,8 @@ class ClusterNode:
     """`wait_for_all`: it has been in one ring with all others since it started."""
     hung_until: float = 0.0
     """Its CIB daemon answers nobody, and does nothing, until then."""
+    behind: bool = False
+    """It lost a change of the record with its power, and has not taken the copy of the others yet."""
 
 
 class Cluster:
@@ -150,6 +152,7 @@ class Cluster:
         node = self.nodes[name]
         node.on, node.frozen, node.seen_all, node.hung_until = False, False, False, 0.0
         self._keep_one(name)
+        node.behind = node.behind or node.copy.held != node.disk.held
         node.copy = node.disk
         self.rings.left(name)
         self._dc[self.rings.of[name]] = name
@@ -296,7 +299,10 @@ class Cluster:
                 self._join(ring)
                 return
             self._joined = ring
-            self.shot -= ring.members if len(ring.members) > 1 else set()
+            if len(ring.members) > 1:
+                self.shot -= ring.members
+                for name in ring.members:
+                    self.nodes[name].behind = False
         self.clock.after(0.05 if self._joined is not ring else COMPARED, partial(self._compare, ring))
 
     def _equalize(self, ring: Ring) -> None:
