@@ -13,17 +13,21 @@ SEED     ?=
 COMPILED ?=
 WORKERS  ?= 3
 ARGS     ?=
+SYSTEM   := system or tools
+MEASURED := $(BIN)/python scripts/measure.py
+PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min=0.5
 
 # Hundreds of the processes that the tests start would compile all of the source each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable sim soak soak-simulation soak-books format clean
+.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable sim soak soak-simulation soak-books format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
 	@echo "make demo MESSAGES=200000     the same with more messages"
-	@echo "make test                     the tests, in three processes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one)"
+	@echo "make test                     the tests, at most 8 minutes (ARGS='-k link -x' goes to pytest; WORKERS=0: in one process)"
+	@echo "make test-system              the longer tests: more failovers of real processes, Spark jobs, seeds of the simulation; as root deploy/ and test-cluster-smoke"
 	@echo "make test-cluster             Pacemaker, corosync, fencing and a virtual IP on machines in containers, and all that may go wrong (root, Debian; it installs what it needs)"
 	@echo "make test-cluster-smoke       five cases of these, and partitions of real nodes in network namespaces (root)"
 	@echo "make test-deploy              what is in deploy/, held against the tools that it is for (as root: all, and it installs them)"
@@ -57,7 +61,16 @@ demo: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) $(ARGS)
 
 test: setup
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)
+
+# As root also `make test-deploy` (in the same processes) and then, alone on the machine, `make test-cluster-smoke`.
+test-system: setup
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh); export JAVA_HOME; \
+	  if [ "$$(id -u)" != 0 ]; then exec $(MEASURED) "make test-system" $(PYTEST) -m system $(ARGS); fi; \
+	  sh scripts/ensure_cluster_tools.sh; \
+	  UNDERSTUDY_TEST_TOOLS=required $(MEASURED) "make test-system" $(PYTEST) -m '$(SYSTEM)' $(ARGS); system=$$?; \
+	  $(MAKE) --no-print-directory test-cluster-smoke; smoke=$$?; \
+	  exit $$((system | smoke))
 
 test-cluster: setup
 	@sh scripts/ensure_namespaces.sh
@@ -66,12 +79,14 @@ test-cluster: setup
 
 test-cluster-smoke: setup
 	@sh scripts/ensure_namespaces.sh
-	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m smoke tests/cluster tests/failover $(ARGS)
+	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test-cluster-smoke" \
+	  $(BIN)/python -m pytest -m smoke tests/cluster tests/failover $(ARGS)
 
 test-deploy: setup
 	@sh scripts/ensure_cluster_tools.sh
 	@[ "$$(id -u)" != 0 ] || export UNDERSTUDY_TEST_TOOLS=required; \
-	  $(BIN)/python -m pytest -m 'cluster or not cluster' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
+	  $(MEASURED) "make test-deploy" \
+	  $(BIN)/python -m pytest -m 'tools or not tools' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
 
 test-spark-cluster: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m soak tests/spark/engine $(ARGS)

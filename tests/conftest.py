@@ -73,6 +73,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: object) -> None:
+    from tests.workers import rewrite_once
+
+    rewrite_once(Path(__file__).parent)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
     from tests.workers import ByFile
 

@@ -6,6 +6,9 @@ A file's tests stay together, in their order: what a module makes once is made o
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -13,6 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     import pytest
 
+MANY = 20
+"""Changed files of tests that a process alone takes a noticeable time to rewrite."""
 WITH_SPARK = "Spark"
 TOGETHER = {
     "tests/spark/": WITH_SPARK,
@@ -24,10 +29,10 @@ TOGETHER = {
 }
 """Tests that share what a process makes once: Spark's session and its JVM; a CIB by each tool."""
 APART = (
-    "tests/simulation/test_seeds.py::test_two_thousand_seeds",
+    "tests/simulation/test_seeds.py::test_no_seed_fails",
     "tests/simulation/test_mutants.py::test_the_named_checker_finds_it",
 )
-"""Minutes of one core each: whatever process has nothing else to do takes the next."""
+"""Long cases that share nothing: whatever process has nothing else to do takes the next."""
 FIRST = (
     "tests/spark/",
     "tests/failover/",
@@ -67,3 +72,26 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 def rank(nodeid: str) -> int:
     return next((place for place, start in enumerate(FIRST) if nodeid.startswith(start)), len(FIRST))
+
+
+def rewrite_once(tests: Path) -> None:
+    """Has pytest rewrite the assertions of the files of tests, which takes seconds and is kept on disk.
+
+    After a clone, or a change of many files, each process of `pytest -n` would do that for all of them. Two
+    processes do it here before, each for half of the files.
+    """
+    files = sorted(tests.rglob("test_*.py"), key=lambda path: path.stat().st_size)
+    if sys.dont_write_bytecode or sum(map(_is_stale, files)) < MANY:
+        return
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+    halves = [
+        subprocess.Popen([*command, *half], stdout=subprocess.DEVNULL) for half in (files[::2], files[1::2])
+    ]
+    for half in halves:
+        half.wait()
+
+
+def _is_stale(file: Path) -> bool:
+    changed = file.stat().st_mtime
+    kept = (file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*.pyc")
+    return not any(path.stat().st_mtime >= changed for path in kept)

@@ -79,7 +79,7 @@ def _engine_or_none() -> Iterator[Engine]:
     (pytest.fail if REQUIRED else pytest.skip)("no container engine can be had here")
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_its_image_serves_as_nobody_in_particular(engine: Engine, tmp_path: Path) -> None:
     image = built(engine, tmp_path)
     name = f"understudy-test-{tmp_path.name.replace('_', '-')}"

@@ -16,7 +16,7 @@ from tests.failover.namespaces import LOGIN, PORT, SETTINGS, Lab
 from understudy.config_types import HostPort
 from understudy.management import Unreachable, ask
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.tools
 FILE = "keepalived/keepalived.conf"
 VIP = "198.51.100.80"
 HTTP = 15672

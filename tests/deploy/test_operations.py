@@ -82,7 +82,7 @@ def told(command: str, places: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_what_pacemaker_says_is_in_the_table(cluster: Simulated) -> None:
     (look,) = paper.commands("What do I do now", "cluster")
     seen = cluster.said(*shlex.split(look))
@@ -100,7 +100,7 @@ def test_what_pacemaker_says_is_in_the_table(cluster: Simulated) -> None:
         assert words in seen and f"`{words}`" in TEXT
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_switching_over(cluster: Simulated) -> None:
     move, clear = paper.commands("Switch over", "cluster")
     cluster.scores(a=1000, b="-INFINITY")
@@ -115,7 +115,7 @@ def test_switching_over(cluster: Simulated) -> None:
     assert cluster.happens().done == [], "nothing moves by taking it back"
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_taking_a_node_out_and_in(cluster: Simulated) -> None:
     out, back = paper.commands("Take a node out, and upgrade", "cluster")
     (look,) = paper.commands("What do I do now", "cluster")
@@ -130,7 +130,7 @@ def without_devices(actions: list[str]) -> list[str]:
     return [action for action in actions if "fence-" not in action]
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_maintenance_mode(cluster: Simulated) -> None:
     on, off = paper.commands("Maintenance mode", "cluster")
     (look,) = paper.commands("What do I do now", "cluster")

@@ -11,7 +11,7 @@ from tests.deploy.cibs import AgentInstalled, meaning
 from tests.deploy.simulated import Simulated
 from tests.deploy.tools import run
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.tools
 AGENT = "/usr/lib/ocf/resource.d/understudy/understudy"
 
 

@@ -106,7 +106,7 @@ def seconds(text: str) -> int:
     return int(found[1])
 
 
-@pytest.mark.cluster
+@pytest.mark.tools
 def test_the_broker_makes_no_call_that_the_unit_forbids(tmp_path: Path) -> None:
     require("systemd-analyze", "strace")
     trace = tmp_path / "trace"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.simulated import Simulated
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.tools
 VIP = "understudy-vip"
 
 

@@ -111,6 +111,7 @@ def copy(tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.system
 def test_all_that_was_confirmed_comes_back_standalone_and_as_a_pair(copy: Path, tmp_path: Path) -> None:
     confirmed, consumed, counts = json.loads((tmp_path / "told.json").read_text())
     with Pair(tmp_path / "alone", "ha.brokers=", "ha.replicate=none") as alone:

@@ -8,6 +8,7 @@ from typing import Any
 
 import kombu.entity
 import pika
+import pytest
 
 from tests.failover.pair import Pair, channel_of
 from understudy.client import Publisher
@@ -33,6 +34,7 @@ def _drain(pair: Pair, name: str, queue: str) -> list[int]:
     return found
 
 
+@pytest.mark.system
 def test_queues_of_a_standalone_broker_survive_the_first_failover_of_its_pair(
     tmp_path: Path, judge: Callable[..., dict[str, Any]]
 ) -> None:

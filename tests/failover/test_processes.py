@@ -269,6 +269,7 @@ def test_a_backup_that_is_stopped_holds_up_nobody(tmp_path: Path) -> None:
         assert changes == ["promoted", "included", "excluded"]
 
 
+@pytest.mark.system
 def test_under_block_a_promoted_backup_confirms_nothing_before_another_is_in_sync(tmp_path: Path) -> None:
     with Pair(tmp_path, "ha.on_backup_loss=block") as pair:
         pair.whole()

@@ -10,6 +10,7 @@ from typing import Any
 
 import kombu.entity
 import pika
+import pytest
 
 from tests.failover.pair import PATIENCE, Pair, channel_of, understudy
 from understudy.client import Consumer, Publisher
@@ -27,6 +28,7 @@ TYPED = pika.BasicProperties(
 )  # fmt: skip
 
 
+@pytest.mark.system
 def test_messages_that_a_forced_promotion_left_behind_are_listed_shown_and_republished(
     tmp_path: Path,
 ) -> None:

@@ -89,6 +89,7 @@ def bodies(port: int, queue: str) -> list[tuple[int, bool]]:
             found.append((int(body or b""), bool(method.redelivered)))
 
 
+@pytest.mark.system
 def test_a_copy_follows_a_pair_whose_primary_is_killed_and_then_serves(
     pair: Pair, far: Cluster, judge: Callable[..., dict[str, Any]]
 ) -> None:

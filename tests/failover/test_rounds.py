@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.failover.faults import CUTS
 from tests.failover.rounds import Options, Rounds, table
 from tests.failover.test_demo import children_of
@@ -19,6 +21,7 @@ from tests.failover.test_demo import children_of
 KILL_FREEZE_CUT = ("kill-primary", "freeze-primary", "cut-link")
 
 
+@pytest.mark.system
 def test_a_kill_a_freeze_and_a_cut_link_lose_nothing(
     tmp_path: Path, seed: int, judge: Callable[..., dict[str, Any]]
 ) -> None:

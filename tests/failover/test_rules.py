@@ -58,6 +58,7 @@ def _drain(channel: Any, queue: str, reason: str | None = None) -> list[int]:
         channel.basic_ack(method.delivery_tag)
 
 
+@pytest.mark.system
 def test_dead_letters_and_limits_survive_the_death_of_the_primary(
     pair: Pair, judge: Callable[..., dict[str, Any]]
 ) -> None:

@@ -70,6 +70,7 @@ class Traffic:
         assert not any(thread.is_alive() for thread in self._threads)
 
 
+@pytest.mark.system
 def test_there_and_back_under_load_loses_nothing_and_the_books_agree(pair: Pair) -> None:
     pair.whole()
     traffic = Traffic(pair)

@@ -78,6 +78,7 @@ def test_new_certificates_while_the_pair_is_up(pair: SecurePair) -> None:
         assert not pair.said(name, "closed") and not pair.said(name, "lost")
 
 
+@pytest.mark.system
 def test_new_certificates_that_would_part_the_pair_are_not_taken(pair: SecurePair, tmp_path: Path) -> None:
     """Told or found out: run out, of another authority, for another host. At a start one that has run out is
     taken, with a warning: the data is worth more."""
@@ -142,6 +143,7 @@ def test_a_node_with_a_certificate_of_another_authority_stays_out_until_it_has_a
     pair.wait_for("right", "ready")
 
 
+@pytest.mark.system
 def test_a_node_with_a_certificate_for_another_host_stays_out_until_it_has_a_right_one(
     pair: SecurePair,
 ) -> None:
@@ -239,6 +241,7 @@ def test_a_key_of_another_certificate_ends_the_start_in_one_line(tmp_path: Path)
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.system
 def test_a_broker_elsewhere_follows_a_queue_over_the_links_tls(pair: SecurePair, tmp_path: Path) -> None:
     """Through a failover of its source; a broker without a certificate of the authority gets nothing."""
     pair.whole()

@@ -2,22 +2,19 @@
 is whole, or plainly not promotable, alone and after a restart; and it rejoins equal (invariants 11, 15, 19).
 
 One primary lives through all of it. For each number of bytes a backup with the same old disk joins, gets so
-many bytes, and is cut off: to it that is the death of its primary.
+many bytes, and is cut off: to it that is the death of its primary. `make test` tries some of the bytes.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
 
-import pytest
-
 from broker.model.values import Position
 from ha.core.refusal import NEXT
 from tests.ha.pair import STEP, Host, Pair
 from tests.simulation.virtual_disk import VirtualDisk
+from tests.tiers import sweep
 
-PARTS = 4
-"""Side by side: byte 1, 5, 9, ..., then 2, 6, 10, ..., and so on."""
 IDENTITY = "/b/node.json"
 REFUSALS = (
     "does not name this node: it may lack confirmed messages",
@@ -87,12 +84,12 @@ def restart(pair: Pair, b: Host, *, keep: bool) -> None:
     pair.start(b)
 
 
-@pytest.mark.parametrize("part", range(1, PARTS + 1))
-def test_a_joiners_copy_is_cut_at_every_byte(part: int) -> None:
+@sweep("step", sample=19)
+def test_a_joiners_copy_is_cut_at_every_byte(step: int) -> None:
     pair, joins, disk = parted()
     a, b = pair.hosts
     outcomes = {"refused": 0, "promoted": 0}
-    passing = part
+    passing = 1
     while join_cut(pair, joins, disk, passing):
         assert b.running.stopped is None, b.running.stopped
         answer = pair.ask(b, "promote")
@@ -103,7 +100,7 @@ def test_a_joiners_copy_is_cut_at_every_byte(part: int) -> None:
             a, b = pair.hosts
         else:
             assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
-            restart(pair, b, keep=bool(passing // PARTS % 2))
+            restart(pair, b, keep=bool(passing // step % 2))
             pair.run(0.01)
             answer = pair.ask(b, "promote")
             assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
@@ -113,9 +110,9 @@ def test_a_joiners_copy_is_cut_at_every_byte(part: int) -> None:
             pair.run(0.02)
             assert equal(a, b), f"not equal after {passing} bytes and a rejoin"
             pair.kill(b)
-        passing += PARTS
+        passing += step
     assert equal(a, b)
-    print(f"cut at every byte of {passing - PARTS}, in {PARTS} parts; in part {part}: {outcomes}")
+    print(f"cut at every {step}th byte of {passing - step}: {outcomes}")
     assert passing > 1000 and outcomes["refused"] and outcomes["promoted"]
 
 
@@ -146,13 +143,14 @@ def tick(pair: Pair) -> Position:
     return pair[0].running.vhost.history.position
 
 
-def test_the_stream_of_a_backup_in_sync_is_cut_at_every_byte() -> None:
+@sweep("step", sample=7)
+def test_the_stream_of_a_backup_in_sync_is_cut_at_every_byte(step: int) -> None:
     """Whatever was confirmed when the link was cut is there when the backup serves (1, 6): no more may be
     missing than what nobody was promised.
     """
-    passing, shown = 0, set()
+    passing, shown = 1 - step, set()
     while True:
-        passing += 1
+        passing += step
         pair = Pair(dequeue_lag=0.0)
         a, b = pair.hosts
         pair.start()
@@ -177,5 +175,5 @@ def test_the_stream_of_a_backup_in_sync_is_cut_at_every_byte() -> None:
         if "r" in confirmed and "r" in b.running.vhost.queues:
             assert pair.contents(b, "r") == "x", passing
         shown.add((held, "r" in b.running.vhost.queues, *sorted(confirmed)))
-    print(f"cut at {passing - 1} bytes: {len(shown)} different states")
+    print(f"cut at every {step}th byte of {passing - 1}: {len(shown)} different states")
     assert passing > 200 and len(shown) >= 5

@@ -14,6 +14,7 @@ import pytest
 
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
+from tests.tiers import sweep
 
 TICKS = 26
 """From the start of the joiner until it is in sync, and a little more."""
@@ -116,9 +117,12 @@ def serve_again(pair: Pair, x: Publisher) -> Host:
     return serving
 
 
+@sweep("every", sample=5)
 @pytest.mark.parametrize(("authority", "fault"), CASES)
-def test_a_fault_in_any_tick_of_a_join_and_then_the_loss_of_the_primary(authority: str, fault: str) -> None:
-    for tick in range(TICKS):
+def test_a_fault_in_any_tick_of_a_join_and_then_the_loss_of_the_primary(
+    authority: str, fault: str, every: int
+) -> None:
+    for tick in range(0, TICKS, every):
         for pause in (0.0, 2.6):
             pair, x = joining(authority)
             for number in range(tick):

@@ -15,10 +15,11 @@ import pytest
 
 from tests.ha.client import moving
 from tests.ha.pair import Host, Pair
+from tests.tiers import sweep
 
 DEAD = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-BYTES = 35
-"""Between two cuts."""
+CUTS = sweep("apart", sample=245, whole=35)
+"""The bytes between two cuts."""
 
 
 def succeeded(*queues: str, arguments: dict[str, Any] | None = None) -> Pair:
@@ -69,7 +70,7 @@ def start_of_the_copy(begun: Callable[[], Pair]) -> int:
     return passing
 
 
-def cut_at_every_place(begun: Callable[[], Pair]) -> Pair:
+def cut_at_every_place(begun: Callable[[], Pair], apart: int) -> Pair:
     """c catches up with b until b dies, a little later each time; whatever c had got, it serves xyz, moved.
     The last of them: c was in sync before.
     """
@@ -83,9 +84,9 @@ def cut_at_every_place(begun: Callable[[], Pair]) -> Pair:
         found = pair.contents(c, "old"), pair.contents(c, "dead")
         assert found == ("", "xyz"), (passing, found)
         cuts += 1
-        passing += BYTES
+        passing += apart
     print(f"cut at {cuts} places")
-    assert cuts > 30
+    assert cuts > 1000 // apart
     assert pair.fingerprint(pair[1]) == pair.fingerprint(pair[2])
     return pair
 
@@ -94,9 +95,10 @@ ORDERS = pytest.mark.parametrize("order", [("old", "dead"), ("dead", "old")])
 """Whose queue comes first must make no difference."""
 
 
+@CUTS
 @ORDERS
 def test_dead_letters_of_the_last_primary_are_where_they_were_or_where_they_went(
-    order: tuple[str, str],
+    order: tuple[str, str], apart: int
 ) -> None:
     """They died there before it was followed."""
 
@@ -105,7 +107,7 @@ def test_dead_letters_of_the_last_primary_are_where_they_were_or_where_they_went
         pair.until(lambda: pair.contents(pair[1], "dead") == "xyz")
         return pair
 
-    cut_at_every_place(begun)
+    cut_at_every_place(begun, apart)
 
 
 def known_to_one(*queues: str) -> Pair:
@@ -129,10 +131,13 @@ def known_to_one(*queues: str) -> Pair:
     return pair
 
 
+@CUTS
 @ORDERS
-def test_what_only_this_member_heard_of_the_first_primary_stays_too(order: tuple[str, str]) -> None:
+def test_what_only_this_member_heard_of_the_first_primary_stays_too(
+    order: tuple[str, str], apart: int
+) -> None:
     """The heir never had the move that this member knows, and has made its own, which is not here yet."""
-    pair = cut_at_every_place(partial(known_to_one, *order))
+    pair = cut_at_every_place(partial(known_to_one, *order), apart)
     c = pair[2]
     assert quarantined(c) == 3
     pair.kill(c)
@@ -143,10 +148,11 @@ def test_what_only_this_member_heard_of_the_first_primary_stays_too(order: tuple
     assert (pair.contents(c, "dead"), quarantined(c)) == ("xyz", 3)
 
 
+@CUTS
 @pytest.mark.parametrize("when", ["before it joins", "meanwhile"])
-def test_a_transaction_of_the_last_primary_is_whole_or_nothing(when: str) -> None:
+def test_a_transaction_of_the_last_primary_is_whole_or_nothing(when: str, apart: int) -> None:
     cuts = {"nothing": 0, "whole": 0}
-    for passing in range(2000, 6000, BYTES):
+    for passing in range(2000, 6000, apart):
         pair = succeeded("old", "new")
         _, b, c = pair.hosts
         client = moving(pair, pair[1], "old", "new", "xyz")

@@ -11,13 +11,15 @@ import pytest
 from ha.core import queue_feed
 from tests.ha.copies import following, in_order
 from tests.ha.pair import raw
+from tests.tiers import sampled, sweep
 
 
-def test_a_link_cut_at_any_byte_leaves_a_part_in_order_and_the_rest_comes() -> None:
+@sweep("step", sample=25, whole=5)
+def test_a_link_cut_at_any_byte_leaves_a_part_in_order_and_the_rest_comes(step: int) -> None:
     copies = following(texts="")
     a, b = copies.hosts
     cuts = 0
-    for passing in range(400, 2000, 5):  # before that it is not logged in
+    for passing in range(400, 2000, step):  # before that it is not logged in
         copies.separate(a, b, reset=True)
         copies.until(lambda: copies.line["state"] == "connecting")
         copies.consume(a, "q", 1)
@@ -262,7 +264,7 @@ class Fate:
         in_order(copies)
 
 
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", sampled(40, sample=10))
 def test_whatever_happens_the_follower_ends_equal(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = int(os.environ.get("REPLICATE_SEED", number))
     print(f"REPLICATE_SEED={seed}")

@@ -10,6 +10,7 @@ import pytest
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Pair
 from tests.simulation.virtual_disk import VirtualDisk
+from tests.tiers import sweep
 
 QUEUES = ("from", "one", "two")
 BEFORE = ("abc", "", "")
@@ -102,13 +103,14 @@ def test_commit_ok_waits_for_the_backup_and_both_hold_the_same() -> None:
     assert pair.fingerprint(pair[0]) == pair.fingerprint(pair[1])
 
 
+@sweep("step", sample=7)
 @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "transient"])
-def test_a_failover_at_any_byte_of_the_commit_leaves_all_or_nothing(persistent: bool) -> None:
+def test_a_failover_at_any_byte_of_the_commit_leaves_all_or_nothing(persistent: bool, step: int) -> None:
     """The client is told only in the case of all, and not even then if its primary dies first."""
     size = _size_of_commit(persistent=persistent)
     assert size > 150
     seen = []
-    for cut in [*range(0, size, 1 if persistent else 5), size]:
+    for cut in [*range(0, size, step), size]:
         pair, mover = _up(persistent=persistent)
         pair.hold(pair[0], pair[1], cut)
         mover.commit()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,21 @@ def pending() -> list[Path]:
     return sorted((Path(__file__).parent / "transcripts" / "pending").glob("*.txt"))
 
 
+@cache
+def played(path: Path) -> tuple[str, set[tuple[Status, Status]]]:
+    """What happens now, and the changes of status in it."""
+    interpreter = Interpreter()
+    return interpreter.play(path.read_text()), interpreter.changes
+
+
 @pytest.mark.parametrize("path", transcripts(), ids=lambda path: path.stem)
 def test_transcript(path: Path) -> None:
     expected = path.read_text()
-    played = Interpreter().play(expected)
+    now, _ = played(path)
     if os.environ.get("REWRITE_TRANSCRIPTS"):
-        path.write_text(played)
+        path.write_text(now)
         return
-    assert played == expected
+    assert now == expected
 
 
 def test_there_are_transcripts_and_they_can_fail() -> None:
@@ -53,11 +61,7 @@ def test_nothing_is_waited_for_in_vain() -> None:
 
 
 def test_every_change_of_status_is_shown_in_a_transcript() -> None:
-    shown: set[tuple[Status, Status]] = set()
-    for path in transcripts():
-        interpreter = Interpreter()
-        interpreter.play(path.read_text())
-        shown |= interpreter.changes
+    shown = set().union(*(played(path)[1] for path in transcripts()))
     table = {(old, new) for old, targets in TRANSITIONS.items() for new in targets}
     assert shown == table
 

@@ -30,6 +30,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         found.remove()
 
 
+@pytest.mark.system
 def test_a_primary_on_it_is_demoted_at_once_and_cannot_be_stopped(disk: Disk, site: Site) -> None:
     """Nothing of it runs any more, which is enough for a demotion. Gone it is not: that is for fencing."""
     node = site.alone()

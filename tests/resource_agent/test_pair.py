@@ -66,6 +66,7 @@ def test_the_last_copy_gets_over_a_promotion_whose_agent_has_died(site: Site) ->
     assert read(b) == [b"one"]
 
 
+@pytest.mark.system
 def test_a_demotion_hands_over_to_whom_the_manager_promotes(site: Site) -> None:
     site.change_lasts(10)
     a, b = site.whole()
@@ -84,6 +85,7 @@ def test_a_demotion_hands_over_to_whom_the_manager_promotes(site: Site) -> None:
     b.until_score("1000", 8)
 
 
+@pytest.mark.system
 def test_scores_change_once_in_a_change_of_roles(site: Site) -> None:
     """Each change of one begins Pacemaker's transition anew: the old primary's falls at once, and whatever
     rises does so when the transition is over.
@@ -155,6 +157,7 @@ def test_a_promotion_is_refused_while_another_serves_and_the_reason_is_the_broke
     assert b.ok("monitor").code == 0
 
 
+@pytest.mark.system
 def test_the_best_copy_wins_when_all_were_down(site: Site) -> None:
     """b was away while a confirmed more: it scores nothing at any time, and a promotion of it is refused."""
     a, b = site.whole()

@@ -209,8 +209,8 @@ RARE: Mapping[Entry, str] = {
         A_CIB_MOVES,
     ),
 }
-"""What is reached once in a thousand seeds or more: demanded of runs of `MANY`, not of `make test`, which it
-would make a lottery: any change of the product, or of how plans are drawn, gives other runs."""
+"""Reached once in a thousand seeds or more. `--check-coverage` demands it of runs of `MANY` only; with
+fewer it would be a lottery, since any change of the product, or of how plans are drawn, gives other runs."""
 MANY = 20_000
 
 

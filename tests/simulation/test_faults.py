@@ -75,6 +75,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("authority", "kind"), CASES)
 def test_each_fault_alone_is_survived(authority: str, kind: Fault) -> None:
     for plan in plans(authority, 3):
@@ -133,12 +134,14 @@ def test_what_a_process_heard_while_it_was_stopped_may_be_its_end(first: int) ->
     assert machine.node is None
 
 
+@pytest.mark.system
 def test_a_joiner_that_is_fed_in_crumbs_catches_up_with_the_dead_letters() -> None:
     """Seed 110027658: a client of rules published for as long as it did not, and the queue of its dead
     letters grew by two messages while three of it were fetched."""
     assert run_seed(110027658).failure is None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("authority", list(WEIGHTS))
 def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -> None:
     """And from then on all holds as ever: what is published when the nodes are whole again, and while another
@@ -159,6 +162,7 @@ def test_forced_promotions_end_in_one_primary_and_equal_copies(authority: str) -
     assert forced > 12
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("authority", list(WEIGHTS))
 def test_a_copy_that_differs_in_silence_is_found_by_the_nodes_and_mended(authority: str) -> None:
     """By the comparison at a quiesce point, with as much to list as there is."""

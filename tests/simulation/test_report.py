@@ -95,6 +95,7 @@ def test_what_is_said_to_a_stopped_node_is_shown_as_held_up() -> None:
     assert not any(event.held for event in story.events[:stopped] if event.source == "operator")
 
 
+@pytest.mark.system
 def test_the_failing_story_can_be_followed(told: Report) -> None:
     lines = transcript(told.story)
     text = "\n".join(lines)
@@ -185,6 +186,7 @@ def test_a_note_becomes_a_line(note: str, line: str | None) -> None:
 # -- the picture
 
 
+@pytest.mark.system
 def test_the_picture_shows_each_line_of_the_story(told: Report) -> None:
     root = ElementTree.fromstring(svg(told.story))
     words = " ".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
@@ -201,6 +203,7 @@ def test_the_picture_shows_each_line_of_the_story(told: Report) -> None:
         assert 0 <= float(str(text.get("x"))) <= width and 0 <= float(str(text.get("y"))) <= height
 
 
+@pytest.mark.system
 def test_the_diagram_is_mermaid(told: Report) -> None:
     first, *rest = mermaid(told.story).splitlines()
     assert first == "sequenceDiagram"
@@ -217,6 +220,7 @@ def test_the_diagram_is_mermaid(told: Report) -> None:
 # -- the report
 
 
+@pytest.mark.system
 def test_the_report_says_what_where_and_how_to_see_it_again(told: Report, failure: Outcome) -> None:
     text = told.text(Path("x.json"))
     assert f"seed {failure.seed} failed at" in text
@@ -229,6 +233,7 @@ def test_the_report_says_what_where_and_how_to_see_it_again(told: Report, failur
     assert "sequenceDiagram" in text
 
 
+@pytest.mark.system
 def test_the_files_replay(
     told: Report, failure: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +276,7 @@ def test_the_command_says_what_was_run() -> None:
     assert last.endswith(" seeds/s")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("how", ["--no-shrink", "--verbose"])
 def test_what_was_shrunk_stays_when_the_seed_is_run_as_it_is(
     how: str, told: Report, failure: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -295,6 +301,7 @@ def test_it_ends_quietly_when_nobody_reads_on() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.system
 def test_failures_end_it_with_1_and_are_written_down(
     tmp_path: Path, failure: Outcome, capsys: pytest.CaptureFixture[str]
 ) -> None:

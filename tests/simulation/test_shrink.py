@@ -35,6 +35,7 @@ def first_failure(mutant: Mutant) -> Outcome:
     raise AssertionError(f"{mutant.name} is not found within {SEEDS} seeds")
 
 
+@pytest.mark.system
 def test_a_planted_failure_becomes_much_smaller_and_fails_alike(mutant: Mutant, tmp_path: Path) -> None:
     outcome = first_failure(mutant)
     said: list[str] = []

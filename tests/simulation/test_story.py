@@ -57,6 +57,7 @@ def test_the_quiesce_point_that_a_failure_names_is_shown() -> None:
     assert told(events, failure) == ["… 1 quiesce point", "quiesce point 70538.7", "… 1 quiesce point"]
 
 
+@pytest.mark.system
 def test_a_node_that_serves_beside_another_is_shown_as_it_does() -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "hold the lease for ever")
     with mutant.applied():

@@ -58,6 +58,7 @@ class Moved(Pair):
         vhost.publish(vhost.route("", name), [content], persistent=True, channel=1, largest_frame=100)
 
 
+@pytest.mark.system
 def test_runs_have_movers_that_end_their_transactions_in_every_way() -> None:
     ends: Counter[tuple[State, bool]] = Counter()
     with_movers = 0

@@ -173,6 +173,7 @@ def test_each_of_them_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path,
     assert sentence in answer["sentence"] or len(answer["missing"]) > 1
 
 
+@pytest.mark.system
 def test_clocks_hours_apart_are_a_sentence_and_no_finding(warm: SparkSession, tmp_path: Path) -> None:
     """Two nodes: in the books of a pair one clock is ahead by two hours, a producer's is behind by three."""
     books(tmp_path, {"b": 2 * HOUR_US, "p0": -3 * HOUR_US})

@@ -55,6 +55,7 @@ def test_compacted_books_prove_the_same(
     assert kinds(before, "allowed") == kinds(after, "allowed")
 
 
+@pytest.mark.system
 def test_pruned_books_prove_what_is_left(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def per_id(paths: list[Path], target: Path) -> tuple[str, str]:
     return lines[0]["writer"], role
 
 
+@pytest.mark.system
 def test_converted_logs_prove_the_same_as_the_kits_own_ledgers(session: SparkSession, tmp_path: Path) -> None:
     Pair(3).run().write(tmp_path / "books")
     before = judge(session, tmp_path / "books")

@@ -42,12 +42,14 @@ def tried(
     return done
 
 
+@pytest.mark.system
 @given(seed=SEEDS)
 @FEW
 def test_spark_and_duckdb_find_what_was_planted(session: SparkSession, seed: int) -> None:
     tried(session, seed, 400, None)
 
 
+@pytest.mark.system
 def test_every_fault_in_one_history(session: SparkSession) -> None:
     """A seed with room for each of them; the rare ones are apart: they make most of the others unknown."""
     wanted = [name for name in trial.FAULTS if name not in trial.RARE]
@@ -65,6 +67,7 @@ def test_a_confirm_that_went_is_not_known_to_have_come_early() -> None:
     }
 
 
+@pytest.mark.system
 def test_a_history_without_a_fault_is_proven(session: SparkSession) -> None:
     """The oracle's verdict is held against *proven* by the trial, Spark's against the oracle's."""
     assert Plan.draw(EVENTFUL).failovers and tried(session, EVENTFUL, 500, []).expected == set()
@@ -73,6 +76,7 @@ def test_a_history_without_a_fault_is_proven(session: SparkSession) -> None:
 EVENTFUL = 5
 
 
+@pytest.mark.system
 def test_a_history_in_which_a_client_was_killed_and_started_again_is_not_provable(
     session: SparkSession,
 ) -> None:

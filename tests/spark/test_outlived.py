@@ -120,6 +120,7 @@ def test_check_tells_when_a_killed_client_does_not_count_any_more(days: Days) ->
     assert (code, ends["p#1"], ends["c#1"], ends["p#5"]) == (0, "outlived", "outlived", "sealed")
 
 
+@pytest.mark.system
 def test_a_killed_client_is_in_the_way_until_the_brokers_were_pruned_past_it(
     days: Days, session: SparkSession
 ) -> None:

@@ -43,6 +43,7 @@ def named(answer: dict[str, Any], *severities: str) -> set[tuple[Any, ...]]:
     }
 
 
+@pytest.mark.system
 def test_a_copy_that_is_killed_takes_again_what_its_disk_had_not(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -80,18 +81,27 @@ def test_a_clean_failover_is_proven(session: SparkSession, tmp_path: Path) -> No
     assert sum(answer["timeline"]["sent"]) == totals["sends"]
 
 
-def test_a_torn_last_line_and_clocks_that_are_hours_apart_spoil_nothing(
+def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_nothing(
     session: SparkSession, tmp_path: Path
 ) -> None:
     hour = 3_600_000_000
-    Pair(2).run().write(tmp_path, {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
-    ledger = tmp_path / "a-1-0.ledger.jsonl"
+    Pair(2).run().write(tmp_path / "books", {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
+    for place, ledger in enumerate(sorted((tmp_path / "books").iterdir())):
+        lines = ledger.read_bytes().splitlines(keepends=True)
+        ledger.write_bytes(b"".join(lines[: len(lines) // 2]))
+        rest = ledger.with_name(ledger.name.replace("-0.ledger", "-1.ledger"))
+        rest.write_bytes(b"".join(lines[len(lines) // 2 :]))
+        if place == 1:
+            (tmp_path / "copy-of.ledger.jsonl").write_bytes(rest.read_bytes())
+    (tmp_path / "notes.txt").write_text("not a ledger")
+    ledger = tmp_path / "books" / "a-1-1.ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes() + b'{"v":1,"writer":"a","incarnation":1,"wseq":99')
     answer = judge(session, tmp_path)
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
+    assert answer["files"]["ignored"] == 1 and len(answer["files"]["copies"]) == 1
     assert answer["files"]["unreadable_lines"] == 1
     torn = next(f for f in answer["findings"] if f["kind"] == "torn-tail")
-    assert (torn["severity"], torn["prod"], torn["note"]) == ("allowed", "a#1", "a-1-0.ledger.jsonl")
+    assert (torn["severity"], torn["prod"], torn["note"]) == ("allowed", "a#1", "a-1-1.ledger.jsonl")
     said = {clock["writer"]: clock["sentence"] for clock in answer["clocks"]}
     assert said["b"] == "the clock of b is about 3 h ahead of a's"
     assert said["p1"] == "the clock of p1 is about 2 h behind a's"
@@ -100,6 +110,7 @@ def test_a_torn_last_line_and_clocks_that_are_hours_apart_spoil_nothing(
     assert answer["failovers"] and answer["outage_ms"] is None, "times of clocks that far apart tell nothing"
 
 
+@pytest.mark.system
 def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -113,22 +124,7 @@ def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
     assert "z-1-0.ledger.jsonl is empty: a ledger begins with a record" in answer["missing"]
 
 
-def test_rotated_ledgers_copies_and_foreign_files(session: SparkSession, tmp_path: Path) -> None:
-    Pair(3).run().write(tmp_path / "books")
-    for place, ledger in enumerate(sorted((tmp_path / "books").iterdir())):
-        lines = ledger.read_bytes().splitlines(keepends=True)
-        ledger.write_bytes(b"".join(lines[: len(lines) // 2]))
-        rest = ledger.with_name(ledger.name.replace("-0.ledger", "-1.ledger"))
-        rest.write_bytes(b"".join(lines[len(lines) // 2 :]))
-        if place == 0:
-            (tmp_path / "copy-of.ledger.jsonl").write_bytes(rest.read_bytes())
-    (tmp_path / "notes.txt").write_text("not a ledger")
-    answer = judge(session, tmp_path)
-    assert (answer["verdict"], answer["missing"]) == ("proven", [])
-    assert answer["files"]["ignored"] == 1 and len(answer["files"]["copies"]) == 1
-
-
-@pytest.mark.parametrize("unsent", [False, True])
+@pytest.mark.parametrize("unsent", [pytest.param(False, marks=pytest.mark.system), True])
 def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_later_life(
     session: SparkSession, tmp_path: Path, unsent: bool
 ) -> None:
@@ -165,6 +161,7 @@ def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tm
     assert kinds["dequeued-twice"] >= {"enqueue", "dequeue"}
 
 
+@pytest.mark.system
 def test_a_loss_in_books_with_a_gap_is_not_provable(session: SparkSession, tmp_path: Path) -> None:
     faults = Faults(Pair(5))
     faults.lose()

@@ -100,6 +100,7 @@ def test_a_verdict_of_the_job_alone_that_nobody_hears_is_none(books: Path) -> No
     _both("reconcile", "-m", "spark.reconcile", "--help")
 
 
+@pytest.mark.system
 def test_the_job_itself_under_a_reader_that_goes_away(books: Path) -> None:
     pytest.importorskip("pyspark")
     with _nobody() as out:

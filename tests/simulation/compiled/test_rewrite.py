@@ -117,6 +117,7 @@ def test_exceptions_and_numbers_are_not_native() -> None:
     assert text.rindex("@_mypyc_attr") < text.index("class N") < text.index("class P")
 
 
+@pytest.mark.system
 def test_what_was_rewritten_runs_the_same(tmp_path: Path) -> None:
     """Interpreted. But for the ledgers: what there is to say is read from the source, which has hooks."""
     copy_rewritten(tmp_path)

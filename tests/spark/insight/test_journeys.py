@@ -121,6 +121,7 @@ def slow(books: Books, seed: int) -> Books:
     return books
 
 
+@pytest.mark.system
 @given(seed=st.integers(0, 10_000), ticks=st.integers(8, 14), batch=st.integers(1, 12))
 @settings(
     max_examples=2,

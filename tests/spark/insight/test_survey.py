@@ -69,6 +69,7 @@ def ids_of(books: Books, consumer: str) -> int:
     return sum(r["last"] - r["first"] + 1 for r in rows)
 
 
+@pytest.mark.system
 def test_since_cuts_off_and_what_is_missing_is_said(session: SparkSession, tmp_path: Path) -> None:
     _, books = stretched(4, 1000)
     promoted = next(r["ts_us"] for _, r in books.every("promote") if r["reason"] == "unforced")

@@ -136,6 +136,7 @@ class Kept:
         self.lines += lines
 
 
+@pytest.mark.system
 def test_losses_are_told_once_though_the_driver_is_killed(
     site: Site, tmp_path: Path, session: SparkSession
 ) -> None:
@@ -205,6 +206,7 @@ def test_once_judges_what_is_there_and_goes_on_next_time(
     assert judged_once(folder, session).losses == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("roles", "code", "sentence"),
     [
