@@ -80,7 +80,7 @@ test-cluster: setup
 test-cluster-smoke: setup
 	@sh scripts/ensure_namespaces.sh
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test-cluster-smoke" \
-	  $(BIN)/python -m pytest -m smoke tests/cluster tests/failover $(ARGS)
+	  $(BIN)/python -m pytest --durations=10 -m smoke tests/cluster tests/failover $(ARGS)
 
 test-deploy: setup
 	@sh scripts/ensure_cluster_tools.sh

@@ -34,6 +34,7 @@ APART = (
 )
 """Long cases that share nothing: whatever process has nothing else to do takes the next."""
 FIRST = (
+    "tests/deploy/",
     "tests/spark/",
     "tests/failover/",
     *APART,

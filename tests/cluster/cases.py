@@ -1,6 +1,6 @@
 """The cases: each a site of its own, faults under load, and what must hold besides the play's own checks.
 
-Called by `test_cases`, one after another. `SMOKE` are the few that every run of continuous integration plays.
+Called by `test_cases`, one after another. Continuous integration plays those with `smoke`, one round each.
 """
 
 from __future__ import annotations
@@ -27,17 +27,11 @@ ROW = 20
 class Case:
     play: Callable[[Play], None]
     flavour: Flavour = _PAIR
+    rounds: int = 1
+    """How often `play` is called."""
     smoke: bool = False
     target: float | None = None
     """Seconds: the client kit's median time without a confirm is to be shorter, on a machine that is idle."""
-
-
-def _times(fault: faults.Fault, many: int) -> Callable[[Play], None]:
-    def play(stage: Play) -> None:
-        for _ in range(many):
-            fault(stage)
-
-    return play
 
 
 def fencing_fails(play: Play) -> None:
@@ -157,17 +151,17 @@ def row_of_faults(play: Play) -> None:
 
 
 CASES: dict[str, Case] = {
-    "broker-killed": Case(_times(faults.broker_killed, 4), smoke=True, target=3.0),
+    "broker-killed": Case(faults.broker_killed, rounds=4, smoke=True, target=3.0),
     "backups-broker-killed": Case(faults.backups_broker_killed),
     "corosync-killed": Case(faults.corosync_killed),
     "pacemakerd-killed": Case(faults.pacemakerd_killed),
-    "primary-powered-off": Case(_times(faults.primary_powered_off, 3), smoke=True, target=8.0),
+    "primary-powered-off": Case(faults.primary_powered_off, rounds=3, smoke=True, target=8.0),
     "backup-powered-off": Case(faults.backup_powered_off),
     "both-powered-off": Case(faults.both_powered_off),
     "primary-frozen": Case(faults.primary_frozen),
     "frozen-and-thawed": Case(frozen_and_thawed),
     # The node with the primary is to win: a change of sides takes longer.
-    "partition": Case(_times(faults.partition, 3), smoke=True, target=6.0),
+    "partition": Case(faults.partition, rounds=3, smoke=True, target=6.0),
     "one-way": Case(faults.one_way),
     "severed-from-clients": Case(faults.severed_from_clients),
     "full-disk": Case(cases_disk.full),
@@ -175,8 +169,8 @@ CASES: dict[str, Case] = {
     "fencing-fails": Case(fencing_fails, smoke=True),
     "promotion-killed": Case(promotion_killed),
     "maintenance": Case(cases_upkeep.maintenance),
-    "switchover": Case(_times(faults.standby, 3)),
-    "switchover-by-move": Case(_times(faults.move, 3), smoke=True, target=1.0),
+    "switchover": Case(faults.standby, rounds=3),
+    "switchover-by-move": Case(faults.move, rounds=3, smoke=True, target=1.0),
     "switchover-refused": Case(faults.switchover),
     "rolling-upgrade": Case(cases_upkeep.rolling_upgrade),
     "old-store": Case(cases_upkeep.old_store),
@@ -184,7 +178,7 @@ CASES: dict[str, Case] = {
     "cold-start-a-first": Case(cold_start("a")),
     "cold-start-b-first": Case(cold_start("b")),
     "cold-start-one-alone": Case(one_alone),
-    "qdevice-primary-powered-off": Case(_times(faults.primary_powered_off, 3), QDEVICE, target=8.0),
+    "qdevice-primary-powered-off": Case(faults.primary_powered_off, QDEVICE, rounds=3, target=8.0),
     "qdevice-partition": Case(faults.partition, QDEVICE),
     "qdevice-fencing-fails": Case(fencing_fails, QDEVICE),
     "qdevice-one-alone": Case(one_alone_with_a_third_vote, QDEVICE),

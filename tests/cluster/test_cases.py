@@ -1,4 +1,4 @@
-"""Every case of `cases.py` on a real cluster: `make test-cluster`, a few by `make test-cluster-smoke`.
+"""Every case of `cases.py` on a real cluster: `make test-cluster`; a few, once: `make test-cluster-smoke`.
 
 What each must keep, whatever happens in it: no confirmed message is missing, no two nodes serve at a time,
 the pair is whole again after each fault. `test_verdicts` has the books of each reconciled. How long it took
@@ -15,21 +15,29 @@ from tests.cluster.cases import CASES
 from tests.cluster.conftest import Report
 from tests.cluster.engine import Engine
 
-pytestmark = pytest.mark.cluster
-
 
 def params() -> list[object]:
-    return [
-        pytest.param(name, marks=[pytest.mark.smoke] if case.smoke else []) for name, case in CASES.items()
+    """Names of cases, and how often each is played."""
+    whole = [
+        pytest.param(name, case.rounds, id=name, marks=pytest.mark.cluster) for name, case in CASES.items()
     ]
+    once = [
+        pytest.param(name, 1, id=f"{name}-once", marks=pytest.mark.smoke)
+        for name, case in CASES.items()
+        if case.smoke
+    ]
+    return [*whole, *once]
 
 
-@pytest.mark.parametrize("name", params())
-def test_case(name: str, engine: Engine, image: str, report: Report, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("name", "rounds"), params())
+def test_case(
+    name: str, rounds: int, engine: Engine, image: str, report: Report, tmp_path: Path, seed: int
+) -> None:
     from tests.cluster.play import Play
 
     case = CASES[name]
     with Play(engine, image, tmp_path, case.flavour, seed=seed) as play:
-        case.play(play)
+        for _ in range(rounds):
+            case.play(play)
         play.end()
     report.add(name, play, case.target)

@@ -17,8 +17,6 @@ from tests.cluster.test_cases import params
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.cluster
-
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
@@ -27,8 +25,8 @@ def session() -> Iterator[SparkSession]:
     made.stop()
 
 
-@pytest.mark.parametrize("name", params())
-def test_verdict(name: str, report: Report, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(("name", "rounds"), params())
+def test_verdict(name: str, rounds: int, report: Report, request: pytest.FixtureRequest) -> None:
     if name not in report.played:
         pytest.skip("the case did not come to its end")
     played = report.played[name]
