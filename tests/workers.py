@@ -22,9 +22,11 @@ WITH_SPARK = "Spark"
 TOGETHER = {
     "tests/spark/": WITH_SPARK,
     "tests/failover/test_amqp10.py": WITH_SPARK,
+    "tests/failover/test_growing.py": WITH_SPARK,
     "tests/failover/test_replicate.py": WITH_SPARK,
     "tests/failover/test_rounds.py": WITH_SPARK,
     "tests/failover/test_rules.py": WITH_SPARK,
+    "tests/failover/test_switchover.py": WITH_SPARK,
     "tests/deploy/": "deploy",
 }
 """Tests that share what a process makes once: Spark's session and its JVM; a CIB by each tool."""
