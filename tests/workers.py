@@ -84,7 +84,7 @@ def rewrite_once(tests: Path) -> None:
     processes do it here before, each for half of the files.
     """
     files = sorted(tests.rglob("test_*.py"), key=lambda path: path.stat().st_size)
-    if sys.dont_write_bytecode or sum(map(_is_stale, files)) < MANY:
+    if sys.dont_write_bytecode or sum(map(is_stale, files)) < MANY:
         return
     command = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
     halves = [
@@ -94,7 +94,8 @@ def rewrite_once(tests: Path) -> None:
         half.wait()
 
 
-def _is_stale(file: Path) -> bool:
+def is_stale(file: Path) -> bool:
+    """Whether pytest has not kept the file with rewritten assertions since its last change."""
     changed = file.stat().st_mtime
     kept = (file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*.pyc")
     return not any(path.stat().st_mtime >= changed for path in kept)
