@@ -21,6 +21,7 @@ from typing import Any, Self
 from click.testing import CliRunner
 
 from resource_agent.control_client import NoAnswer, ask
+from resource_agent.process import running
 from tests.ports import free_ports
 from understudy.cli_agent import MODULES, SCRIPT, agent
 
@@ -122,9 +123,11 @@ class Node:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        pid = self.pid
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: state_of(pid) in ("", "Z"), f"{self.name} to be gone")
+        """Returns when its last thread is gone: its leader may be a zombie before, and hold its sockets."""
+        process = running(self.pid)
+        assert process is not None
+        process.send(signal.SIGKILL)
+        until(lambda: process.gone, f"{self.name} to be gone")
 
     def freeze(self) -> None:
         pid = self.pid
