@@ -7,6 +7,7 @@ MESSAGES ?= 60000
 SEEDS    ?= 1000
 FIRST    ?= 1
 SOAK_SEEDS ?= 20000
+FUZZ_SECONDS ?= 600
 HISTORIES ?= 200
 ROUNDS   ?= 100
 SEED     ?=
@@ -21,7 +22,7 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable sim soak soak-simulation soak-books format clean
+.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -35,10 +36,12 @@ help: ## List the commands
 	@echo "make check                    format, lint, strict types, import direction, then the tests"
 	@echo "make bench                    rates, CPU per message and confirm latency (writes bench/README.md); space on disk over 10,000,000 messages"
 	@echo "make bench-durable ARGS=--quick   what durability costs: confirms, stalls, starts, returns, space (whole: ten minutes)"
+	@echo "make bench-hostile ARGS=logins    what an honest client notices of an attack: waits, memory, link and lease"
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
+	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
@@ -105,6 +108,9 @@ bench: $(STAMP)
 	@$(BIN)/python -m bench.run $(ARGS)
 	@$(if $(ARGS),:,$(BIN)/python -m bench.durable space)
 
+bench-hostile: $(STAMP)
+	@$(BIN)/python -m bench.hostile $(ARGS)
+
 bench-durable: $(STAMP)
 	@$(BIN)/python -m bench.durable $(ARGS)
 
@@ -127,6 +133,9 @@ soak-simulation: $(STAMP)
 soak-books: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
+
+soak-fuzz: $(STAMP)
+	@$(BIN)/python -m tests.hostile.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only --quiet .

@@ -1,10 +1,12 @@
-"""What it costs to take a backup in: `python -m bench.join [deep|many|live] [--repeats N] [--json]`.
+"""What it costs to take a backup in: `python -m bench.join [deep|many|live|busy] [--repeats N] [--json]`.
 
 Real processes: a pair, of which the backup is ended, loses its disk and is started again, empty.
 
     deep   a queue of a million messages, every other run of them persistent, on an otherwise idle pair
     many   10,000 queues of a few messages each
     live   20,000 messages a second offered with confirms to one queue while a deep one is behind the joiner
+    busy   100,000 empty queues, each bound once, both cores taken by other processes, and 1,000 messages a
+           second offered; the backup comes back twice: empty, and with what it had
 
 From the join to ready is as the brokers' logs have it. A probe asks the primary something that needs no
 backup each two milliseconds and notes the longest time it had to wait: idle, for comparison, and during the
@@ -18,10 +20,12 @@ import json
 import select
 import shutil
 import struct
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -179,13 +183,17 @@ class Joining:
         self.members = f"ha.brokers={self.primary.address},{backup.address}"
         self._joins = 0
 
-    def part(self) -> None:
-        """The backup is ended, excluded, and loses its disk."""
+    def part(self, *, keeps_its_disk: bool = False) -> None:
+        """The backup is ended, excluded, and loses its disk, or the next one takes it over."""
         backup = self.cluster.brokers.pop()
         backup.process.terminate()
-        backup.process.wait(20)
-        shutil.rmtree(self.cluster.folder / backup.name)
-        brokers._until(self.primary, lambda: "is excluded" in self.primary.last_words(), "excludes nobody")
+        backup.process.wait(PATIENCE)
+        if keeps_its_disk:
+            (self.cluster.folder / backup.name).rename(self.cluster.folder / f"backup{self._joins + 1}")
+        else:
+            shutil.rmtree(self.cluster.folder / backup.name)
+        said = f"{backup.name} is excluded"
+        brokers._until(self.primary, lambda: self._at(self.primary, said) is not None, "excludes nobody")
 
     def join(self) -> None:
         """It is started again; returns at once."""
@@ -212,6 +220,10 @@ class Joining:
             raise brokers.BrokerError("the backup has not joined")
         return ended - began
 
+    def attempts(self) -> int:
+        """How often a backup has begun to join since the pair was made."""
+        return sum("joins, " in line for line in self.primary.log.read_text(errors="replace").splitlines())
+
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far."""
         pair = {"primary": self.primary, "backup": self.backup}
@@ -226,9 +238,11 @@ class Joining:
         return None
 
 
-def joined(joining: Joining, meanwhile: Callable[[], None]) -> dict[str, Any]:
+def joined(
+    joining: Joining, meanwhile: Callable[[], None], *, keeps_its_disk: bool = False
+) -> dict[str, Any]:
     """One join: seconds, CPU, the probe."""
-    joining.part()
+    joining.part(keeps_its_disk=keeps_its_disk)
     probe = Probe(joining.primary.port)
     meanwhile_until(2.0, meanwhile)
     idle = probe.reset()
@@ -307,6 +321,56 @@ def live(options: argparse.Namespace) -> dict[str, Any]:
         }
 
 
+def busy(options: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(brokers.pair())
+        joining = Joining(cluster)
+        port = joining.primary.port
+        declare_bound(port, options.busy_queues)
+        for _ in range(options.spinning):
+            spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(spinning.wait)
+            stack.callback(spinning.kill)
+        publisher = Publisher(port, 100_000)
+        publisher.wire.declare("live", durable=True)
+        body = bytes(32 + at % 64 for at in range(options.size))
+        frames = publish_frames(1, "live", body, persistent=True) * BLOCK
+
+        def meanwhile() -> None:
+            publisher.send(frames, BLOCK)
+            time.sleep(BLOCK / 1000)
+
+        empty = joined(joining, meanwhile)
+        again = joined(joining, meanwhile, keeps_its_disk=True)
+        publisher.finish()
+        publisher.wire.close()
+        return {
+            **{f"empty: {key}": value for key, value in empty.items()},
+            **{f"again: {key}": value for key, value in again.items()},
+            "joins": joining.attempts(),
+        }
+
+
+def declare_bound(port: int, queues: int) -> None:
+    """Durable queues, each bound to amq.direct by its name."""
+    wire = Wire.open(brokers.HOST, port, user="guest", password="guest", timeout=PATIENCE)
+    for at in range(0, queues, 500):
+        some = [f"q-{number}" for number in range(at, min(at + 500, queues))]
+        asked = [
+            method(1, 50, 10, b"\0\0" + shortstr(name) + b"\2" + longstr(b""))
+            + method(
+                1, 50, 20,
+                b"\0\0" + shortstr(name) + shortstr("amq.direct") + shortstr(name) + b"\0" + longstr(b""),
+            )
+            for name in some
+        ]  # fmt: skip
+        wire.socket.sendall(b"".join(asked))
+        for _ in some:
+            wire.expect((50, 11))
+            wire.expect((50, 21))
+    wire.close()
+
+
 def seldom(condition: Callable[[], bool]) -> Callable[[], bool]:
     """Looks every 20 ms only."""
     looked = 0.0
@@ -322,16 +386,20 @@ def seldom(condition: Callable[[], bool]) -> Callable[[], bool]:
     return look
 
 
-CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {"deep": deep, "many": many, "live": live}
+CASES: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "deep": deep, "many": many, "live": live, "busy": busy,
+}  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.join", description=__doc__.split("\n")[0])
-    parser.add_argument("case", nargs="*", help="deep, many, live (all)")
+    parser.add_argument("case", nargs="*", help="deep, many, live, busy (all)")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the deep queue")
     parser.add_argument("--size", type=int, default=100, help="bytes of body")
     parser.add_argument("--queues", type=int, default=10_000)
+    parser.add_argument("--busy-queues", type=int, default=100_000)
+    parser.add_argument("--spinning", type=int, default=2, help="processes that take what CPU there is")
     parser.add_argument("--rate", type=float, default=20_000, help="messages a second offered")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

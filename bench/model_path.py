@@ -33,6 +33,8 @@ class _Replicated(Hooks):
 class _Channel:
     """A sink that acknowledges ACK_EVERY messages at a time."""
 
+    client = "the benchmark"
+
     def __init__(self) -> None:
         self.held: list[Entry] = []
 

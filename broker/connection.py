@@ -10,22 +10,66 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from broker.heartbeat import Heartbeat
+from broker.security.authenticator import Login
+from broker.security.logins import Ticket
+from understudy.shared.text import origin, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from broker.authorization import Access
     from broker.engine import Broker, BrokerSettings, Peer
     from broker.model.vhost import VirtualHost
+    from broker.security.logins import Answer
+
+
+_LONGEST_NAME = 80
+"""Characters of a name that a client has given itself."""
 
 
 class Connection(ABC):
     """`is_management`: the peer claimed, and may claim, to speak the extension class only (link or
-    management). `wants_close`: close the socket once the output is written. `paused_reading`: do not read for
-    now. `successor`: who speaks with the peer instead from now on, if it began in another protocol."""
+    management). `let_in`: it has logged in, and the broker has taken it. `wants_close`: close the socket
+    once the output is written. `paused_reading`: do not read for now. `successor`: who speaks with the peer
+    instead from now on, if it began in another protocol."""
 
     __slots__ = (
-        "_choked", "_dirty", "_pending", "_stalled", "_writable", "access", "broker", "buffered", "clean",
-        "client_properties", "deadline", "gone", "is_management", "life", "now", "out", "paused_reading",
-        "peer", "peer_address", "publishes", "settings", "successor", "tags", "user", "vhost", "wants_close",
+        "_awaited",
+        "_choked",
+        "_congested",
+        "_dirty",
+        "_over",
+        "_pending",
+        "_rests",
+        "_stalled",
+        "_tail",
+        "_writable",
+        "access",
+        "broker",
+        "buffered",
+        "clean",
+        "client_properties",
+        "deadline",
+        "gone",
+        "half_received",
+        "is_management",
+        "let_in",
+        "life",
+        "login",
+        "now",
+        "out",
+        "paused_reading",
+        "peer",
+        "peer_address",
+        "publishes",
+        "settings",
+        "spent",
+        "successor",
+        "tags",
+        "uncommitted",
+        "user",
+        "vhost",
+        "wants_close",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
@@ -38,6 +82,8 @@ class Connection(ABC):
         self.tags: frozenset[str] = frozenset()
         self.access: Access | None = None
         """What a stored user may do; None: everything that its tags allow."""
+        self.login: Ticket | None = None
+        """Its password is being checked."""
         self.client_properties: dict[str, Any] = {}
         self.is_management = self.publishes = False
         self.now = now
@@ -46,11 +92,41 @@ class Connection(ABC):
         self._pending = 0
         self.buffered = 0
         """Octets that the kernel had not taken when something was last written."""
+        self._tail = b""
+        """Input that is not served yet: a frame that is not whole, or what output that is stalled keeps
+        back."""
+        self.half_received = 0
+        """Octets that it holds of messages that are not whole yet."""
+        self.uncommitted = 0
+        """Octets that it holds in transactions."""
         self._writable = True
-        self._choked = self._stalled = self._dirty = False
-        self.wants_close = self.paused_reading = self.clean = self.gone = False
+        self._choked = self._stalled = self._dirty = self._congested = False
+        self._rests = self._over = False
+        self._awaited = 0
+        """Of what it has refused, parts whose dead letters are not made yet."""
+        self.spent = 0
+        """Steps of work that its input has caused since its turn began: see `BrokerSettings.share`."""
+        self.wants_close = self.paused_reading = self.clean = self.gone = self.let_in = False
         self.deadline: float | None = None
         self.successor: Connection | None = None
+
+    # -- logging in
+
+    def log_in(self, name: str, password: str, mechanism: str = "PLAIN") -> Answer | None:
+        """Who it is, or why not; None: it is being checked, and `login_answered` is called."""
+        peer = self.peer
+        login = Login(name, password, peer.host, peer.loopback, peer.tls, mechanism)
+        found = self.broker.logins.ask(login, self.login_answered, self.now)
+        if not isinstance(found, Ticket):
+            return found
+        self.login = found
+        return None
+
+    def withdraw_login(self) -> None:
+        """The connection ends: nobody waits for the answer any more."""
+        ticket, self.login = self.login, None
+        if ticket is not None:
+            self.broker.logins.withdraw(ticket)
 
     # -- of each protocol
 
@@ -64,11 +140,6 @@ class Connection(ABC):
     def withheld(self) -> bool:
         """While the broker withholds output, this connection gets none: it was let in, and is a client's."""
 
-    @property
-    def transacting(self) -> int:
-        """Octets held in transactions."""
-        return 0
-
     @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
         """Bytes arrived."""
@@ -78,9 +149,13 @@ class Connection(ABC):
         """A deadline of its own has come."""
 
     @abstractmethod
+    def login_answered(self, answer: Answer, now: float) -> None:
+        """The password that this connection gave has been checked."""
+
+    @abstractmethod
     def resume(self) -> None:
-        """By the broker, at the start of an end_tick after output was taken: go on where back-pressure
-        stopped."""
+        """By the broker, at the start of an end_tick: go on where back-pressure stopped, or where its turn
+        ended."""
 
     @abstractmethod
     def block(self, blocked: bool) -> None:
@@ -111,8 +186,37 @@ class Connection(ABC):
         """Does the peer say that it has this capability? A protocol without any has none of it."""
         return False
 
-    def log(self, sentence: str) -> None:
-        self.broker.log(f"connection {self.peer.address}: {sentence}")
+    def log_opened(self, protocol: str) -> None:
+        """One line for each client that is let in: who it is, by which name, and how it came."""
+        if self.is_management:
+            return
+        told = self.client_properties
+        names = [str(told[key])[:_LONGEST_NAME] for key in ("connection_name", "product") if told.get(key)]
+        client = f", client {names[0]!r}" if names else ""
+        over = " over TLS" if self.peer.tls else ""
+        where = f"user {self.user!r}, virtual host {self.vhost.name!r}"
+        self.broker.log_client(f"connection {self.peer.address}: open: {where}{client}, {protocol}{over}")
+
+    def log_closed(self, how: str) -> None:
+        """The other line: a client that was let in has gone."""
+        if self.let_in and not self.is_management:
+            self.broker.log_client(f"connection {self.peer.address}: closed {how}")
+
+    def log(self, sentence: str, kind: str = "") -> None:
+        """Of those that are not let in, and may come again and again, once a second for each host and `kind`
+        of sentence, or the sentence itself."""
+        line = f"connection {self.peer.address}: {sentence}"
+        if self.let_in:
+            self.broker.log(line)
+        else:
+            self.broker.repeats.say((self.peer.host, kind or sentence), line, self.now)
+
+    def unexpected(self, error: Exception) -> None:
+        """A fault of ours, on one line, with the way to it. Equal ones come once a second: peers may cause
+        them."""
+        kind = (type(error), *origin(error)[-1:])
+        line = f"connection {self.peer.address}: unexpected error: {shown(repr(error))}"
+        self.broker.repeats.say(kind, f"{line} at {' > '.join(origin(error))}", self.now)
 
     # -- output
 
@@ -183,12 +287,84 @@ class Connection(ABC):
     def unsent(self) -> int:
         return self._pending + self.buffered
 
+    # -- what it takes
+
+    @property
+    @abstractmethod
+    def octets(self) -> int:
+        """Its own memory and its socket's, about, with its channels or links, and without what is queued."""
+
+    @property
+    def unserved(self) -> int:
+        return len(self._tail)
+
+    @property
+    def unfinished(self) -> int:
+        """Octets that it holds until its client sends more."""
+        return self.half_received + self.uncommitted + self.unserved
+
+    def receives(self, octets: int) -> int:
+        """It holds so many octets more, or fewer, of messages that are not whole; how many now."""
+        self.broker.memory.unfinished += octets
+        self.half_received += octets
+        return self.half_received
+
+    def transacts(self, octets: int) -> int:
+        """The same in transactions."""
+        self.broker.memory.unfinished += octets
+        self.uncommitted += octets
+        return self.uncommitted
+
+    # -- taking turns
+
+    def rest(self) -> None:
+        """It has had its share: the rest of its input, which its protocol keeps in `_tail`, waits for its
+        next turn, at the next tick."""
+        self._stalled = self._rests = True
+        self.broker.resuming[self] = None
+
+    def await_letters(self) -> Callable[[], None]:
+        """It has refused more than is made dead letters at once: the rest of its input waits until what is
+        returned is called, so that whatever it says next, such as that the queue ends, comes after them."""
+        self._awaited += 1
+        self.spent = self.settings.share + 1
+        self.rest()
+        return self._letters_made
+
+    def _letters_made(self) -> None:
+        self._awaited -= 1
+        if not self._awaited and self._rests:
+            self.broker.resuming[self] = None
+
+    def _waits_on(self, data: bytes) -> bool:
+        """Input arrived. Does it have to wait for the next turn, behind what waits already?"""
+        if self._rests:
+            self._tail += data
+            self.update_paused()
+        return self._rests
+
+    def _go_on(self, feed: Callable[[bytes], None]) -> None:
+        """Its turn has come, if input waits and may be served: `feed` serves the tail."""
+        if not self._stalled or (self._rests and (self._awaited or self._held_back)):
+            return
+        self._stalled = self._rests = False
+        feed(self._tail)
+        self.update_paused()
+        if self._over and not self._rests:
+            self.eof(self.broker.now)
+
     # -- back-pressure on publishers
 
     @property
     def filled(self) -> bool:
-        """So much input waits unserved, while output is stalled, that no more is to be read."""
+        """So much input waits unserved that no more is to be read."""
         return True
+
+    @property
+    def _held_back(self) -> bool:
+        """Nothing is to be taken from it for now, as memory and the broker's owner have it."""
+        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
+        return held_back or self._congested
 
     def note_publish(self) -> None:
         """The peer publishes: an alarm of memory or disk stops reading from it."""
@@ -196,10 +372,17 @@ class Connection(ABC):
             self.publishes = True
             self.update_paused()
 
+    def congest(self, congested: bool) -> None:
+        """See `hooks.Sender`."""
+        self._congested = congested
+        self.update_paused()
+
     def update_paused(self) -> None:
         """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
-        held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
+        held_back = self._held_back
         paused = (self._stalled and self.filled) or (held_back and self.running)
+        if self._rests and not held_back:
+            self.broker.resuming[self] = None
         if paused is not self.paused_reading:
             self.paused_reading = paused
             self.life.received = self.now
@@ -222,8 +405,12 @@ class Connection(ABC):
         self.finish()
 
     def eof(self, now: float) -> None:
-        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends."""
+        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends, once what
+        arrived before is served."""
         self.broker.clock(now, 0)
+        if self._rests and not self.wants_close:
+            self._over = True
+            return
         self.now, self.clean = now, True
         if not self.wants_close:
             if self.running:
@@ -237,6 +424,8 @@ class Connection(ABC):
             return
         self.broker.clock(now, 0)
         self.gone, self.now = True, now
+        if not self.wants_close:
+            self.log_closed("by a reset")
         self.let_go()
         self.finish()
         self.out = []

@@ -20,6 +20,7 @@ from broker.amqp091.message_format import MESSAGE_FORMAT
 from broker.amqp091.publish import PublishMemo
 from broker.connection import Connection
 from broker.disk_alarm import DiskAlarm
+from broker.errors import NotAllowed
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
@@ -27,14 +28,18 @@ from broker.model.directory import Directory
 from broker.model.vhost import VirtualHost
 from broker.model.vhosts import VirtualHosts
 from broker.paging import Paging
+from broker.pieces import MIB, assembling_max
+from broker.repeats import Repeats
 from broker.security.access import Door
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
+from broker.security.logins import Logins
 from broker.wall_clock import WallClock
 
-MIB = 1 << 20
 _TIMERS_KEPT = 64
 """With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
+
+_UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
 _LOGGER = logging.getLogger("understudy.broker")
 
@@ -58,6 +63,9 @@ class Peer:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+_ASSEMBLING_MAX = assembling_max(128 * MIB)
+
+
 @dataclass(slots=True, frozen=True)
 class BrokerSettings:
     """Limits and identity of one broker. Sizes in octets, times in seconds; RabbitMQ's defaults where it
@@ -65,24 +73,34 @@ class BrokerSettings:
 
     name: str = "understudy"
     version: str = "0.1.0"
+    product: str = "RabbitMQ"
+    """What clients are told that this is, with the version of it: see `handshake.server_properties`."""
+    product_version: str = "3.13.7"
     users: tuple[User, ...] = field(default_factory=default_users)
     allow_plain_without_tls: bool = False
     frame_max: int = 131072
     frame_max_before_login: int = 8192
     channel_max: int = 2047
+    consumer_max_per_channel: int = 1000
+    consumer_max_per_queue: int = 10_000
     heartbeat: int = 60
     handshake_timeout: float = 10.0
     close_timeout: float = 3.0
     """How long a connection.close of ours waits for its close-ok before the socket is closed."""
-    message_max: int = 16 * MIB
-    assembling_max: int = 64 * MIB
+    message_max: int = 128 * MIB
+    large_message: int = MIB
+    """A message of so many octets or more is shown to the hooks while it comes."""
+    assembling_max: int = _ASSEMBLING_MAX
     """Most octets of unfinished messages on all channels of one connection, and of uncommitted ones."""
     unsent_max: int = MIB
     """Deliveries to a connection stop while it has more unsent output than this."""
     memory_limit: int | None = None
-    """Publishers are paused above this much queued and unsent data; None: never."""
+    """Publishers are paused above this much data and definitions; None: never."""
     disk_free_limit: int | None = None
     """Publishers are paused while less than this is free on the data folder's disk; None: never."""
+    share: int = 16_000
+    """Steps of work that the input of one connection may cause in a turn, about: a message put into a queue
+    is one, some 0.3 us. What is begun is finished. Others have their turns before its next one."""
 
 
 class Held(Protocol):
@@ -121,6 +139,7 @@ class Broker:
         self.vhost = vhosts.root
         vhosts.removals.format = MESSAGE_FORMAT
         vhosts.ending = self._vhost_ends
+        vhosts.consumer_max = settings.consumer_max_per_queue
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
@@ -130,17 +149,24 @@ class Broker:
         )
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
+        self.log_client: Callable[[str], None] = logging.getLogger("understudy.clients").info
+        """Who comes and goes."""
         self.protocols: dict[bytes, Callable[[Broker, Peer, float], Connection]] = {}
         """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
+        self.repeats = Repeats(self.log)
+        """Sentences about who is not let in."""
+        self.logins = Logins(self.authenticator, self.repeats.say)
+        self.clients_max: int | None = None
+        """The most clients that are let in; None: any number. Peers and operators do not count."""
+        self.clients = 0
         self.connections: dict[Connection, None] = {}
         """In order of arrival: what is done to all of them is done in the same order in every run."""
         self.publish_memo = PublishMemo()
-        self.told_without_effect: set[str] = set()
-        """Arguments that do nothing here, of which the log has told."""
         self.dirty: list[Connection] = []
         """Connections with output; they add themselves once per `take_output`."""
         self.resuming: dict[Connection, None] = {}
-        """Connections whose output was taken after back-pressure stopped them."""
+        """Connections that go on in the next tick: their output was taken after back-pressure stopped them,
+        or their turn has ended with input left."""
         self.holding: dict[Holder, None] = {}
         """Channels with confirms or replies that are not out yet, and what is like them elsewhere."""
         self.memory = MemoryAlarm(settings.memory_limit)
@@ -204,6 +230,7 @@ class Broker:
         successor = make(self, connection.peer, now)
         connection.gone = True
         self.forget(connection)
+        connection.forgotten()
         self.connections[successor] = None
         return successor
 
@@ -217,6 +244,15 @@ class Broker:
             self.heed(now)
         self.memory.received += octets
         self._received += octets
+
+    def wall_at(self, now: float) -> int:
+        """What messages are dated by, in milliseconds."""
+        return self._wall.at(now)
+
+    def go_on_from(self, now: float, wall_ms: float) -> None:
+        """Messages are dated by this clock from now on, which is made to follow the machine's slowly."""
+        self._wall.put(now, wall_ms)
+        self.vhosts.wall_ms = self._wall.at(now)
 
     def end_tick(self, now: float, wall_ms: int) -> None:
         """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
@@ -233,12 +269,15 @@ class Broker:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()
+        if self.vhosts.removals.freeing:
+            self.vhosts.removals.freeing.step()
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
         if self.paging.due(now) and self.paging.step(now, self.vhosts):
             for connection in list(self.connections):
                 connection.update_paused()
+        self.repeats.flush(now)
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
 
@@ -278,6 +317,8 @@ class Broker:
         waits, vhosts = self.withheld or self.input_held, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
+        if vhosts.removals.freeing:
+            return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
             heapq.heappop(heap)
@@ -286,7 +327,7 @@ class Broker:
         over = None if waits else vhosts.removals.next()
         removal = None if over is None else self._wall.when(over)
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        for other in (self.history.next_deadline(), *watches, expiry, removal):
+        for other in (self.history.next_deadline(), *watches, self.repeats.due, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
@@ -302,9 +343,23 @@ class Broker:
         """Call the connection's `timer` at `when`, unless it has changed its `deadline` by then."""
         heapq.heappush(self._timers, (when, next(self._order), connection))
 
+    def let_in(self, connection: Connection) -> None:
+        """It has logged in, and may come in. Raises NotAllowed if it is one client too many."""
+        if not connection.is_management:
+            if self.clients_max is not None and self.clients >= self.clients_max:
+                raise NotAllowed(
+                    f"connection refused: the limit of {self.clients_max} clients is reached"
+                    " (broker.max_connections)"
+                )
+            self.clients += 1
+        connection.let_in = True
+
     def forget(self, connection: Connection) -> None:
         """The connection's socket is gone."""
         self.connections.pop(connection, None)
+        if connection.let_in and not connection.is_management:
+            connection.let_in = False
+            self.clients -= 1
         self.resuming.pop(connection, None)
         if len(self._timers) > _TIMERS_KEPT + 4 * len(self.connections):
             # A deadline may be hours off, and holds what is gone until then.
@@ -396,14 +451,18 @@ class Broker:
                 low = "below" if self.disk.raised else "above"
                 self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
         if self.memory.due(now):
-            unsent = sum(c.unsent + c.transacting for c in self.connections)
             for connection in self.connections:
                 if connection.buffered:
                     connection.sent(0)  # nothing more, but its transport is asked what is left
-            if self.memory.sample(now, self.vhosts.queues_by_uuid.values(), unsent):
+            if self.memory.sample(now, self.vhosts, self.connections):
                 state = "above" if self.memory.raised else "below"
                 used, limit = self.memory.used, self.memory.limit
-                self.log(f"memory: {used} octets queued and unsent, {state} the limit of {limit}")
+                parts = ", ".join(f"{name} {octets}" for name, octets in self.memory.parts.items())
+                self.log(f"memory: {used} octets ({parts}), {state} the limit of {limit}")
+            for connection in self.memory.overdue(now, self.connections):
+                connection.log(f"closed with 506 {_UNFINISHED}: {connection.unfinished} octets")
+                connection.now = now
+                connection.close(506, _UNFINISHED)
         if self.blocked is not blocked:
             for connection in list(self.connections):
                 connection.block(self.blocked)

@@ -6,17 +6,7 @@ machine without class and method ids, which the channel that was executing the m
 
 from __future__ import annotations
 
-
-def short(text: str) -> str:
-    """As much of it as a short string holds. What cannot be encoded is shown as a question mark."""
-    return text.encode(errors="replace")[:255].decode(errors="ignore")
-
-
-def shown(text: str) -> str:
-    """On one line, and without what a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+from understudy.shared.text import short
 
 
 class AmqpError(Exception):

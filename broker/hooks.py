@@ -85,6 +85,27 @@ class ExtensionPeer(Applicant, Protocol):
         """The same for what it has sent: one line of the log has its address, and `text`."""
 
 
+class LargeMessage(Protocol):
+    """Somebody who wants the octets of a large message while it still comes."""
+
+    def piece(self, octets: bytes | bytearray) -> None:
+        """What comes next of it."""
+
+    def whole(self, raw: bytes, at: int) -> None:
+        """All has come, and is published now, if it is, as this very object `raw`, in which the pieces begin
+        at `at`."""
+
+    def dropped(self) -> None:
+        """It is not published. Ignored after `whole`."""
+
+
+class Sender(Protocol):
+    """A connection from which a large message comes."""
+
+    def congest(self, congested: bool) -> None:
+        """True: read no more from it. False: go on."""
+
+
 class Hooks:
     """What an observer may decide or see; this base is a broker on its own."""
 
@@ -104,6 +125,10 @@ class Hooks:
 
     def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
         """At connection.open. `management`: the peer claims to speak management or link methods only."""
+        return None
+
+    def large_message(self, connection: Sender) -> LargeMessage | None:
+        """A large message begins to come from there. None: nobody wants it before it is whole."""
         return None
 
     def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:

@@ -25,6 +25,10 @@ class WallClock:
     def at(self, now: float) -> int:
         return int(now * 1000 + self._offset)
 
+    def put(self, now: float, wall_ms: float) -> None:
+        """It is `wall_ms`, whatever the machine's clock says."""
+        self._offset, self._followed = wall_ms - now * 1000, now
+
     def follow(self, now: float, wall_ms: int) -> int:
         """The machine's clock says `wall_ms`; what counts here."""
         lag = wall_ms - now * 1000 - self._offset

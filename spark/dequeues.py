@@ -20,7 +20,7 @@ from spark.replication import FOREVER
 
 REASONS = frozenset({
     "acked", "expired", "dead-lettered", "rejected", "dropped", "purged", "deleted", "queue-expired",
-    "queue-unused", "owner-gone",
+    "queue-unused", "owner-gone", "delivery-limit",
 })  # fmt: skip
 """For which a message may leave a queue."""
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from spark.exit_codes import INTERRUPTED, NOTHING, OF_VERDICT, PROVEN, UNDONE
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -241,8 +243,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="spark.reconcile",
         description="Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.",
-        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage, or it could "
-        "not be done; 141 the reader of the output went away.",
+        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong "
+        "usage, or it could not be done; 130 Ctrl-C; 141 the reader of the output went away.",
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="LEDGER_DIR")
     parser.add_argument("--master", help="Spark master; by default two local threads, or spark-submit's own")
@@ -250,41 +252,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse_args(arguments)
     except SystemExit as error:
-        return 3 if error.code else 0
+        return UNDONE if error.code else PROVEN
     absent = [str(folder) for folder in options.folders if not folder.exists()]
     if absent:
-        print(f"reconcile: no such folder: {', '.join(absent)}", file=sys.stderr)
-        return 3
+        print(f"reconcile: no ledger there: no such folder: {', '.join(absent)}", file=sys.stderr)
+        return NOTHING
     try:
         answer = reconcile_folders(options.folders, master=options.master)
     except NoLedgers as error:
         print(f"reconcile: {error}", file=sys.stderr)
-        return 2
+        return NOTHING
     except SparkUnavailable as error:
         print(f"reconcile: {error}", file=sys.stderr)
-        return 3
+        return UNDONE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"reconcile: {where}{error.strerror or error}", file=sys.stderr)
-        return 3
+        return UNDONE
     except Exception as error:
         if (said := said_by_spark(error)) is None:
             raise
         print(f"reconcile: {said}", file=sys.stderr)
-        return 3
+        return UNDONE
     print(json.dumps(answer, indent=1))
-    return {"proven": 0, "violated": 1, "not provable": 2}[answer["verdict"]]
+    return OF_VERDICT[answer["verdict"]]
 
 
 def program() -> NoReturn:
     """`main` as a process of its own: no fault of it, nor of its output, ends with 1, which is "violated"."""
-    from spark.streams import UNDONE, OutputLost, ended, prepare
+    from spark.streams import OutputLost, ended, prepare
 
     prepare()
     try:
         code = main()
     except OutputLost:
         code = UNDONE
+    except KeyboardInterrupt:
+        print("reconcile: interrupted", file=sys.stderr)
+        code = INTERRUPTED
     except Exception:
         traceback.print_exc()
         code = UNDONE

@@ -23,6 +23,7 @@ _CONNECT = "sc://"
 _ANSWERS = 10.0
 """Seconds that a master or a server may take to accept a connection."""
 ADVICE = "Spark needs Java 17 or 21, and none was found: install openjdk-17-jre-headless or set JAVA_HOME"
+_INSTALL = "pip install 'understudy-amqp[spark]'"
 
 
 SMALL_BYTES = 256 * 1024 * 1024
@@ -75,7 +76,7 @@ def require_pyspark() -> None:
     try:
         import pyspark.sql  # noqa: F401
     except ImportError as error:
-        raise SparkUnavailable("PySpark is not installed: pip install 'understudy[spark]'") from error
+        raise SparkUnavailable(f"PySpark is not installed: {_INSTALL}") from error
 
 
 def are_small(ledgers: Iterable[Path]) -> bool:
@@ -137,7 +138,7 @@ def _connected(master: str) -> SparkSession:
     try:
         import pyspark.sql.connect.session  # noqa: F401
     except ImportError as error:
-        raise SparkUnavailable("Spark Connect is not installed: pip install 'understudy[spark]'") from error
+        raise SparkUnavailable(f"Spark Connect is not installed: {_INSTALL}") from error
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.remote(master).getOrCreate()

@@ -12,10 +12,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-READER_GONE = 141
-"""Exit status where the reader of the output went away: a shell's 128 + SIGPIPE."""
-UNDONE = 3
-"""Exit status where the output could not be written, or the command broke down: it says nothing."""
+from spark.exit_codes import READER_GONE, UNDONE
 
 
 class OutputLost(Exception):

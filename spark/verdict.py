@@ -15,7 +15,6 @@ from typing import Any
 from spark.books import Books, Hole, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
-USAGE = 3
 
 VIOLATION, UNKNOWN, ALLOWED = "violation", "unknown", "allowed"
 RESULT_SCHEMA = 1

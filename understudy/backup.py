@@ -20,8 +20,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from broker.store.errors import StoreError, named
+from broker.store.errors import StoreError
 from broker.store.files import FileLayer, RealFiles
+from understudy.shared.file_errors import named
 
 FORMAT = 1
 MANIFEST = "manifest.json"

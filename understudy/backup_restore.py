@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from broker.store.errors import StoreCorrupt, of_file
+from broker.store.errors import StoreCorrupt
 from broker.store.files import HeldLock, RealFiles
-from broker.store.folders import in_the_way
 from broker.store.node_files import NodeIdentity, RecordFile
 from broker.store.segment_reader import SegmentReader
 from understudy.backup import (
@@ -37,6 +36,8 @@ from understudy.backup import (
     one_line,
 )
 from understudy.backup_take import Bar
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import in_the_way
 
 _LOCK = "lock"
 _UNFINISHED = "restoring"

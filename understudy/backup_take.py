@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker.model.record_codec import CorruptRecord
-from broker.store.errors import StoreCorrupt, of_file
+from broker.store.errors import StoreCorrupt
 from broker.store.files import RealFiles
-from broker.store.folders import in_the_way
 from broker.store.node_files import RecordFile
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, record_from_json
@@ -42,6 +41,8 @@ from understudy.backup import (
 )
 from understudy.backup_contents import Contents, Miscounted, read_back
 from understudy.held_segments import HeldFiles, Segment, hold_segments, raise_limit
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import in_the_way
 
 Bar = Callable[[str, int], AbstractContextManager[Progress]]
 """Given what is done and how many bytes of it there are."""

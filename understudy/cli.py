@@ -1,8 +1,7 @@
 """The command line. `understudy --help` lists the commands; each group of them has a module of its own.
 
-Whatever a user gets wrong (an option, a key, a file) ends in one line on standard error and exit code 2; what
-goes wrong on the way (unreachable, refused) in one line and exit code 1. Of any command, 141 says that the
-reader of its output went away, and 3 that the output could not be written, or that it broke down.
+Whatever a user gets wrong (an option, a key, a file), and whatever goes wrong on the way (unreachable,
+refused), ends in one line on standard error. `understudy.exit_codes` has the codes.
 """
 
 from __future__ import annotations
@@ -10,15 +9,17 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
 
-from broker.store.errors import of_file
-from spark.streams import UNDONE, OutputLost, ended, prepare
+from spark.streams import OutputLost, ended, prepare
 from understudy import __version__
-from understudy.process import INTERRUPTED, heard, quiet
+from understudy.exit_codes import DONE, FAILED, INTERRUPTED, SUMMARY, UNDONE, WRONG
+from understudy.process import heard, quiet
+from understudy.shared.file_errors import of_file
 
 _COMMANDS = {
     "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),
@@ -68,6 +69,26 @@ _COMMANDS = {
 }
 
 
+_OF_RABBITMQCTL = {
+    "status": "status", "cluster_status": "status", "ping": "ping", "await_startup": "ready --wait 60s",
+    "list_queues": "query", "list_exchanges": "definitions export", "list_bindings": "definitions export",
+    "export_definitions": "definitions export FILE", "import_definitions": "definitions import FILE",
+    "list_users": "user list", "add_user": "user add", "delete_user": "user delete",
+    "change_password": "user password", "set_user_tags": "user tags", "list_vhosts": "vhost list",
+    "add_vhost": "vhost add", "delete_vhost": "vhost delete", "list_permissions": "permission list",
+    "set_permissions": "permission set", "clear_permissions": "permission clear",
+    "list_policies": "policy list", "set_policy": "policy set", "clear_policy": "policy clear",
+    "hash_password": "passwd",
+}  # fmt: skip
+
+
+def _meant(word: str) -> str:
+    """A sentence, or nothing."""
+    if (found := _OF_RABBITMQCTL.get(word)) is None:
+        found = next(iter(get_close_matches(word, _COMMANDS, 1)), None)
+    return f" Did you mean 'understudy {found}'?" if found else ""
+
+
 class _Lazy(click.Group):
     """Imports a command's module only when it is asked for: `status` must not wait for Spark's helpers."""
 
@@ -83,12 +104,21 @@ class _Lazy(click.Group):
         heard()
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is no command is told with the one that is meant, also by a word of `rabbitmqctl`."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            raise click.UsageError(f"No such command {args[0]!r}.{_meant(args[0])}", ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry[2]) for name, entry in _COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Lazy, epilog=SUMMARY, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="understudy")
 def cli() -> None:
     """A hot-standby pair of AMQP brokers, 0-9-1 and 1.0: the standby knows every line."""
@@ -102,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        code = error.code if isinstance(error.code, int) else FAILED
     quiet()
     sys.exit(ended(code, "understudy"))
 
@@ -113,7 +143,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         result = command(args=arguments, prog_name="understudy", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return 2
+        return WRONG
     except click.ClickException as error:
         line = " ".join(error.format_message().split())
         click.echo(f"understudy: {line}", err=True)
@@ -125,11 +155,11 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         click.echo(f"understudy: {of_file(error)}", err=True)
-        return 1
+        return FAILED
     except OutputLost:
         return UNDONE
     except Exception:
         # A fault of the program's own. Python would end with 1, which of some commands is a finding.
         traceback.print_exc()
         return UNDONE
-    return result if isinstance(result, int) else 0
+    return result if isinstance(result, int) else DONE

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import click
 
-from broker.store.errors import of_file
-from broker.store.folders import make_folders
-from understudy.cli_options import Failed
+from understudy.cli_options import Failed, Wrong
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import make_folders
 
 SCRIPT = "usr/lib/ocf/resource.d/understudy/understudy"
 MODULES = "usr/lib/ocf/lib/understudy"
@@ -46,7 +46,7 @@ def install(root: Path, python: Path) -> None:
     Its parameter `binary` is by default the program that installs it.
     """
     if not python.is_absolute() or not os.access(python, os.X_OK):
-        raise Failed(f"{python} is no interpreter; say --python")
+        raise Wrong(f"--python: {python} is no interpreter")
     modules = _modules()
     version = hashlib.sha256(repr(modules).encode()).hexdigest()[:12]
     script, folder = root / SCRIPT, root / MODULES / version

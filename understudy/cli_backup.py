@@ -25,6 +25,7 @@ from understudy.backup_restore import restore as make_node
 from understudy.backup_take import take
 from understudy.cli_options import Failed, Wrong, cell, format_option, progress_bar
 from understudy.config_types import parse_node_name
+from understudy.exit_codes import by_signal
 
 _PLAIN_WIDTH = 140
 _SHOWN = 50
@@ -78,7 +79,7 @@ def _ending() -> Iterator[None]:
     """What cannot be done ends in one line; a SIGTERM tidies up first, as a SIGINT does."""
 
     def end(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
+        sys.exit(by_signal(number))
 
     before = signal.signal(signal.SIGTERM, end)
     try:

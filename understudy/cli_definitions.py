@@ -35,7 +35,8 @@ from understudy.definitions_import import (
 )
 from understudy.definitions_json import DefinitionsError
 from understudy.definitions_left_out import counted
-from understudy.definitions_plan import Plan, plan_of
+from understudy.definitions_plan import Plan, check_vhost, plan_of
+from understudy.exit_codes import FAILED
 from understudy.management import SERVING
 
 
@@ -76,11 +77,12 @@ def export(file: Path, address: HostPort, user: str, password: str, timeout: flo
     is_flag=True,
     help="Take quorum queues as durable queues of this broker, which its pair replicates.",
 )
+@click.option("--vhost", help="Where that of FILE goes which names no virtual host: an export of one alone.")
 @click.option("--strict", is_flag=True, help="Change nothing if anything in FILE is not to be had here.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 def import_(
     file: Path, address: HostPort, user: str, password: str, timeout: float, form: str,
-    quorum_as_classic: bool, strict: bool, dry_run: bool,
+    quorum_as_classic: bool, vhost: str | None, strict: bool, dry_run: bool,
 ) -> None:  # fmt: skip
     """Declare what FILE has, on the node or on its primary; "-" is the standard input.
 
@@ -88,10 +90,13 @@ def import_(
     they are; virtual hosts, users with their passwords, permissions and policies become what FILE says. What
     of FILE is not to be had here is named.
     """
-    wanted = _read(file)
+    wanted = _read(file, vhost)
     address, found = _listing(address, user, password, timeout)
     try:
-        plan = plan_of(wanted, _there(found, address), quorum_as_classic=quorum_as_classic)
+        there = _there(found, address)
+        if vhost is not None:
+            check_vhost(vhost, wanted, there)
+        plan = plan_of(wanted, there, quorum_as_classic=quorum_as_classic)
     except DefinitionsError as error:
         raise Wrong(f"{file}: {error}") from None
     _tell_left_out(plan)
@@ -135,13 +140,13 @@ def _there(found: dict[str, list[dict[str, Any]]], address: HostPort) -> Definit
 # -- files
 
 
-def _read(file: Path) -> Definitions:
+def _read(file: Path, vhost: str | None) -> Definitions:
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise Wrong(f"cannot read {file}: {error.strerror or error}") from None
     try:
-        return read_definitions(raw)
+        return read_definitions(raw, vhost=vhost)
     except DefinitionsError as error:
         raise Wrong(f"{file}: {error}") from None
 
@@ -202,4 +207,4 @@ def _tell(plan: Plan, outcome: Outcome, address: HostPort, form: str, *, dry_run
         raise Failed(f"{address}: stopped after {done:,} of {len(plan.items):,}: {outcome.why}; "
                      "it may be done again")  # fmt: skip
     if outcome.refused:
-        leave(1)
+        leave(FAILED)

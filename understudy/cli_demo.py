@@ -17,12 +17,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from broker.store.errors import of_file
-from broker.store.folders import make_folders
 from understudy.cli_options import Failed, Wrong, leave
 from understudy.demo import Demo, DemoFailed, Options, Outcome
 from understudy.demo_progress import Progress
+from understudy.exit_codes import FAILED, by_signal
 from understudy.report import beside
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import make_folders
 
 FOLDER = Path("understudy-demo")
 MARK = ".understudy-demo"
@@ -74,7 +75,7 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
     elif outcome.good:
         clear(folder, but=() if outcome.report is None else (outcome.report, beside(outcome.report)))
     if not outcome.good:
-        leave(outcome.verdict_code or 1)
+        leave(FAILED)
 
 
 def check_spark() -> None:
@@ -82,7 +83,7 @@ def check_spark() -> None:
     from spark.session import SparkUnavailable, find_java
 
     if find_spec("pyspark") is None:
-        raise Failed("PySpark is not installed: pip install 'understudy[spark]'")
+        raise Failed("PySpark is not installed: pip install 'understudy-amqp[spark]'")
     try:
         find_java()
     except SparkUnavailable as error:
@@ -119,13 +120,20 @@ def clear(folder: Path, but: tuple[Path, ...] = ()) -> None:
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demo as control-C does: by an exception, so that all children are ended."""
+    by: list[int] = []
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        by.append(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except KeyboardInterrupt:
+        if not by:
+            raise
+        click.echo(f"understudy: interrupted by {signal.Signals(by[0]).name}", err=True)
+        leave(by_signal(by[0]))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

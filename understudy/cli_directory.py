@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from broker.model.policy_rules import without_effect
-from understudy.cli_manage import primary_of, question, rows, status_of, wide_console
+from understudy.cli_manage import everything, primary_of, question, rows, status_of, wide_console
 from understudy.cli_options import Failed, Wrong, broker_options, given_password
 from understudy.config_types import HostPort
 from understudy.definitions import VHOST
@@ -54,8 +54,7 @@ class _Broker:
 
     def queues(self) -> list[dict[str, Any]]:
         """Of all virtual hosts."""
-        found = status_of(question(self.address, "query", *self._login))
-        return list(found["queue_list"])
+        return list(everything(self.address, *self._login)["queue_list"])
 
     def show(self, kind: str, lines: list[dict[str, Any]]) -> None:
         if self._form == "json":

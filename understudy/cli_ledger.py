@@ -1,8 +1,8 @@
 """`understudy ledger check|compact|prune|convert`: what is done with the files of ledgers, besides reading
 the verdict off them (`understudy reconcile`). No broker is spoken to.
 
-Exit status: 0 done, and all is well; 1 something is damaged, or could not be done; 2 there is no ledger, or
-one without an end (`check`); 3 wrong usage.
+Exit code: 0 done, and all is well; 1 something is damaged; 2 there is no ledger, or one without an end
+(`check`); 3 wrong usage, or it could not be done.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
-from broker.store.errors import of_file
 from understudy.cli_options import (
-    USAGE,
-    UsageCommand,
+    Judge,
+    JudgeGroup,
     cell,
     format_option,
     leave,
@@ -34,19 +33,20 @@ from understudy.cli_options import (
     unreadable,
 )
 from understudy.config_types import parse_positive_duration
+from understudy.exit_codes import DONE, FOUND, NOTHING, UNDONE
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
 from understudy.ledger.inspection import Report, inspect_all
 from understudy.ledger.retention import Plan, Unprunable, plan, prune, tidy
 from understudy.ledger.segments import JSONL, PARQUET, NeedsArrow, Series, arrow, find, finished, last_record
 from understudy.ledger.writer import LedgerError, parse_writer_name
+from understudy.shared.file_errors import of_file
 
-DAMAGED, NOTHING = 1, 2
 fail = partial(stop, "ledger")
 _PLAIN_WIDTH = 140
 
 
-@click.group()
+@click.group(cls=JudgeGroup)
 def ledger() -> None:
     """Look after the files of ledgers: check, compact, prune, convert."""
 
@@ -69,7 +69,7 @@ def _found(folders: tuple[Path, ...]) -> tuple[list[Series], int]:
         if (why := no_folder(folder)) is not None:
             fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
-        fail(fault, DAMAGED)
+        fail(fault, UNDONE)
     series, foreign = find(folders)
     if not series:
         others = f" ({foreign} other files)" if foreign else ""
@@ -84,9 +84,9 @@ def _working(what: str, octets: int) -> Iterator[Callable[[int], None]]:
         with progress_bar(what, octets, DownloadColumn()) as progress:
             yield progress
     except NeedsArrow as error:
-        fail(str(error), USAGE)
+        fail(str(error), UNDONE)
     except OSError as error:
-        fail(f"{what}: {of_file(error)}", DAMAGED)
+        fail(f"{what}: {of_file(error)}", UNDONE)
 
 
 def _show(title: str, columns: dict[str, bool], rows: list[list[str]]) -> None:
@@ -104,14 +104,14 @@ def _when(us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(us / 1_000_000)) if us else "-"
 
 
-@ledger.command(cls=UsageCommand)
+@ledger.command(cls=Judge)
 @_FOLDERS
 @format_option
 def check(folders: tuple[Path, ...], form: str) -> None:
     """Which ledgers there are below each LEDGER_DIR, and whether they are whole.
 
-    Exit status: 0 all whole, 1 damaged (gaps, lines that are no records, numbers twice), 2 one has no end (it
-    is still written to, or its writer crashed) or there is none, 3 wrong usage.
+    Exit code: 0 all whole, 1 damaged (gaps, lines that are no records, numbers twice), 2 one has no end (it
+    is still written to, or its writer crashed) or there is none, 3 wrong usage, or it cannot be read.
     """
     series, foreign = _found(folders)
     total = sum(segment.path.stat().st_size for each in series for segment in each.segments)
@@ -128,11 +128,11 @@ def check(folders: tuple[Path, ...], form: str) -> None:
         if foreign:
             click.echo(f"{foreign} other files")
     leave(
-        DAMAGED
+        FOUND
         if any(r.damaged for r in reports)
         else NOTHING
         if any(r.end in ("open", "none") for r in reports)
-        else 0
+        else DONE
     )
 
 
@@ -152,20 +152,20 @@ def _check_row(report: Report) -> list[str]:
     ]  # fmt: skip
 
 
-@ledger.command("compact", cls=UsageCommand)
+@ledger.command("compact", cls=Judge)
 @_FOLDERS
 @click.option("--older-than", callback=_age, metavar="DURATION", help="Only what is older, such as 1d.")
 @format_option
 def compact_command(folders: tuple[Path, ...], older_than: float | None, form: str) -> None:
     """Make Parquet of finished files, about a fifteenth of the size; never of the one that is written to.
 
-    A file with anything that is no record stays as it is. Exit status: 0 done, 1 a file stayed for a fault, 2
+    A file with anything that is no record stays as it is. Exit code: 0 done, 1 a file stayed for a fault, 2
     no ledger, 3 wrong usage, or pyarrow is missing.
     """
     try:
         arrow()
     except NeedsArrow as error:
-        fail(str(error), USAGE)
+        fail(str(error), UNDONE)
     before = _now_us() - (older_than or 0.0) * 1e6
     series, _ = _found(folders)
     doubles = [s for each in series for s in each.doubles if s.form == JSONL]
@@ -208,10 +208,10 @@ def _show_compacted(done: list[dict[str, Any]]) -> None:
 def _tell_kept(kept: list[str]) -> None:
     for each in kept:
         click.echo(f"understudy ledger: kept {each}", err=True)
-    leave(DAMAGED if kept else 0)
+    leave(FOUND if kept else DONE)
 
 
-@ledger.command("prune", cls=UsageCommand)
+@ledger.command("prune", cls=Judge)
 @_FOLDERS
 @click.option("--keep", callback=_age, required=True, metavar="DURATION", help="How much is kept, as 30d.")
 @click.option("--damaged", is_flag=True, help="Also what has gaps, or lines that are no records.")
@@ -223,7 +223,7 @@ def prune_command(
     """Remove whole finished files that are older than --keep.
 
     In their place one small file says what is gone, so that it reads as such, and not as a gap: what was
-    published before is not judged any more. Exit status: 0 done, 1 something stayed for a fault, 2 no ledger,
+    published before is not judged any more. Exit code: 0 done, 1 something stayed for a fault, 2 no ledger,
     3 wrong usage.
     """
     series, _ = _found(folders)
@@ -277,7 +277,7 @@ def _writer(_context: click.Context, _parameter: click.Parameter, value: str) ->
         raise click.BadParameter(str(error)) from None
 
 
-@ledger.command("convert", cls=UsageCommand)
+@ledger.command("convert", cls=Judge)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--writer", required=True, metavar="NAME", callback=_writer, help="What the client is called.")
 @click.option("--role", type=click.Choice(list(EVENTS)), required=True)
@@ -299,16 +299,18 @@ def convert_command(
     A producer's row: time, event (sent, confirmed, nacked, returned), session (the client property `producer`
     of its connection, and /CHANNEL), tag; also number (the same for a message that is sent again) and route
     (EXCHANGE|KEY). A consumer's: time, event (received, acked), id (the header `x-replication-id`), or
-    queue, epoch and sequence; also redelivered, and the queue's name. Exit status: 0 done, 1 a row is wrong
-    or something cannot be read or written, 3 wrong usage.
+    queue, epoch and sequence; also redelivered, and the queue's name. Exit code: 0 done, 1 a row is wrong,
+    3 wrong usage, or something cannot be read or written.
     """
     mapped = Mapped(role, form, _columns(role, columns, files[0], form), unit)
     size = sum(path.stat().st_size if path.is_file() else 0 for path in files)
     with _working("converting", size) as progress:
         try:
             done = convert(files, out, writer, mapped, progress)
-        except (Unconvertible, LedgerError) as error:
-            fail(str(error), DAMAGED)
+        except Unconvertible as error:
+            fail(str(error), FOUND)
+        except LedgerError as error:
+            fail(str(error), UNDONE)
         names = ", ".join(map(str, done.files))
         click.echo(f"{done.rows:,} rows became {done.records:,} records: {names}")
 
@@ -320,13 +322,13 @@ def _columns(role: str, given: str, first: Path, form: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in given.split(","))):
         what, equals, column = part.partition("=")
         if not equals or not column or what not in known:
-            fail(f"--columns {part}: not WHAT=COLUMN, with {', '.join(known)} as WHAT", USAGE)
+            fail(f"--columns {part}: not WHAT=COLUMN, with {', '.join(known)} as WHAT", UNDONE)
         found[what] = column
     header = _header(first, form)
     found = {name: name for name in known if name in header} | found
     for group in NEEDED[role]:
         if not any(name in found for name in group):
-            fail(f"no column says {' or '.join(group)}: see --columns", USAGE)
+            fail(f"no column says {' or '.join(group)}: see --columns", UNDONE)
     return found
 
 
@@ -338,7 +340,7 @@ def _header(path: Path, form: str) -> list[str]:
         for _, row in rows_of(path, form, lambda octets: None):
             return [name for name in row if isinstance(name, str)]
     except OSError as error:
-        fail(f"{path}: {error.strerror or error}", DAMAGED)
+        fail(f"{path}: {error.strerror or error}", UNDONE)
     except Unconvertible as error:
-        fail(str(error), DAMAGED)
+        fail(str(error), FOUND)
     return []

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from rich.box import ROUNDED
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from understudy.cli_options import Failed, broker_options, cell, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
 from understudy.config_types import HostPort
+from understudy.exit_codes import FAILED
 from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
@@ -21,11 +23,8 @@ _MEMBER_COLUMNS = (
     "name",
     "address",
     "status",
-    "epoch",
-    "connected",
     "in_sync",
     "lag",
-    "lag_bytes",
     "queues_left",
     "trouble",
 )
@@ -34,7 +33,7 @@ _NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
 """Numbers that are names of something, and not amounts: written without separators."""
 _TIMES = ("last_write",)
 """Seconds since 1970."""
-_PLAIN_WIDTH = 110
+_PLAIN_WIDTH = 1000
 _STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
 
 
@@ -76,7 +75,7 @@ def status(
         show_status(found, address)
     if expect is not None and found["status"] != expect:
         click.echo(f"understudy: status is {found['status']}, expected {expect}", err=True)
-        leave(1)
+        leave(FAILED)
 
 
 @click.command()
@@ -153,11 +152,23 @@ def primary_of(found: dict[str, Any]) -> HostPort | None:
         return None
 
 
+def everything(address: HostPort, user: str, password: str, timeout: float) -> dict[str, Any]:
+    """The node's answer to `query`: its status, with all queues in `queue_list`. It tells of some queues at a
+    time, so that no client waits for long."""
+    found = status_of(question(address, "query", user, password, timeout))
+    queues = {(row["vhost"], row["name"]): row for row in found["queue_list"]}
+    while (begin := found.pop("more", None)) is not None:
+        more = status_of(question(address, "query", user, password, timeout, {"from": begin}))
+        queues |= {(row["vhost"], row["name"]): row for row in more["queue_list"]}
+        found["more"] = more["more"]
+    return found | {"queue_list": list(queues.values())}
+
+
 @click.command()
 @broker_options
 def query(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
     """Show all that the node says of itself: its status and its queues."""
-    found = status_of(question(address, "query", user, password, timeout))
+    found = everything(address, user, password, timeout)
     if form == "json":
         click.echo(json.dumps(found))
         return
@@ -245,15 +256,23 @@ def show_status(found: dict[str, Any], address: HostPort) -> None:
 
 
 def wide_console() -> Console:
-    """As wide as the terminal; where there is none, wide enough for a log."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+    """As wide as the terminal, with colours only where they are given; where there is none, lines are not
+    broken, and tables have no lines (`rows`)."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH, highlight=False)
 
 
-def rows(title: str, rows: list[dict[str, Any]]) -> Table:
-    """A table of dicts; its columns are their keys, in order of appearance."""
+def rows(title: str, rows: list[dict[str, Any]], *, plain: bool | None = None) -> Table:
+    """A table of dicts; its columns are their keys, in order of appearance. `plain`: without lines, for
+    programs; None: where the standard output is no terminal."""
     columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in _HIDDEN_COLUMNS]
-    table = Table(title=title or None, title_justify="left")
+    if plain is None:
+        plain = not Console().is_terminal
+    table = Table(
+        title=title or None, title_justify="left", box=None if plain else ROUNDED, pad_edge=not plain
+    )
+    if plain:
+        table.padding = (0, 2, 0, 0)
     for column in columns:
         numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
         side: JustifyMethod = "right" if numbers else "left"

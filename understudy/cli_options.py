@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
 
-from broker.errors import shown
-from broker.store.errors import of_file
-from broker.store.folders import in_the_way
 from understudy.client_tls import ClientTls, FileFault, parse_broker, tls_of
 from understudy.config_types import HostPort, parse_positive_duration
+from understudy.exit_codes import FAILED, UNDONE, WRONG
 from understudy.ledger.segments import FORMS
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import in_the_way
+from understudy.shared.text import shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,36 +32,40 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Failed(click.ClickException):
     """It could not be done: one line, exit code 1."""
 
-    exit_code = 1
+    exit_code = FAILED
 
 
-USAGE = 3
-"""Exit status for a wrong option of a command about ledgers, and where it could not be done: PySpark or Java
-is missing, a file fails."""
-
-
-class UsageCommand(click.Command):
-    """A command about ledgers: a usage error, and a file that fails, end with status 3, in one line, since 1
-    means that something was found, and 2 that there is nothing to judge by."""
+class Judge(click.Command):
+    """A command about ledgers: a usage error, and a file that fails, end in one line and with UNDONE, since
+    FOUND and NOTHING are answers."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         try:
             return super().make_context(info_name, args, parent, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            leave(UNDONE)
         except click.UsageError as error:
-            stop(self._called(parent), error.format_message(), USAGE)
+            stop(self._called(parent), error.format_message(), UNDONE)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            stop(self._called(ctx.parent), error.format_message(), UNDONE)
         except OSError as error:
-            stop(self._called(ctx.parent), of_file(error), USAGE)
+            stop(self._called(ctx.parent), of_file(error), UNDONE)
 
     def _called(self, parent: click.Context | None) -> str:
         """After the group that it is in, if it is in one."""
         group = parent.info_name if parent is not None and parent.parent is not None else None
         return group or str(self.name)
+
+
+class JudgeGroup(Judge, click.Group):
+    """A group of such commands."""
 
 
 def unreadable(folders: Iterable[Path]) -> str | None:
@@ -109,7 +114,7 @@ def stop(command: str, text: str, status: int) -> NoReturn:
 class Wrong(click.ClickException):
     """The user asked for something that makes no sense: one line, exit code 2."""
 
-    exit_code = 2
+    exit_code = WRONG
 
 
 def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:
@@ -174,7 +179,7 @@ def node_options(function: Function) -> Function:
     """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
     options = (
         click.option(
-            "-b", "--broker", "address", metavar="[amqps://]HOST:PORT", callback=address_value,
+            "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
             default="127.0.0.1:5672", show_default=True, help="The node to speak to.",
         ),
         click.option(

@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.progress import DownloadColumn, MofNCompleteColumn
 from rich.table import Table
 
-from broker.errors import shown
+from broker.model.octets import as_octets
+from ha.adapter.quarantine import routing_key_fields
 from understudy.cli_options import (
     Failed,
     Wrong,
@@ -36,11 +37,13 @@ from understudy.cli_options import (
 from understudy.client.brokers import parse_brokers
 from understudy.client_tls import ClientTls
 from understudy.config import ConfigError, load
+from understudy.exit_codes import FAILED
 from understudy.process import stopping
 from understudy.quarantine import QuarantineFolder, QueueSummary, Unreadable
 from understudy.quarantine_message import Message
 from understudy.quarantine_notes import Notes, NotesError
 from understudy.republish import Outcome, Republishing, Way
+from understudy.shared.text import shown
 
 _PLAIN_WIDTH = 140
 _RANGES_SHOWN = 4
@@ -206,7 +209,7 @@ def republish(
         code = stop.code
     _tell_outcome(outcome, form, doubtful, folder, dry_run=dry_run)
     if code or outcome.why or outcome.refused or doubtful or folder.damage:
-        leave(code or 1)
+        leave(code or FAILED)
 
 
 def _todo(
@@ -321,7 +324,7 @@ def _tell_damage(folder: QuarantineFolder, *, leaving: bool = True) -> None:
     if folder.notes_damage:
         click.echo(f"understudy: {folder.notes_damage}", err=True)
     if leaving and (folder.damage or folder.notes_damage):
-        leave(1)
+        leave(FAILED)
 
 
 def _summary_json(entry: QueueSummary) -> dict[str, Any]:
@@ -373,7 +376,7 @@ def _message_json(message: Message, folder: QuarantineFolder) -> dict[str, Any]:
     text = _text(message.body)
     return {
         "queue": message.queue, "name": message.title, "id": message.id, "epoch": message.epoch,
-        "sequence": message.sequence, "exchange": message.exchange, "routing_key": message.routing_key,
+        "sequence": message.sequence, "exchange": message.exchange, **routing_key_fields(message.routing_key),
         "persistent": message.persistent, "enqueued": message.enqueued or None,
         "republished": folder.notes is not None and folder.notes.is_republished(message),
         "in_doubt": folder.notes is not None and folder.notes.is_in_doubt(message),
@@ -391,7 +394,8 @@ def _show(message: Message, folder: QuarantineFolder) -> None:
     elif folder.notes is not None and folder.notes.is_in_doubt(message):
         again = "  (in doubt: sent again, and not confirmed)"
     click.echo(f"{shown(message.title)} {message.id}{again}")
-    route = f"exchange {shown(message.exchange) or '(default)'}  key {shown(message.routing_key)}"
+    key = shown(as_octets(message.routing_key).decode(errors="backslashreplace"))
+    route = f"exchange {shown(message.exchange) or '(default)'}  key {key}"
     when = f"  enqueued {message.enqueued}" if message.enqueued else ""
     click.echo(f"  {route}  {'persistent' if message.persistent else 'transient'}{when}")
     for key, value in _plain(message.properties()).items():

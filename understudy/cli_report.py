@@ -18,10 +18,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from broker.errors import shown
-from understudy.cli_options import USAGE, UsageCommand, cell, no_folder, stop, unreadable
-from understudy.reconcile import NOTHING, driven
+from understudy.cli_options import Judge, cell, no_folder, stop, unreadable
+from understudy.exit_codes import NOTHING, UNDONE
+from understudy.reconcile import driven
 from understudy.report import short_length, write
+from understudy.shared.text import shown
 
 _fail = partial(stop, "report")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -45,7 +46,7 @@ def moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> i
         raise click.BadParameter(message) from None
 
 
-@click.command(name="report", cls=UsageCommand)
+@click.command(name="report", cls=Judge)
 @click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
 @click.option(
     "--since",
@@ -71,19 +72,20 @@ def report(
 ) -> None:
     """How fast, how much, how often it failed over: over days, by the ledgers below each LEDGER_DIR.
 
-    Whether anything was lost is said by `understudy reconcile`. Exit status: 0; 2 without a ledger or a
-    record in the period; 3 wrong usage.
+    Whether anything was lost is said by `understudy reconcile`. Exit code: 0; 2 without a ledger or a
+    record in the period; 3 no answer:
+    wrong usage, or it could not be done.
     """
     end = until if until is not None else int(datetime.now(UTC).timestamp() * 1e6)
     if since >= end:
-        _fail("--since is not before --until", USAGE)
+        _fail("--since is not before --until", UNDONE)
     for folder in folders:
         if (why := no_folder(folder)) is not None:
             _fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
-        _fail(fault, NOTHING)
+        _fail(fault, UNDONE)
     if output is not None and not output.parent.is_dir():
-        _fail(f"no such folder for the report: {output.parent}", USAGE)
+        _fail(f"no such folder for the report: {output.parent}", UNDONE)
     answer = _run(folders, since, end, master)
     if form == "json":
         click.echo(json.dumps(answer, indent=1))
@@ -93,7 +95,7 @@ def report(
         try:
             write(answer, output)
         except OSError as error:
-            _fail(f"cannot write {error.filename}: {error.strerror}", USAGE)
+            _fail(f"cannot write {error.filename}: {error.strerror}", UNDONE)
 
 
 def _run(folders: tuple[Path, ...], since: int, until: int, master: str | None) -> dict[str, Any]:

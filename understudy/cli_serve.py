@@ -9,6 +9,7 @@ import click
 
 from understudy.cli_options import Failed, Wrong, given_password, leave
 from understudy.config import ConfigError, load
+from understudy.exit_codes import FAILED
 from understudy.process import heard, quiet
 
 
@@ -62,7 +63,7 @@ def serve(
         raise Failed(str(error)) from None
     if stopped is not None:
         click.echo(f"understudy: stopped: {' '.join(stopped.split())}", err=True)
-        leave(1)
+        leave(FAILED)
 
 
 @click.command()

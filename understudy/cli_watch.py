@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from understudy.cli_options import USAGE, UsageCommand, no_folder, stop, unreadable
+from understudy.cli_options import Judge, no_folder, stop, unreadable
 from understudy.config_types import parse_positive_duration
+from understudy.exit_codes import DONE, FOUND, NOTHING, UNDONE
 
 if TYPE_CHECKING:
     from spark.watch.query import Told, Watch
     from spark.watch.sinks import Metrics, Webhook
 
-LOSS, NOTHING = 1, 2
-"""Exit status: a loss was alarmed under --once; nothing could be judged, or Spark failed."""
 _fail = partial(stop, "watch")
 LAST_WORDS = 5.0
 """Seconds that the webhook gets at the end; under --once ONCE_WORDS."""
@@ -49,7 +48,7 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     return value
 
 
-@click.command(name="watch", cls=UsageCommand)
+@click.command(name="watch", cls=Judge)
 @click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
 @click.option(
     "--checkpoint",
@@ -98,7 +97,8 @@ def watch(
     when a writer is silent, or when a ledger is damaged. Ends cleanly on SIGTERM and SIGINT; goes on where
     it was.
 
-    Exit status: 0; 1 a loss was alarmed under --once; 2 nothing could be judged; 3 wrong usage, no Java.
+    Exit code: 0; under --once 1 a loss was alarmed, 2 nothing could be judged; 3 wrong usage, no Java, or a
+    file or Spark fails.
     """
     from spark.session import SparkUnavailable
     from spark.watch.checkpoint import Checkpoint, CheckpointError
@@ -109,9 +109,9 @@ def watch(
     _hold_signals()
     for folder in folders:
         if (why := no_folder(folder)) is not None or not folder.is_dir():
-            _fail(why or f"{folder}: Not a directory", USAGE)
+            _fail(f"no ledger there: {why or f'{folder}: Not a directory'}", NOTHING)
     if (fault := unreadable(folders)) is not None:
-        _fail(fault, USAGE)
+        _fail(fault, UNDONE)
     first = Path(os.path.realpath(folders[0]))
     where = checkpoint or first.with_name(first.name + ".watch")
     limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
@@ -129,19 +129,19 @@ def watch(
         run = Watch(folders, kept, limits, sinks, once=once, told=_Telling(metrics, hook))
         _run(run)
     except (CheckpointError, SparkUnavailable) as error:
-        _fail(str(error), USAGE)
+        _fail(str(error), UNDONE)
     left = hook.close(ONCE_WORDS if once else LAST_WORDS) if hook else 0
     if hook is not None and left:
         click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
     kept.close()
-    sys.exit(_status(run, folders, told.losses) if once else 0)
+    sys.exit(_status(run, folders, told.losses) if once else DONE)
 
 
 def _serve(metrics: Metrics, host: str, port: int) -> Metrics:
     try:
         found = metrics.serve(host, port)
     except OSError as error:
-        _fail(f"cannot serve metrics at {host}:{port}: {error.strerror or error}", USAGE)
+        _fail(f"cannot serve metrics at {host}:{port}: {error.strerror or error}", UNDONE)
     click.echo(f"understudy watch: metrics at http://{host}:{found}/metrics", err=True)
     return metrics
 
@@ -177,7 +177,7 @@ def _run(run: Watch) -> None:
     except Exception as error:
         if (said := said_by_spark(error)) is None:
             raise
-        _fail(said, NOTHING)
+        _fail(said, UNDONE)
 
 
 def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
@@ -185,7 +185,7 @@ def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
     which an earlier run may have found."""
     books = run.judge.books
     if run.losses or losses:
-        return LOSS
+        return FOUND
     why = ""
     if not run.done:
         why = "stopped before all was judged"
@@ -193,8 +193,8 @@ def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
         what = "no ledger of a producer" if books.records else "no ledger"
         why = f"nothing to judge by: {what} below {', '.join(map(str, folders))}"
     if why:
-        click.echo(f"understudy watch: {why} (exit status 2)", err=True)
-    return NOTHING if why or run.judge.blind else 0
+        click.echo(f"understudy watch: {why} (exit code 2)", err=True)
+    return NOTHING if why or run.judge.blind else DONE
 
 
 class _Telling:

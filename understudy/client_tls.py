@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.security.tls_faults import words
 from understudy.config_types import HostPort, TlsHostPort, parse_public_address
+from understudy.shared.tls_faults import words
 
 
 class FileFault(ValueError):
@@ -81,8 +81,13 @@ class SecureAddress(TlsHostPort):
 
 
 def parse_broker(value: str, tls: ClientTls) -> HostPort:
-    """`HOST:PORT`, or `amqps://HOST:PORT`, to be reached with these files. Raises ValueError."""
-    return secured(parse_public_address(value), tls)
+    """`HOST:PORT`, or `amqps://HOST:PORT`, to be reached with these files. Without a port it is 5672, or 5671
+    over TLS. Raises ValueError."""
+    text = value.strip().removesuffix("/")
+    scheme, _, host = text.rpartition("://")
+    if host and (":" not in host or host.endswith("]")):
+        text = f"{text}:{5671 if scheme == 'amqps' else 5672}"
+    return secured(parse_public_address(text), tls)
 
 
 def secured(address: HostPort, tls: ClientTls) -> HostPort:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,14 +26,14 @@ from pydantic_settings import (
 
 from broker.security.authenticator import is_password_hash
 from broker.security.identity import HA
-from broker.store.errors import of_file
-from broker.store.folders import in_the_way
 from ha.pacemaker.cib import SET_ID
+from understudy.config_contradictions import contradictions
 from understudy.config_types import (
     Addresses,
     Duration,
     DurationOrZero,
     FilePath,
+    HostNames,
     HostPort,
     Names,
     OptionalAddress,
@@ -41,8 +42,12 @@ from understudy.config_types import (
     SocketPath,
     parse_node_name,
 )
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import in_the_way
 
 ENVIRONMENT_PREFIX = "UNDERSTUDY_"
+WELL_KNOWN = "ha"
+"""The default of `ha.password`."""
 
 
 class ConfigError(Exception):
@@ -62,6 +67,8 @@ class BrokerSection(_Section):
     """The same for clients that speak TLS from the first octet on (amqps); needs the section `tls`."""
     data_dir: Path = Path("understudy-data")
     http: OptionalAddress = None
+    http_hosts: HostNames = ()
+    """Names under which clients of `http` find this node, besides those that it knows by itself."""
     control: SocketPath = None
     """A Unix socket with the same API, for what manages the node on its own machine; no password."""
     amqp10: bool = True
@@ -76,7 +83,14 @@ class BrokerSection(_Section):
     stop_timeout: Duration = 5.0
     frame_max: int = Field(default=131072, ge=4096, le=2**31 - 1)
     channel_max: int = Field(default=2047, ge=1, le=65535)
-    max_message_size: Size = Field(default=16 * 2**20, ge=1)
+    consumer_max_per_channel: int = Field(default=1000, ge=1, le=65535)
+    consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
+    product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
+    """What clients are told that this broker is: libraries go by it."""
+    product_version: str = Field(default="3.13.7", pattern=r"^[0-9]+(\.[0-9]+){1,3}$")
+    max_connections: int = Field(default=10_000, ge=1, le=60_000)
+    """Clients at a time. Peers and operators have places of their own."""
+    max_message_size: Size = Field(default=128 * 2**20, ge=1, le=128 * 2**20)
     memory_limit: Size | None = None
     """Publishers are paused above this; default: 0.6 of the machine's memory."""
     paging_limit: Size | None = None
@@ -132,7 +146,7 @@ class HaSection(_Section):
     cib_set: str = "understudy-record"
     """Id of the cluster_property_set of the CIB that holds the pair's record, under `pacemaker`."""
     username: str = Field(default="ha", min_length=1, max_length=100)
-    password: str = Field(default="ha", min_length=1)
+    password: str = Field(default=WELL_KNOWN, min_length=1)
     """Empty, anybody could open the link."""
     listen: OptionalAddress = None
     """A listener of the link's own: peers are let in there and nowhere else, and nobody else is there."""
@@ -141,6 +155,11 @@ class HaSection(_Section):
     public_brokers: PublicAddresses = ()
     """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses. After
     Qpid's `ha-public-url`."""
+
+    @property
+    def is_well_known(self) -> bool:
+        """Whether `password` is the one that everybody knows."""
+        return self.password == WELL_KNOWN
 
     @field_validator("cib_set")
     @classmethod
@@ -177,6 +196,10 @@ class AuthSection(_Section):
     """Who may log in. With no users at all there is guest/guest, from loopback only."""
 
     users: dict[str, UserSection] | None = None
+    default_user: str | None = Field(default=None, min_length=1)
+    """An administrator, with the password of the next key: for containers, by the environment. Then there is
+    no guest."""
+    default_password: str | None = Field(default=None, min_length=1)
     allow_plain_without_tls: bool = False
 
 
@@ -204,6 +227,7 @@ class LogSection(_Section):
     """What goes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
 
 
 class Settings(BaseSettings):
@@ -341,61 +365,13 @@ def _merge(
             origins[name] = origin
 
 
-def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What is right key by key, and wrong together: which key is to be changed, and why."""
-    broker, ha, users = settings.broker, settings.ha, settings.auth.users
-    if ha.username in ("guest",) if users is None else ha.username in users:
-        yield "ha.username", f"{ha.username!r} is an application's user; the pair's identity is nobody else's"
-    if not broker.listen and not broker.tls_listen:
-        yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
-    if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
-        yield "ha.listen", f"{ha.listen} is for clients already, by broker.listen or broker.tls_listen"
-    taken: dict[HostPort, str] = {}
-    for key, addresses in (("broker.listen", broker.listen), ("broker.tls_listen", broker.tls_listen)):
-        for at in addresses:
-            if at.port and at in taken:
-                yield key, f"{at} is listened at already, by {taken[at]}"
-            taken[at] = key
-    if ha.authority == "pacemaker" and not ha.brokers:
-        yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
-    if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
-        yield "ha.brokers", f"has {twice[0]} twice; it names each node of the pair once"
-    if ha.min_backups and ha.min_backups >= len(ha.brokers):
-        yield (
-            "ha.min_backups",
-            f"{ha.min_backups} needs more brokers than the {len(ha.brokers)} of ha.brokers",
-        )
-    if ha.on_backup_loss == "block" and len(ha.brokers) < 2:
-        yield (
-            "ha.on_backup_loss",
-            f"'block' needs more brokers than the {len(ha.brokers)} of ha.brokers, to confirm anything",
-        )
-    if ha.public_brokers and len(ha.public_brokers) != len(ha.brokers):
-        yield (
-            "ha.public_brokers",
-            f"needs one address for each of the {len(ha.brokers)} of ha.brokers, in their order",
-        )
-    if ha.listen is not None and ha.brokers and not ha.public_brokers:
-        yield (
-            "ha.public_brokers",
-            "is needed with ha.listen: where clients find each of ha.brokers, in their order",
-        )
-    yield from _tls_contradictions(settings)
-
-
-def _tls_contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
-    tls, ha = settings.tls, settings.ha
-    user = "ha.tls" if ha.tls else "broker.tls_listen" if settings.broker.tls_listen else ""
-    if user and tls.certificate is None:
-        yield "tls.certificate", f"is needed for {user}"
-    if tls.certificate is not None and tls.key is None:
-        yield "tls.key", "is needed with tls.certificate"
-    if tls.certificate is None and (tls.key or tls.ca or tls.client_ca):
-        yield "tls.certificate", "is needed with the other files of the section"
-    if ha.tls and tls.ca is None:
-        yield "tls.ca", "is needed for ha.tls: each end of the link shows a certificate of it"
-    if ha.tls and ha.brokers and ha.listen is None:
-        yield "ha.listen", "is needed for ha.tls: the link gets a listener of its own"
+def _meant(parts: Sequence[str]) -> str:
+    """`; did you mean ...?`, if there is a key, or a section, much like that."""
+    model: Any = Settings
+    for part in parts[:-1]:
+        model = model.model_fields[part].annotation if part in getattr(model, "model_fields", {}) else None
+    like = get_close_matches(parts[-1], list(getattr(model, "model_fields", ())), 1)
+    return f"; did you mean {'.'.join([*parts[:-1], like[0]])}?" if like else ""
 
 
 def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
@@ -408,7 +384,7 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
     )
     match first["type"]:
         case "extra_forbidden":
-            text = "there is no such key" if len(parts) > 1 else "there is no such section"
+            text = f"there is no such {'key' if len(parts) > 1 else 'section'}{_meant(parts)}"
         case "value_error":
             text = str(first["ctx"]["error"])
         case "missing":
@@ -417,7 +393,7 @@ def _one_line(error: ValidationError, origins: Mapping[str, str]) -> str:
             text = f"is a table of keys, [{name}], and no value"
         case _:
             text = first["msg"]
-            secret = parts[-1] == "password" or parts[:2] == ["auth", "users"]
+            secret = parts[-1].endswith("password") or parts[:2] == ["auth", "users"]
             if not secret and not isinstance(first["input"], dict | list):
                 text += f", not {first['input']!r}"
     where = f" ({origin})" if origin else ""

@@ -170,6 +170,15 @@ def parse_names(value: Any) -> tuple[str, ...]:
     return tuple(item.strip() for item in value if item.strip())
 
 
+def parse_host_names(value: Any) -> tuple[str, ...]:
+    """The same, of names of hosts."""
+    names = parse_names(value)
+    for name in names:
+        if not _is_host(name) or any(letter in name for letter in ":/@*[] ") or not name.isprintable():
+            raise ValueError(f"{name[:100]!r} is no name of a host, which has neither port nor path")
+    return names
+
+
 def _seconds_text(seconds: float) -> str:
     return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
 
@@ -200,4 +209,5 @@ PublicAddresses = Annotated[
 ]
 FilePath = Annotated[str | None, BeforeValidator(parse_file)]
 SocketPath = Annotated[Path | None, BeforeValidator(parse_socket_path)]
+HostNames = Annotated[tuple[str, ...], BeforeValidator(parse_host_names)]
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

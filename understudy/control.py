@@ -22,6 +22,8 @@ from understudy.http import HttpServer
 class ControlServer(HttpServer):
     """`start_at`, then `close`; both on the event loop."""
 
+    BROWSERS = False
+    VOUCHES = True
     disk: DiskProbe | None = None
     """Asked at each status."""
     _bound: tuple[Path, int] | None = None
@@ -52,17 +54,7 @@ class ControlServer(HttpServer):
         """As the node's own resource manager."""
         return await self._answered(command, args)
 
-    def _promote_fault(self, args: dict[str, Any]) -> str | None:
-        fenced = args.get("fenced", "")
-        if not isinstance(fenced, str) or super()._promote_fault(
-            {k: v for k, v in args.items() if k != "fenced"}
-        ):
-            return (
-                'the arguments are "force_lossy", true or false, and "fenced", the name of a node that is off'
-            )
-        return None
-
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    async def _refusal(self, request: web.Request) -> web.Response | None:
         """Definitions are declared over AMQP, as some user, and ask for a name and password here too."""
         return None
 

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from broker.engine import Broker, BrokerSettings
 from broker.model.values import ORIGIN, Position
+from broker.pieces import assembling_max
 from broker.security.access import Door
-from broker.security.identity import HA, User, default_users
+from broker.security.identity import ADMINISTRATOR, HA, User, default_users
 from broker.server.clock import now, wall_ms
+from broker.server.login_threads import LoginThreads
 from broker.server.shell import Shell
 from broker.store.errors import StoreError
 from broker.store.files import RealFiles
@@ -34,12 +36,12 @@ from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
 from understudy import __version__, log_lines
-from understudy.config import Settings
+from understudy.config import HaSection, Settings
 from understudy.config_types import HostPort
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
 from understudy.notify import Notifier
-from understudy.open_files import CLIENTS, Room, room, tell
+from understudy.open_files import Room, room, tell
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -112,7 +114,7 @@ def serve_until_stopped(settings: Settings) -> str | None:
         parts = _build(settings, notifier)
     except (StoreError, LedgerError) as error:
         raise CannotStart(" ".join(str(error).split())) from None
-    log_lines.set_up(settings.log.level)
+    log_lines.set_up(settings.log.level, settings.log.format)
     if settings.broker.amqp10:
         speak_amqp10(parts.node.broker)
     try:
@@ -127,24 +129,33 @@ def speak_amqp10(broker: Broker) -> None:
     try:
         from broker.amqp10.connection import PROTOCOLS
     except ImportError:
-        LOG.info("no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy[amqp10]')")
+        LOG.info("no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')")
     else:
         broker.protocols.update(PROTOCOLS)
 
 
 def users_of(settings: Settings) -> tuple[User, ...]:
-    """Configured users, or the defaults; always with the identity of the pair."""
-    ha = settings.ha
-    well_known = (ha.username, ha.password) == ("ha", "ha")
-    pair = User(ha.username, frozenset({HA}), password=ha.password, loopback_only=well_known)
-    if settings.auth.users is None:
-        others = tuple(user for user in default_users() if HA not in user.tags)
-    else:
-        others = tuple(
-            User(name, frozenset(user.tags), password_hash=user.password)
-            for name, user in settings.auth.users.items()
-        )
-    return (*others, pair)
+    """Configured users, or the defaults; with the identity of the pair, where there is one."""
+    auth = settings.auth
+    others = _peers(settings.ha)
+    if auth.default_user is not None:
+        tags = frozenset({ADMINISTRATOR})
+        others.append(User(auth.default_user, tags, password=auth.default_password))
+    elif auth.users is None:
+        others += [user for user in default_users() if HA not in user.tags]
+    for name, user in (auth.users or {}).items():
+        others.append(User(name, frozenset(user.tags), password_hash=user.password))
+    return tuple(others)
+
+
+def _peers(ha: HaSection) -> list[User]:
+    """Who may open the link. Everybody knows the default password: it is good from loopback only, and only
+    for a pair. A standalone broker has such a user once it has a password, for brokers that follow its
+    queues.
+    """
+    if ha.is_well_known and not ha.brokers:
+        return []
+    return [User(ha.username, frozenset({HA}), password=ha.password, loopback_only=ha.is_well_known)]
 
 
 def _build(settings: Settings, notifier: Notifier) -> _Parts:
@@ -218,13 +229,18 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
     return BrokerSettings(
         name=broker.name,
         version=__version__,
+        product=broker.product,
+        product_version=broker.product_version,
         users=users_of(settings),
         allow_plain_without_tls=settings.auth.allow_plain_without_tls,
         frame_max=broker.frame_max,
         channel_max=broker.channel_max,
+        consumer_max_per_channel=broker.consumer_max_per_channel,
+        consumer_max_per_queue=broker.consumer_max_per_queue,
         heartbeat=round(broker.heartbeat),
         handshake_timeout=broker.handshake_timeout,
         message_max=broker.max_message_size,
+        assembling_max=assembling_max(broker.max_message_size),
         memory_limit=broker.memory_limit or _memory_share(_MEMORY_SHARE),
         disk_free_limit=broker.disk_free_limit or None,
     )
@@ -249,6 +265,12 @@ def _ha_settings(settings: Settings) -> HaSettings:
     return HaSettings(
         brokers=[(address.host, address.port) for address in ha.brokers],
         public_brokers=[str(address) for address in ha.public_brokers],
+        listens=[
+            (address.host, address.port)
+            for address in (
+                (ha.listen,) if ha.listen else (*settings.broker.listen, *settings.broker.tls_listen)
+            )
+        ],
         replicate=ha.replicate,
         on_backup_loss=ha.on_backup_loss,
         min_backups=ha.min_backups,
@@ -268,9 +290,12 @@ def _ha_settings(settings: Settings) -> HaSettings:
 async def _serve(settings: Settings, parts: _Parts) -> str | None:
     node, store = parts.node, parts.store
     space = room()
-    shell = Shell(node, connections_max=space.clients)
+    clients = min(settings.broker.max_connections, space.clients)
+    node.broker.clients_max = clients
+    shell = Shell(node, clients=clients, reserve=space.reserve, lingering=space.lingering)
     if isinstance(store, _WakingStore):
         store.wake = shell.wake
+    passwords = LoginThreads(node.broker.logins, shell)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tell)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -292,8 +317,8 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
     try:
         authority = _authority(settings, node, shell)
         await _listen(settings, shell, parts.tls)
-        if space.clients < CLIENTS:
-            LOG.info("takes %d connections at a time: the limit of open files is low", space.clients)
+        if space.clients < settings.broker.max_connections:
+            LOG.info("takes %d clients at a time: the limit of open files is low", space.clients)
         await _start_http(settings, parts, shell, doors, space)
         LOG.info("%s is %s", settings.broker.name, node.status()["status"])
         parts.notifier.ready(f"{settings.broker.name} takes connections")
@@ -307,6 +332,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
             await shell.close(settings.broker.stop_timeout)
         else:  # the sooner its links close, the surer its backup is that it serves no more
             await shell.close(0.0)
+        passwords.close()
         if watch is not None:
             watch.stop()
         for door in doors:
@@ -411,13 +437,14 @@ async def _start_http(
 def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
     from understudy.client_tls import ClientTls, SecureAddress
     from understudy.http import reachable
+    from understudy.http_guard import names_of
 
     amqp = reachable(HostPort(*shell.addresses[0][:2]))
     if not settings.broker.listen:
         amqp = SecureAddress.of(amqp, ClientTls(itself=True))
     return kind(
-        parts.node, parts.node.broker.authenticator, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
-        tls=parts.tls, visitors=space.visitors,
+        parts.node, parts.node.broker.logins, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
+        tls=parts.tls, visitors=space.visitors, hosts=names_of(settings),
     )  # fmt: skip
 
 

@@ -18,13 +18,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
 )
 
-from broker.amqp091.fields import write_table
+from broker.amqp091.fields import ARGUMENTS_MAX, write_table
+from broker.model.octets import as_text
 from broker.model.policy_rules import DEEPEST
-from broker.model.queue_arguments import QUEUE_TYPES, fault_of, value_fault
+from broker.model.queue_arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.value_codec import canonical
 from broker.model.values import REPLICATE
 from ha.adapter.definitions_view import from_json
@@ -39,12 +41,23 @@ LISTS = (
     "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
     "queues", "exchanges", "bindings",
 )  # fmt: skip
+ORIGINAL_VHOST = "original_vhost_name"
+"""In an export of one virtual host, whose objects do not say in which they are."""
 ABOUT = (
     "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
-    "original_cluster_name", "original_vhost_name", "explanation", "description", "metadata", "limits",
+    "original_cluster_name", ORIGINAL_VHOST, "explanation", "description", "metadata", "limits",
 )  # fmt: skip
 """What an export says of itself."""
-_LARGEST_TABLE = 64 * 1024
+_OF_A_VHOST = (
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "policies",
+    "queues",
+    "exchanges",
+    "bindings",
+)
+_WHOLE_NUMBERS = frozenset(name.removeprefix("x-") for name in WHOLE_NUMBERS)
 _THERE = object()
 """Context of a broker's own answer, whose clients may have declared what no file may bring."""
 _FAULTS = {
@@ -73,10 +86,34 @@ def _short(text: str) -> str:
     return text
 
 
+def _routing_key(value: object) -> str:
+    """Any octets that fit a short string, as `broker.model.octets` holds them."""
+    found = from_json(value)
+    if not isinstance(found, str | bytes):
+        raise ValueError("not a string")
+    octets = _octets(found) if isinstance(found, str) else found
+    if len(octets) > 255:
+        raise ValueError("longer than 255 octets")
+    return as_text(octets)
+
+
 def _named(text: str) -> str:
     if not text:
         raise ValueError("is empty")
     return text
+
+
+def _whole(value: object) -> object:
+    """JSON does not tell 1.0 from 1, and some who write it write 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _whole_numbers(table: dict[str, Any]) -> dict[str, Any]:
+    """The same where an argument, or a key of a policy, is an integer. Others keep their kinds."""
+    return {
+        key: _whole(value) if key.removeprefix("x-") in _WHOLE_NUMBERS else value
+        for key, value in table.items()
+    }
 
 
 def _arguments(value: object, info: ValidationInfo) -> object:
@@ -88,8 +125,9 @@ def _arguments(value: object, info: ValidationInfo) -> object:
     found = from_json(value)
     if not isinstance(found, dict):
         raise ValueError("not an object")
-    if info.context is not _THERE and len(write_table(found)) > _LARGEST_TABLE:
-        raise ValueError(f"larger than {_LARGEST_TABLE} octets")
+    found = _whole_numbers(found)
+    if info.context is not _THERE and len(write_table(found)) - 4 > ARGUMENTS_MAX:
+        raise ValueError(f"larger than {ARGUMENTS_MAX} octets")
     return found
 
 
@@ -129,7 +167,10 @@ def _plain(value: object, info: ValidationInfo) -> object:
 
 Short = Annotated[str, AfterValidator(_short)]
 Name = Annotated[str, AfterValidator(_short), AfterValidator(_named)]
+RoutingKey = Annotated[str, PlainValidator(_routing_key)]
 Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
+Definition = Annotated[dict[str, Any], AfterValidator(_whole_numbers), BeforeValidator(_plain)]
+Whole = Annotated[int, BeforeValidator(_whole)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
 
 
@@ -223,8 +264,8 @@ class PolicyDefinition(_Keyed):
     vhost: Name = VHOST
     pattern: str
     apply_to: str = Field(default="all", alias="apply-to")
-    priority: int = 0
-    definition: Plain
+    priority: Whole = 0
+    definition: Definition
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -270,7 +311,7 @@ class BindingDefinition(_Keyed):
     vhost: Name = VHOST
     destination: Name
     destination_type: Literal["queue", "exchange"]
-    routing_key: Short = ""
+    routing_key: RoutingKey = ""
     arguments: Arguments = {}
 
     @property
@@ -296,13 +337,15 @@ class Definitions(_Object):
     unknown: list[str] = Field(default=[], description="Keys that no RabbitMQ is known to write.")
 
 
-def read_definitions(raw: bytes) -> Definitions:
-    """What `raw` says. Raises DefinitionsError."""
+def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
+    """What `raw` says. `vhost`: where the objects go that name no virtual host, as in an export of a single
+    one; `/` if it is not given. Raises DefinitionsError."""
     document = read_json(raw)
     if not isinstance(document, dict):
         raise DefinitionsError("not a definitions file: it is no JSON object")
     if not set(document) & {*LISTS, "rabbit_version", "rabbitmq_version"}:
         raise DefinitionsError(f"not a definitions file: it has none of {', '.join(LISTS)}")
+    document = _placed(document, vhost)
     found = validated({**document, "unknown": sorted(set(document) - {*LISTS, *ABOUT})})
     _check_arguments(found)
     for kind, items in (
@@ -331,6 +374,29 @@ def validated(document: dict[str, Any], context: object = None) -> Definitions:
 
 
 # -- what no schema says
+
+
+def _placed(document: dict[str, Any], vhost: str | None) -> dict[str, Any]:
+    """The document with `vhost` in each object that names none. Raises DefinitionsError where the file is of
+    one virtual host, and nobody has said into which it is to go."""
+    original = document.get(ORIGINAL_VHOST, VHOST)
+    placed = dict(document)
+    for kind in _OF_A_VHOST:
+        items = document.get(kind)
+        if not isinstance(items, list) or not any(map(_is_unplaced, items)):
+            continue
+        if vhost is None and original != VHOST:
+            raise DefinitionsError(
+                f"{pointer((ORIGINAL_VHOST,))}: it is an export of the virtual host {original!r:.80} alone:"
+                " say by --vhost NAME (over HTTP, ?vhost=NAME) into which one it goes"
+            )
+        if vhost is not None:
+            placed[kind] = [{**item, "vhost": vhost} if _is_unplaced(item) else item for item in items]
+    return placed
+
+
+def _is_unplaced(item: object) -> bool:
+    return isinstance(item, dict) and "vhost" not in item
 
 
 def _check_arguments(found: Definitions) -> None:

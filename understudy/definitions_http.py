@@ -18,11 +18,12 @@ from understudy.definitions import answered, read_definitions
 from understudy.definitions_export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions_import import carry_out, expected, summary_of
 from understudy.definitions_json import DefinitionsError
-from understudy.definitions_plan import plan_of
+from understudy.definitions_plan import check_vhost, plan_of
 
 LARGEST = 32 * 1024 * 1024
 """Octets of a posted file."""
 _TIMEOUT = 30.0
+"""Seconds for the node's own listener to answer."""
 _OPTIONS = ("quorum_as_classic", "strict", "dry_run")
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False, "": True}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~\w-]+", re.ASCII)
@@ -31,10 +32,12 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class DefinitionsApi:
-    """`ask` puts a management command to the node; `amqp` is where it listens, None if nowhere."""
+    """`ask` puts a management command to the node; `amqp` is where it listens, None if nowhere; `patience`:
+    seconds for a whole file to come."""
 
-    def __init__(self, ask: Ask, amqp: HostPort | None) -> None:
+    def __init__(self, ask: Ask, amqp: HostPort | None, patience: float) -> None:
         self._ask = ask
+        self._patience = patience
         self._amqp = amqp
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -61,20 +64,28 @@ class DefinitionsApi:
         """200, all is there now; 400, the file is wrong and nothing was changed, or, with `refused`, the
         broker refused those; 503, this node does not serve, or stopped on the way."""
         options = {name: _TRUTHS.get(request.query.get(name, "false").lower()) for name in _OPTIONS}
+        for name in (*_OPTIONS, "vhost"):
+            if len(request.query.getall(name, ())) > 1:
+                return _no(400, f"{name} is given twice")
         for name, value in options.items():
             if value is None:
                 return _no(400, f"{name} is true or false")
         if self._amqp is None:
             return _no(503, "this node has no AMQP listener")
         try:
-            file = await asyncio.to_thread(read_definitions, await _body(request))
+            vhost = request.query.get("vhost")
+            file = await asyncio.to_thread(read_definitions, await self._body(request), vhost=vhost)
             there = await asyncio.to_thread(answered, dict(await self._listing()))
+            if vhost is not None:
+                check_vhost(vhost, file, there)
             quorum = bool(options["quorum_as_classic"])
             plan = await asyncio.to_thread(plan_of, file, there, quorum_as_classic=quorum)
         except DefinitionsError as error:
             return _no(400, str(error))
         except ListingRefused as error:
             return _no(503, str(error))
+        except TimeoutError:
+            return _no(408, "the body did not come in time")
         if options["strict"] and any(left.matters for left in plan.left_out):
             texts = "; ".join(left.text for left in plan.left_out if left.matters)
             return _no(400, f"not to be had here: {texts}")
@@ -86,6 +97,11 @@ class DefinitionsApi:
         status = 503 if outcome.why else 400 if outcome.refused else 200
         summary = summary_of(plan, outcome, dry_run=dry)
         return web.json_response(summary if status == 200 else _error(status) | summary, status=status)
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Raises TimeoutError, and what `_body` does."""
+        async with asyncio.timeout(self._patience):
+            return await _body(request)
 
     async def _listing(self) -> dict[str, list[dict[str, Any]]]:
         """Raises ListingRefused."""
@@ -113,4 +129,4 @@ def _no(status: int, reason: str) -> web.Response:
 
 
 def _error(status: int) -> dict[str, str]:
-    return {"error": {400: "bad_request", 503: "service_unavailable"}[status]}
+    return {"error": {400: "bad_request", 408: "request_timeout", 503: "service_unavailable"}[status]}

@@ -20,13 +20,14 @@ from amqp import spec
 from amqp.exceptions import AMQPError, ChannelError
 
 from broker.amqp091.fields import write_table
-from broker.errors import shown
+from broker.model.octets import as_octets
 from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
 from understudy.definitions import BindingDefinition, ExchangeDefinition, QueueDefinition
 from understudy.definitions_entries import Entry
 from understudy.definitions_plan import Item, Plan, key_of, kind_of, name_of
 from understudy.management import TooLarge, Unreachable, ask
+from understudy.shared.text import shown
 
 ENTRIES = ("vhosts", "users", "permissions", "policies")
 DECLARED = ("exchanges", "queues", "bindings")
@@ -233,7 +234,7 @@ class _Declaring:
 
     def _fits(self, item: Declared) -> bool:
         """A frame that the broker takes. What does not is refused here: it would cost the connection."""
-        words = sum(1 + len(word.encode()) for word in _words(item))
+        words = sum(1 + len(as_octets(word)) for word in _words(item))
         octets = _FRAME + words + len(write_table(item.arguments))
         if octets > self._frame_max:
             why = f"a frame of {octets} octets is more than the broker takes ({self._frame_max})"
@@ -265,7 +266,7 @@ class _Declaring:
                 to_queue = item.destination_type == "queue"
                 kind = spec.Queue if to_queue else spec.Exchange
                 method, reply, form = kind.Bind, kind.BindOk, "BsssbS"
-                values = (0, item.destination, item.source, item.routing_key, nowait, table)
+                values = (0, item.destination, item.source, as_octets(item.routing_key), nowait, table)
         self._channel.send_method(method, form, values, wait=None if nowait else reply)
 
 

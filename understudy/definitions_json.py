@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
-from broker.errors import shown
+from understudy.shared.text import shown
 
 
 class DefinitionsError(ValueError):

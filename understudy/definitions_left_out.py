@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.errors import shown
+from understudy.shared.text import shown
 
 _NAMES_SHOWN = 5
 

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from broker.errors import shown
 from broker.model.exchange import BUILT_IN
 from broker.model.value_codec import canonical
 from broker.model.values import ExchangeType
@@ -26,12 +25,14 @@ from understudy.definitions_entries import NOUNS, PLURALS, Entry, entries_of, th
 from understudy.definitions_export import PRODUCT
 from understudy.definitions_json import DefinitionsError, pointer
 from understudy.definitions_left_out import LeftOut, counted, left
+from understudy.shared.text import shown
 
 Item = Entry | ExchangeDefinition | QueueDefinition | BindingDefinition
 _TYPES = frozenset(type_.value for type_ in ExchangeType)
 _WORKING = frozenset((
     "x-expires", "x-replicate", "x-queue-type", "x-message-ttl", "x-max-length", "x-max-length-bytes",
     "x-overflow", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-max-priority",
+    "x-delivery-limit", "x-single-active-consumer",
 ))  # fmt: skip
 """Arguments of queues that do something here, or say what holds anyway."""
 _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
@@ -96,6 +97,12 @@ def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = 
     plan.items += _bindings(file, there, plan, skipped)
     _compare(plan, there)
     return plan
+
+
+def check_vhost(vhost: str, file: Definitions, there: Definitions) -> None:
+    """Raises DefinitionsError for a virtual host that is neither in the file nor on the broker."""
+    if vhost not in vhosts_of(file, there):
+        raise DefinitionsError(f"there is no virtual host {vhost!r:.80}: add it by `understudy vhost add`")
 
 
 def _compare(plan: Plan, there: Definitions) -> None:

@@ -226,7 +226,7 @@ class Demo:
             return None, 0, None
         self._progress.event("Spark reconciles the ledgers of both brokers and all clients")
         report = self._options.folder / "report.html"
-        arguments = ["understudy", "reconcile", str(self._options.folder), "--report", str(report)]
+        arguments = ["understudy", "reconcile", str(self._options.folder), "--output", str(report)]
         arguments += ["--format", "json"]
         code, text = self._children.run("reconcile", arguments, 600, meanwhile=self._show)
         try:

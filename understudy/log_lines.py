@@ -5,9 +5,11 @@ Owner: the daemon, which sets it up once.
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 
-from broker.errors import shown
+from understudy.shared.text import shown
 
 _TRACEBACK = "\nTraceback ("
 
@@ -26,8 +28,29 @@ class OneLine(logging.Formatter):
         return super().formatMessage(record)
 
 
-def set_up(level: str) -> None:
-    """`level` as in `log.level`."""
+class JsonLine(logging.Formatter):
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and `traceback` after a
+    fault of the program. Without a line break in it, whatever names clients have chosen."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, traceback, rest = record.getMessage().partition(_TRACEBACK)
+        told = (traceback + rest).strip()
+        if record.exc_info:
+            told = "\n".join(filter(None, (told, self.formatException(record.exc_info))))
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": first,
+        }
+        return json.dumps(line | ({"traceback": told} if told else {}))
+
+
+FORMATS: dict[str, type[logging.Formatter]] = {"text": OneLine, "json": JsonLine}
+
+
+def set_up(level: str, form: str) -> None:
+    """As in `log.level` and `log.format`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine())
+    handler.setFormatter(FORMATS[form]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

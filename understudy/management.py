@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
-from broker.security.tls_faults import fault_of
 from understudy.client_tls import tls_of
 from understudy.config_types import HostPort
+from understudy.shared.tls_faults import fault_of
 
 MANAGE = 50
 MANAGE_OK = 51

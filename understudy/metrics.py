@@ -69,6 +69,7 @@ class NodeCollector(Collector):
             (found.get("authority") or {}).get("ok", True),
         )
         yield from _alarms(found.get("alarms") or [])
+        yield _memory(found.get("memory") or {})
         yield from _members(found.get("members") or [])
         yield from _replications(found.get("replications") or [], found.get("followers") or [])
         yield from _counts(found)
@@ -97,6 +98,18 @@ def _alarms(raised: list[str]) -> Iterator[Metric]:
     yield family
 
 
+def _memory(parts: dict[str, int]) -> Metric:
+    """As the alarm measured it last."""
+    family = GaugeMetricFamily(
+        "understudy_memory_bytes",
+        "Octets that the alarm of memory counts, by what takes them",
+        labels=["part"],
+    )
+    for part, octets in parts.items():
+        family.add_metric([part], float(octets))
+    return family
+
+
 def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
     """Lags are known to the primary only."""
     in_sync = sum(bool(member.get("in_sync")) for member in members)
@@ -106,6 +119,15 @@ def _members(members: list[dict[str, Any]]) -> Iterator[Metric]:
     for member in others:
         connected.add_metric([str(member["name"])], float(bool(member.get("connected"))))
     yield connected
+    clocks = GaugeMetricFamily(
+        "understudy_member_clock_ahead_seconds",
+        "How far the wall clock of a member is ahead of this node's",
+        labels=["member"],
+    )
+    for member in others:
+        if (ahead := member.get("clock_ahead_ms")) is not None:
+            clocks.add_metric([str(member["name"])], ahead / 1000)
+    yield clocks
     for field, name, text in _LAGS:
         family = GaugeMetricFamily(name, text, labels=["member"])
         for member in others:

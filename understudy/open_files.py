@@ -12,10 +12,12 @@ import logging
 import resource
 from typing import Any, NamedTuple
 
+from broker.server.shell import LINGERING_MAX, RESERVE
+
 WANTED = 65536
 """Open files; as in the unit for systemd."""
-CLIENTS, VISITORS = 10_000, 200
-"""The most connections of AMQP, and of each door of HTTP."""
+VISITORS = 200
+"""The most connections of each door of HTTP."""
 _OWN = 128
 """Open files that are neither: store, ledger, links, libraries."""
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -23,9 +25,12 @@ _LOG = logging.getLogger("understudy")
 
 
 class Room(NamedTuple):
-    """For how many connections there is room: AMQP's, and those of each door of HTTP."""
+    """For how many connections there is room: AMQP clients; further ones for peers and operators; those of
+    AMQP that wait for their peer to close; those of each door of HTTP."""
 
     clients: int
+    reserve: int
+    lingering: int
     visitors: int
 
 
@@ -46,7 +51,10 @@ def room_of(limit: int) -> Room:
     """With `limit` open files."""
     own = min(_OWN, limit // 4)
     visitors = min(VISITORS, (limit - own) // 8)
-    return Room(min(CLIENTS, limit - own - 2 * visitors), visitors)
+    reserve, lingering = min(RESERVE, limit // 16), min(LINGERING_MAX, limit // 16)
+    # A pair may have a listener for its link alone, with as many places as the reserve has.
+    clients = limit - own - 2 * (visitors + reserve) - lingering
+    return Room(clients, reserve, lingering, visitors)
 
 
 def tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
+from understudy.exit_codes import DONE, INTERRUPTED, by_signal
 
 
 def quiet() -> None:
@@ -39,8 +39,8 @@ class Stop:
 
     @property
     def code(self) -> int:
-        """Exit code, as a shell has it."""
-        return 0 if self.signal is None else 128 + self.signal
+        """Exit code."""
+        return DONE if self.signal is None else by_signal(self.signal)
 
 
 @contextmanager

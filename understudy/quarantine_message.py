@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.amqp091.fields import read_shortstr, read_table, write_longstr, write_shortstr
+from broker.amqp091.fields import read_octets, read_table, text_or_octets, write_longstr, write_shortstr
 from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, body_of
 from broker.amqp091.properties import HEADERS, PROPERTIES_AT, USER_ID, check, entries_of, table_span
 from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.errors import AmqpError
+from broker.model.octets import as_octets, as_text, is_unicode
 from broker.model.values import ROOT, titled
 
 ORIGIN_HEADER = "x-quarantined"
@@ -49,6 +50,7 @@ class Message:
     sequence: int
     exchange: str
     routing_key: str
+    """As `broker.model.octets` holds it."""
     persistent: bool
     enqueued_ms: int
     """Wall clock of the primary that took it, in ms since 1970; 0 if not known."""
@@ -81,12 +83,13 @@ class Message:
         return f"{self.queue} {self.id}"
 
     def properties(self) -> dict[str, Any]:
-        """AMQP's basic properties, by py-amqp's names (`application_headers` is the table of headers)."""
+        """AMQP's basic properties, by py-amqp's names (`application_headers` is the table of headers). A
+        string that is no UTF-8 is bytes."""
         found: dict[str, Any] = {}
         for name, start, end in _spans(self.frames):
             match dict(_PROPERTIES)[name]:
                 case "text":
-                    found[name] = read_shortstr(self.frames, start)[0]
+                    found[name] = text_or_octets(read_octets(self.frames, start)[0])
                 case "table":
                     found[name] = read_table(self.frames, start)[0]
                 case _:
@@ -96,7 +99,7 @@ class Message:
     def republished(self, user: str, *, route: bool) -> bytes:
         """The octets of the properties, flags first, with which it is published again: as they were, but for
         `x-quarantined`; a user id that is not `user`, since a broker lets no user speak as another; and,
-        without `route`, the further routing keys in `CC`, which would give it to other queues as well.
+        without `route`, the further routing keys in `CC` and `BCC`, which would give it to other queues too.
         """
         raw = self.frames
         start, end = table_span(raw)
@@ -105,15 +108,15 @@ class Message:
         properties_end = int.from_bytes(raw[3:7], "big") + OVERHEAD - 1
         after = raw[end:properties_end]
         for name, first, last in _spans(raw):
-            if name == "user_id" and (owner := read_shortstr(raw, first)[0]) != user:
+            if name == "user_id" and (owner := read_octets(raw, first)[0]) != user.encode():
                 after = raw[end:first] + raw[last:properties_end]
                 flags &= ~USER_ID
                 added[USER_HEADER] = _text_value(owner)
         kept: list[tuple[str, bytes]] = []
         for key, _, begin, stop in entries_of(raw, start, end) if end > start else ():
-            if key in ("CC", "BCC") and not route:
+            if key == "CC" and not route:
                 added[CC_HEADER] = raw[begin + 1 + len(key) : stop]
-            else:
+            elif key != "BCC" or route:
                 kept.append((key, raw[begin:stop]))
         table = b"".join(entry for key, entry in kept if key not in added)
         table += b"".join(write_shortstr(key) + value for key, value in added.items())
@@ -121,7 +124,7 @@ class Message:
         return head + len(table).to_bytes(4, "big") + table + after
 
 
-def _text_value(text: str) -> bytes:
+def _text_value(text: str | bytes) -> bytes:
     return b"S" + write_longstr(text)
 
 
@@ -159,8 +162,8 @@ def parsed(line: bytes) -> Message:
     message = Message(
         queue=queue, name=_name(record, "name"), epoch=_number(record, "epoch"),
         sequence=_number(record, "sequence"), exchange=_name(record, "exchange"),
-        routing_key=_name(record, "routing_key"), persistent=_of(record, "persistent", bool),
-        enqueued_ms=_number(record, "enqueued_ms", _LATEST_MS), frames=_frames(record),
+        routing_key=_routing_key(record), persistent=_of(record, "persistent", bool),
+        enqueued_ms=_number(record, "enqueued_ms", _LATEST_MS), frames=_decoded(record, "frames"),
         vhost=_name(record, "vhost") if "vhost" in record else ROOT,
     )  # fmt: skip
     _check_frames(message.frames)
@@ -176,14 +179,23 @@ def _of(record: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _name(record: dict[str, Any], key: str) -> str:
-    """What fits into a short string."""
+    """What can be the name of a queue, an exchange or a virtual host."""
     text: str = _of(record, key, str)
-    try:
-        if len(text.encode()) <= 255 and "\0" not in text:
-            return text
-    except UnicodeEncodeError:
-        pass
-    raise ValueError(f"{key!r} is no short string of AMQP")
+    if not is_unicode(text) or len(text.encode()) > 255 or "\0" in text:
+        raise ValueError(f"{key!r} is no short string of AMQP")
+    return text
+
+
+def _routing_key(record: dict[str, Any]) -> str:
+    """Any octets that fit into a short string; those that are no UTF-8 have a field of their own."""
+    key = "routing_key_base64"
+    if key in record:
+        text = as_text(_decoded(record, key))
+    elif not is_unicode(text := _of(record, key := "routing_key", str)):
+        raise ValueError(f"{key!r} is not Unicode: half of a surrogate pair")
+    if len(as_octets(text)) > 255:
+        raise ValueError(f"{key!r} is no short string of AMQP")
+    return text
 
 
 def _number(record: dict[str, Any], key: str, most: int = (1 << 63) - 1) -> int:
@@ -193,11 +205,11 @@ def _number(record: dict[str, Any], key: str, most: int = (1 << 63) - 1) -> int:
     return number
 
 
-def _frames(record: dict[str, Any]) -> bytes:
+def _decoded(record: dict[str, Any], key: str) -> bytes:
     try:
-        return base64.b64decode(_of(record, "frames", str), validate=True)
+        return base64.b64decode(_of(record, key, str), validate=True)
     except ValueError as error:
-        raise ValueError(f"'frames': {error}") from None
+        raise ValueError(f"{key!r}: {error}") from None
 
 
 def _check_frames(raw: bytes) -> None:

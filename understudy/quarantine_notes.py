@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.errors import shown
 from broker.model.replication_id_set import ReplicationIdSet
 from understudy.quarantine_message import Message
+from understudy.shared.text import shown
 
 NOTED = "republished.jsonl"
 SENDING, CONFIRMED, NOT_PUBLISHED = "sending", "confirmed", "not published"

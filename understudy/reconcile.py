@@ -18,11 +18,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from broker.errors import shown
-from understudy.cli_options import USAGE, UsageCommand, cell, no_folder, stop, unreadable
-
-NOTHING = 2
-"""Exit status where there is no ledger: nothing is provable."""
+from spark.exit_codes import OF_VERDICT
+from understudy.cli_options import Judge, cell, no_folder, stop, unreadable
+from understudy.exit_codes import NOTHING, UNDONE
+from understudy.shared.text import shown
 
 _fail = partial(stop, "reconcile")
 
@@ -31,7 +30,7 @@ SHOWN_QUEUES = 40
 SHOWN_FINDINGS = 20
 
 
-@click.command(name="reconcile", cls=UsageCommand)
+@click.command(name="reconcile", cls=Judge)
 @click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
 @click.option(
     "--master",
@@ -39,7 +38,8 @@ SHOWN_FINDINGS = 20
     help="Spark master, or sc://HOST:PORT of Spark Connect; two threads of this machine by default.",
 )
 @click.option(
-    "--report",
+    "--output",
+    "report",
     metavar="FILE.html",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write an HTML report, and the JSON beside it.",
@@ -55,16 +55,16 @@ SHOWN_FINDINGS = 20
 def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Path | None, form: str) -> None:
     """Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.
 
-    Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 wrong usage, or it could not be done;
-    141 the reader of the output went away.
+    Exit code: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong usage, or it could not
+    be done; 141 the reader of the output went away.
     """
     for folder in folders:
         if (why := no_folder(folder)) is not None:
             _fail(f"no ledger there: {why}", NOTHING)
     if (fault := unreadable(folders)) is not None:
-        _fail(fault, NOTHING)
+        _fail(fault, UNDONE)
     if report is not None and not report.parent.is_dir():
-        _fail(f"no such folder for the report: {report.parent}", USAGE)
+        _fail(f"no such folder for the report: {report.parent}", UNDONE)
     answer = _run(folders, master, report is not None)
     if form == "json":
         click.echo(json.dumps(answer, indent=1))
@@ -72,12 +72,7 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
         print_result(answer, Console())
     if report is not None:
         _write_report(answer, folders, report)
-    sys.exit(exit_status(answer))
-
-
-def exit_status(answer: Mapping[str, Any]) -> int:
-    """0 proven, 1 violated, 2 not provable."""
-    return {"proven": 0, "violated": 1, "not provable": 2}[answer["verdict"]]
+    sys.exit(OF_VERDICT[answer["verdict"]])
 
 
 def _run(folders: tuple[Path, ...], master: str | None, latency: bool) -> dict[str, Any]:
@@ -96,7 +91,7 @@ def driven(
 ) -> dict[str, Any]:
     """What `work` returns, which drives Spark and is given something to tell its progress to.
 
-    `fail` is told in one line, with an exit status, what went wrong; `nothing` is raised without ledgers.
+    `fail` is told in one line, with an exit code, what went wrong; `nothing` is raised without ledgers.
     """
     from spark.session import SparkUnavailable, said_by_spark
 
@@ -109,11 +104,11 @@ def driven(
     except nothing as error:
         fail(str(error), NOTHING)
     except SparkUnavailable as error:
-        fail(str(error), USAGE)
+        fail(str(error), UNDONE)
     except Exception as error:
         if (said := said_by_spark(error)) is None:
             raise
-        fail(said, USAGE)
+        fail(said, UNDONE)
     raise AssertionError("unreachable")
 
 
@@ -124,7 +119,7 @@ def _write_report(answer: Mapping[str, Any], folders: Sequence[Path], path: Path
     try:
         write(with_lines(answer, folders), path)
     except OSError as error:
-        _fail(f"cannot write {error.filename or path}: {error.strerror}", USAGE)
+        _fail(f"cannot write {error.filename or path}: {error.strerror}", UNDONE)
 
 
 def print_result(answer: Mapping[str, Any], console: Console) -> None:

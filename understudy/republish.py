@@ -17,7 +17,7 @@ from typing import Any
 import amqp
 from amqp.exceptions import AMQPError
 
-from broker.errors import shown
+from broker.model.octets import as_octets, is_unicode
 from broker.model.values import ROOT
 from understudy.client import ClientTls, ConnectFailed
 from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
@@ -25,6 +25,7 @@ from understudy.client.failover import LOST, Failover
 from understudy.ledger.writer import LedgerError
 from understudy.quarantine_message import ORIGIN_HEADER, Message
 from understudy.quarantine_notes import Notes, NotesError
+from understudy.shared.text import shown
 
 BATCH = 500
 """Messages between two notes of what was republished: so many are in doubt after a crash."""
@@ -114,6 +115,8 @@ class _Session:
 
     def there(self, exchange: str, queue: str) -> bool:
         """Is that exchange there, or, if it is the default one, that queue?"""
+        if not is_unicode(queue) or "\0" in queue:
+            return False  # a routing key that is no name
         channel = self._failover.connection.channel()
         try:
             if exchange:
@@ -132,7 +135,7 @@ class _Session:
         self._tag, self._sequence = self._tag + 1, self._sequence + 1
         self.unsettled[self._tag] = message  # before it leaves: an interrupt leaves it in doubt
         self._book.sent(self._name, exchange, key, self._tag, self._sequence)
-        self._channel.basic_publish(_Raw(message.body, properties), exchange, key, mandatory=True)
+        self._channel.basic_publish(_Raw(message.body, properties), exchange, as_octets(key), mandatory=True)
 
     def wait(self, timeout: float) -> None:
         self._book.write()

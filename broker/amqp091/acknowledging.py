@@ -45,14 +45,17 @@ class Acknowledging(ChannelOutput):
             run.queue.acknowledge(run.entries)
             self._settled(run)
 
-    def settle(self, how: Settlement, runs: list[Run]) -> Need:
-        """Do now what the client wants done with `runs`; what a reply that promises it waits for."""
+    def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
+        """Do now what the client wants done with `runs`; what a reply that promises it waits for.
+        `whole`: all dead letters are made now, and not only the first ones."""
         if how is Settlement.REQUEUE:
             self._requeue(runs)
             return Need.NONE
         need = Need.NONE
         for run in runs:
-            run.queue.drop(run.entries, Reason.ACKED if how is Settlement.ACK else Reason.REJECTED)
+            reason = Reason.ACKED if how is Settlement.ACK else Reason.REJECTED
+            if not run.queue.drop(run.entries, reason, whole=whole):
+                run.queue.after_dying(self.connection.await_letters())
             self._settled(run)
             need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
@@ -97,13 +100,14 @@ class Acknowledging(ChannelOutput):
         else:
             self.settle(how, runs)
 
-    def _requeue(self, runs: list[Run]) -> None:
+    def _requeue(self, runs: list[Run], *, failed: bool = True) -> None:
+        """`failed`: as `Queue.requeue` has it; False for what the client has not got."""
         by_queue: dict[Queue, list[Entry]] = {}
         for run in runs:
             by_queue.setdefault(run.queue, []).extend(run.entries)
             self._settled(run)
         for queue, entries in by_queue.items():
-            queue.requeue(entries)
+            queue.requeue(entries, failed=failed)
 
     def _recover(self, arguments: dict[str, Any]) -> None:
         self._recover_async(arguments)

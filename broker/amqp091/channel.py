@@ -32,14 +32,15 @@ _REJECT_ID = REJECT[3]
 class Channel(Consuming):
     """`producer` names this channel's publishes in the ledger: only where the client gave its connection a
     name (client property `producer`) and asked for confirms, or for transactions. From then on
-    `next_publish_tag` counts its messages."""
+    `next_publish_tag` counts its messages. `failed`: an error has closed it.
+    `crossed`: the client has closed it, too, before it knew."""
 
-    __slots__ = ("assembly", "confirming", "next_publish_tag", "producer")
+    __slots__ = ("assembly", "confirming", "crossed", "failed", "next_publish_tag", "producer")
 
     def __init__(self, connection: ServerConnection, number: int) -> None:
         super().__init__(connection, number)
         self.assembly: Assembly | None = None
-        self.confirming = False
+        self.confirming = self.failed = self.crossed = False
         self.next_publish_tag = 1
         self.producer: str | None = None
 
@@ -124,11 +125,12 @@ class Channel(Consuming):
     # -- the end
 
     def while_closing(self, name: str) -> None:
-        """After our channel.close everything is ignored but the client's close-ok, or a close that crossed
-        ours."""
+        """After our channel.close everything is ignored but the client's close-ok, which ends the channel,
+        and a close that `crossed` ours: it is answered, and the client's close-ok comes all the same."""
         if name == "channel.close":
+            self.crossed = True
             self.connection.send(encode_frame(self.number, "channel.close-ok"))
-        if name in ("channel.close", "channel.close-ok"):
+        elif name == "channel.close-ok":
             self.connection.forget_channel(self)
 
     def close_for(self, error: AmqpError) -> None:
@@ -136,6 +138,7 @@ class Channel(Consuming):
         close-ok."""
         if not self.is_open:
             return
+        self.failed = True
         self.end()
         self.connection.send(
             encode_frame(
@@ -158,8 +161,9 @@ class Channel(Consuming):
         runs = self._unacked.take_all()
         if self.transaction is not None:
             runs += self.transaction.end(self)
-        runs += [Run(0, entries, queue, c) for c, queue, entries in staged.batches if not c.no_ack]
         self._requeue(runs)
+        unsent = [Run(0, entries, queue, c) for c, queue, entries in staged.batches if not c.no_ack]
+        self._requeue(unsent, failed=False)
         for consumer in consumers.values():
             vhost.cancel(consumer)
 
@@ -169,11 +173,17 @@ def _refuse_flow_ok(channel: Channel, arguments: dict[str, Any]) -> None:
     raise CommandInvalid("an answer to what was not asked")
 
 
+def _grant_access(channel: Channel, arguments: dict[str, Any]) -> None:
+    """A ticket of AMQP 0-8, which no method looks at."""
+    channel.answer("access.request-ok", ticket=1)
+
+
 _HANDLERS: dict[str, Callable[[Channel, dict[str, Any]], None]] = {
     "channel.flow": Channel._flow,
     "channel.flow-ok": _refuse_flow_ok,
     "channel.close": Channel._close,
     "channel.close-ok": _refuse_flow_ok,
+    "access.request": _grant_access,
     "confirm.select": Channel._select,
     "tx.select": transaction.select,
     "tx.commit": transaction.commit,

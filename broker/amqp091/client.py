@@ -23,8 +23,9 @@ from broker.amqp091.frames import (
     head,
 )
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
-from broker.errors import AmqpError, FrameError, short
+from broker.errors import AmqpError, FrameError
 from broker.heartbeat import Heartbeat, Verdict
+from understudy.shared.text import short
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
 """So its answer says, an alert of TLS."""

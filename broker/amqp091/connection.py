@@ -7,7 +7,6 @@ closing. It never raises for what the peer sends. Implements `hooks.ExtensionPee
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel import Channel
@@ -32,10 +31,19 @@ from broker.amqp091.handshake import Handshake, Step, stranger
 from broker.amqp091.methods import State, serve_frame, serve_method
 from broker.amqp091.publish import Publisher
 from broker.connection import Connection
-from broker.errors import AmqpError, ChannelError, FrameError, InternalError, UnexpectedFrame, short, shown
+from broker.errors import (
+    AmqpError,
+    ChannelError,
+    CommandInvalid,
+    FrameError,
+    InternalError,
+    UnexpectedFrame,
+)
+from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
     from broker.engine import Broker, Peer
+    from broker.security.logins import Answer
 
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 _SETTLING = frozenset((ACK, NACK, REJECT))
@@ -44,13 +52,20 @@ _STALL = 4
 (by basic.get, say) and does not read must not fill memory."""
 _UNSERVED = 131072
 """Octets of such input that are read all the same: heartbeats are among them, or are not."""
+_METHOD = 64
+"""Steps that a method takes, about, which is neither a publish nor settles messages."""
+_FRAME = 5
+"""Steps that a frame of content on its own takes, about: some 1.5 us."""
+_CONNECTION = 4300
+_CHANNEL = 2200
+"""Octets that each takes, about, by the growth of a process with many."""
 
 
 class ServerConnection(Connection):
     """Implements `hooks.ExtensionPeer`."""
 
     __slots__ = (
-        "_deaf", "_tail", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
+        "_deaf", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
         "handshake", "payload_max", "publisher", "state",
     )  # fmt: skip
 
@@ -62,7 +77,6 @@ class ServerConnection(Connection):
         self.frame_max = self.settings.frame_max_before_login
         self.payload_max = self.frame_max - OVERHEAD
         self.channel_max = 0
-        self._tail = b""
         self._deaf = False
         self.state = State.OPENING
         self.publisher = Publisher(self, broker.publish_memo)
@@ -78,12 +92,12 @@ class ServerConnection(Connection):
         return self.handshake.step is Step.DONE and not self.is_management
 
     @property
-    def transacting(self) -> int:
-        return self.publisher.transacting
+    def filled(self) -> bool:
+        return self.unserved > _UNSERVED
 
     @property
-    def filled(self) -> bool:
-        return len(self._tail) > _UNSERVED
+    def octets(self) -> int:
+        return _CONNECTION + _CHANNEL * len(self.channels)
 
     def capability(self, name: str) -> bool:
         """Does the client say that it has this capability?"""
@@ -97,12 +111,16 @@ class ServerConnection(Connection):
         self.broker.clock(now, len(data))
         if self._deaf or self.state is State.CLOSED:
             return
-        self._feed(self._tail + data if self._tail else data)
+        if not (self._rests and self._waits_on(data)):
+            self._feed(self._tail + data if self._tail else data)
 
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
-        at = 0
+        at = self.spent = 0
         try:
+            if self.login is not None:
+                self._keep(buf)
+                return
             if self.handshake.step is Step.HEADER:
                 self.successor = self.broker.succeed(self, buf[:8], self.now)
                 if self.successor is not None:
@@ -119,8 +137,8 @@ class ServerConnection(Connection):
         except AmqpError as error:
             self.publisher.flush()
             self.close_for(error)
-        except Exception:
-            self.broker.log(f"connection {self.peer.address}: unexpected error\n{traceback.format_exc()}")
+        except Exception as error:
+            self.unexpected(error)
             self.close_for(InternalError("the broker failed to handle a method"))
         else:
             self.publisher.flush()
@@ -148,11 +166,18 @@ class ServerConnection(Connection):
             if self._pending + self.buffered > _STALL * self.settings.unsent_max and not self.is_management:
                 self._stalled = True
                 break
+            if self.spent > self.settings.share:
+                self.rest()
+                break
             if kind == METHOD and number and self.state is State.RUNNING:
                 pos = self._channel_method(number, buf, pos, end)
             else:
+                if self.state is State.RUNNING:
+                    self.spent += _FRAME
                 serve_frame(self, kind, number, buf, pos, end)
                 pos = end
+                if self.login is not None:
+                    break
             if self._deaf or self.state is State.CLOSED:
                 return size
         return pos
@@ -172,10 +197,29 @@ class ServerConnection(Connection):
                     if rest := serve(buf, pos, end):
                         return rest
         self.publisher.flush()
+        if not self.is_management:
+            self.spent += _METHOD
         serve_method(self, number, buf[pos + 7 : end - 1])
         return end
 
+    def _keep(self, buf: bytes) -> None:
+        """What a client sends before it knows whether it may come in. Raises CommandInvalid if it is much."""
+        most = self.settings.frame_max_before_login
+        if len(buf) > most:
+            raise CommandInvalid(f"more than {most} octets while waiting for {self.handshake.step.value}")
+        self._tail = buf
+
     # -- what the handshake decides
+
+    def login_answered(self, answer: Answer, now: float) -> None:
+        self.now, self.login = now, None
+        self.broker.clock(now, 0)
+        try:
+            self.handshake.answered(answer)
+        except AmqpError as error:
+            self.close_for(error)
+        if self._tail and self.state is not State.CLOSED:
+            self._feed(self._tail)
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
         """Tune-Ok was accepted: the negotiated limits hold from the next frame on."""
@@ -187,6 +231,7 @@ class ServerConnection(Connection):
     def opened(self, now: float) -> None:
         """Open-Ok is queued: ordinary life begins."""
         self.state = State.RUNNING
+        self.log_opened("AMQP 0-9-1")
         self.life.sent = now
         self.deadline = None
         arm_heartbeat(self)
@@ -196,16 +241,11 @@ class ServerConnection(Connection):
     # -- output
 
     def resume(self) -> None:
-        """By the broker, at the start of an end_tick after output was taken: go on where back-pressure
-        stopped."""
         if self.state is not State.RUNNING:
             return
         for channel in list(self.channels.values()):
             channel.resume()
-        if self._stalled:
-            self._stalled = False
-            self.update_paused()
-            self._feed(self._tail)
+        self._go_on(self._feed)
 
     # -- back-pressure on publishers
 
@@ -283,7 +323,7 @@ class ServerConnection(Connection):
         if self.handshake.step is Step.HEADER:
             self.finish()
             return
-        self.state, self._stalled = State.CLOSING, False
+        self.state, self._stalled, self._rests = State.CLOSING, False, False
         self.update_paused()
         self.send(
             encode_frame(
@@ -300,6 +340,7 @@ class ServerConnection(Connection):
         self.sent(0)
 
     def let_go(self) -> None:
+        self.withdraw_login()
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             self.publisher.forget(channel)
@@ -310,3 +351,7 @@ class ServerConnection(Connection):
     def forgotten(self) -> None:
         if self.extension_used:
             self.broker.hooks.connection_lost(self, clean=self.clean)
+        if self.handshake.step is not Step.DONE:
+            # Strangers come by the thousand: they leave no cycles for a collection of garbage.
+            self.handshake.release()
+            self.publisher.release()

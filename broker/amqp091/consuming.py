@@ -6,12 +6,15 @@ dispatch, at the end of a tick.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.acknowledging import Acknowledging
-from broker.amqp091.delivery import ServedConsumer, Staged, fit, write_deliveries
+from broker.amqp091.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
 from broker.amqp091.grammar import encode_frame
+from broker.amqp091.properties import without_bcc
 from broker.amqp091.served_frames import served_frames
 from broker.amqp091.unacked import Run
 from broker.authorization import demand
@@ -33,7 +36,16 @@ _LOOK_AT = 16
 class Consuming(Acknowledging):
     """`last_queue`: the queue declared last, which is what an empty queue name means."""
 
-    __slots__ = ("_flowing", "_gets_held", "_next_tag", "_prefetch", "_served", "_staged", "last_queue")
+    __slots__ = (
+        "_cancels",
+        "_flowing",
+        "_gets_held",
+        "_next_tag",
+        "_prefetch",
+        "_served",
+        "_staged",
+        "last_queue",
+    )
 
     def __init__(self, connection: ServerConnection, number: int) -> None:
         super().__init__(connection, number)
@@ -44,9 +56,14 @@ class Consuming(Acknowledging):
         self._prefetch = 0
         """Limit that new consumers get."""
         self._flowing = True
+        self._cancels: list[bytes] | None = None
         self._gets_held = 0
         """Messages of basic.get that wait in `held`: deliveries wait for them, so that tags go out in order
         and a multiple ack only ever reaches what the client has seen."""
+
+    @property
+    def client(self) -> str:
+        return self.connection.peer.address
 
     def queue_name(self, name: str) -> str:
         """`name`, or the queue declared last on this channel where it is empty."""
@@ -80,6 +97,9 @@ class Consuming(Acknowledging):
         tag = arguments["consumer_tag"] or self._new_tag()
         if tag in self.consumers:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        most = self.connection.settings.consumer_max_per_channel
+        if len(self.consumers) >= most:
+            raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
         check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
         consumer = ServedConsumer(
             queue, tag, self, self.number, limit=self._prefetch, no_ack=arguments["no_ack"],
@@ -115,7 +135,7 @@ class Consuming(Acknowledging):
             self._write(consumer, consumer.queue, entries)
         else:
             self._in_flight -= len(entries)
-            consumer.queue.requeue(entries)
+            consumer.queue.requeue(entries, failed=False)
 
     def credit(self, consumer: Consumer) -> int:
         """How many messages `consumer` may get now (called by its queue)."""
@@ -203,14 +223,29 @@ class Consuming(Acknowledging):
             return
         if self.connection.capability("consumer_cancel_notify"):
             cancel = encode_frame(self.number, "basic.cancel", consumer_tag=consumer.tag, nowait=True)
-            self.reply(cancel)
+            if self._cancels is None:
+                self.reply(cancel)
+            else:
+                self._cancels.append(cancel)
+
+    @contextmanager
+    def answering_first(self) -> Iterator[None]:
+        """Consumers of this channel that end within are told after what is answered within, as in RabbitMQ:
+        py-amqp takes a basic.cancel that comes before queue.delete-ok for a failure of the deletion."""
+        self._cancels = []
+        try:
+            yield
+        finally:
+            cancels, self._cancels = self._cancels, None
+            for cancel in cancels:
+                self.reply(cancel)
 
     def _get(self, arguments: dict[str, Any]) -> None:
         connection = self.connection
         name = self.queue_name(arguments["queue"])
         demand(connection, "read", "queue", name)
         queue = connection.vhost.queue(name, owner=connection)
-        connection.vhost.expiries.used(queue)
+        connection.vhost.whole.used(queue)
         entry = queue.pop(no_ack=arguments["no_ack"])
         if entry is None:
             self.answer("basic.get-empty")
@@ -220,6 +255,10 @@ class Consuming(Acknowledging):
         if not arguments["no_ack"]:
             self._unacked.add(Run(tag, [entry], queue, None))
         _, envelope, raw = entry
+        if envelope.blind:
+            raw = without_bcc(raw)
+        if queue.returns:
+            (raw,) = with_counts([raw], [entry], queue.returns)
         if envelope.channel != self.number or envelope.largest_frame > connection.frame_max:
             raw = served_frames(raw, self.number, connection.frame_max)
         method = encode_frame(

@@ -10,9 +10,10 @@ entries in `_MOST_OCTETS` is forgotten or cut, and the worst that it can do is l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
-from broker.amqp091.fields import Timestamp, read_shortstr, write_longstr, write_shortstr
+from broker.amqp091.fields import Timestamp, read_octets, write_longstr, write_shortstr
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.amqp091.properties import (
     DELIVERY_MODE,
@@ -23,6 +24,7 @@ from broker.amqp091.properties import (
     entries_of,
     table_span,
 )  # fmt: skip
+from broker.model.octets import as_octets, as_text, key_in_table
 from broker.model.removals import Death
 
 MOST_DEATHS = 128
@@ -34,11 +36,15 @@ _LARGEST_HEADER = 128 * 1024
 """Octets of a header frame: no client has agreed to more."""
 _SMALL = 8 * 1024
 """Octets of a header frame in which no full history has room."""
+_REMEMBERED = 256
+"""Pieces of headers that messages which die together share; each of a few KiB at most."""
 _BEFORE_EXPIRATION = (1 << 10, 1 << 9)  # correlation-id, reply-to
 
 _HISTORY = "x-death"
 _WHAT = ("reason", "queue", "exchange")
-_GONE = frozenset((_HISTORY, "BCC", *(f"x-last-death-{what}" for what in _WHAT)))
+_GONE = frozenset((_HISTORY, *(f"x-last-death-{what}" for what in _WHAT)))
+_FIRST = frozenset(f"x-first-death-{what}" for what in _WHAT)
+_COPIES, _NONE = frozenset(("CC", "BCC")), frozenset[str]()
 
 
 class _Record(NamedTuple):
@@ -47,45 +53,56 @@ class _Record(NamedTuple):
     queue: str
     reason: str
     exchange: str
-    keys: list[str]
+    keys: tuple[str, ...]
     times: int
     seconds: int
     expiration: str | None
 
-    def encoded(self) -> bytes:
-        fields = (
-            b"" if self.expiration is None else _text("original-expiration", self.expiration),
-            b"\x05countl" + self.times.to_bytes(8, "big"),
-            _text("reason", self.reason),
-            _text("queue", self.queue),
-            b"\x04timeT" + self.seconds.to_bytes(8, "big"),
-            _text("exchange", self.exchange),
-            b"\x0crouting-keysA" + write_longstr(b"".join(b"S" + write_longstr(key) for key in self.keys)),
-        )
-        return b"F" + write_longstr(b"".join(fields))
+
+@lru_cache(_REMEMBERED)
+def _encoded(record: _Record) -> bytes:
+    """Messages that die together have the same one."""
+    expiration = record.expiration
+    fields = (
+        b"" if expiration is None else _text("original-expiration", as_octets(expiration)),
+        b"\x05countl" + record.times.to_bytes(8, "big"),
+        _text("reason", record.reason),
+        _text("queue", record.queue),
+        b"\x04timeT" + record.seconds.to_bytes(8, "big"),
+        _text("exchange", record.exchange),
+        b"\x0crouting-keysA"
+        + write_longstr(b"".join([b"S" + write_longstr(as_octets(key)) for key in record.keys])),
+    )
+    return b"F" + write_longstr(b"".join(fields))
+
+
+@lru_cache(_REMEMBERED)
+def _told(reason: str, queue: str, exchange: str, *, begins: bool) -> bytes:
+    """`x-last-death-...` and, if it is the first one, `x-first-death-...`."""
+    return b"".join(
+        _text(f"x-{which}-death-{what}", value)
+        for which in (("first", "last") if begins else ("last",))
+        for what, value in zip(_WHAT, (reason, queue, exchange), strict=True)
+    )
 
 
 def dead_lettered(raw: bytes, death: Death, *, drop_cc: bool) -> bytes:
-    """The content frames with the history of their deaths, without `expiration`, `BCC`, and with `drop_cc`
-    (the queue sets a routing key of its own) `CC`; body frames as they are.
+    """The content frames with the history of their deaths, without `expiration`, and with `drop_cc` (the
+    queue sets a routing key of its own) without `CC` and `BCC`; body frames as they are. The history does not
+    tell of `BCC`: consumers see it.
 
     A header that would outgrow every peer's frame_max loses its history, and is taken for a cycle.
     """
     start, end = table_span(raw)
     spans = {key: (value, begin, stop) for key, value, begin, stop in entries_of(raw, start, end)}
-    first = [f"x-first-death-{what}" for what in _WHAT]
-    begins = not all(key in spans for key in first)
-    gone = _GONE.union(first if begins else (), ("CC",) if drop_cc else ())
-    kept = b"".join(raw[begin:stop] for key, (_, begin, stop) in spans.items() if key not in gone)
+    begins = not all(key in spans for key in _FIRST)
+    gone = (_GONE | _FIRST if begins else _GONE) | (_COPIES if drop_cc else _NONE)
+    kept = b"".join([raw[begin:stop] for key, (_, begin, stop) in spans.items() if key not in gone])
     value, expiration_at, expiration_end = _expiration(raw, end)
     copies = spans.get("CC", (None,))[0]
-    keys = [death.routing_key, *(filter(_is_name, copies) if isinstance(copies, list) else ())]
-    records = _with(_records(spans.get(_HISTORY, (None,))[0]), death, keys[:_MOST_KEYS], value)
-    told = b"".join(
-        _text(f"x-{which}-death-{what}", getattr(death, what))
-        for which in (("first", "last") if begins else ("last",))
-        for what in _WHAT
-    )
+    keys = [death.routing_key, *(_keys(copies) if isinstance(copies, list) else ())]
+    records = _with(_records(spans.get(_HISTORY, (None,))[0]), death, tuple(keys[:_MOST_KEYS]), value)
+    told = _told(death.reason, death.queue, death.exchange, begins=begins)
     rest = raw[end:expiration_at] + raw[expiration_end : _header_end(raw) - 1]
     flags = ((raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1]) | HEADERS) & ~EXPIRATION
     head = raw[7:PROPERTIES_AT] + flags.to_bytes(2, "big") + raw[PROPERTIES_AT + 2 : start]
@@ -126,7 +143,7 @@ def _been_in(raw: bytes) -> set[str] | None:
         been.add(record.queue)
         if at + 1 >= MOST_DEATHS:
             return None
-    full = sum(len(r.encoded()) for r in records) > _MOST_OCTETS - _LARGEST_ENTRY
+    full = sum(len(_encoded(r)) for r in records) > _MOST_OCTETS - _LARGEST_ENTRY
     return None if full or not records else been
 
 
@@ -134,8 +151,14 @@ def _header_end(raw: bytes) -> int:
     return int.from_bytes(raw[3:7], "big") + OVERHEAD
 
 
-def _text(key: str, value: str) -> bytes:
+def _text(key: str, value: str | bytes) -> bytes:
     return write_shortstr(key) + b"S" + write_longstr(value)
+
+
+def _keys(fields: list[Any]) -> list[str]:
+    """Those that are routing keys."""
+    found = map(key_in_table, fields)
+    return [key for key in found if key is not None and len(as_octets(key)) <= 255]
 
 
 def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
@@ -147,8 +170,8 @@ def _expiration(raw: bytes, at: int) -> tuple[str | None, int, int]:
     for bit in _BEFORE_EXPIRATION:
         if flags & bit:
             at += 1 + raw[at]
-    value, end = read_shortstr(raw, at)
-    return value, at, end
+    value, end = read_octets(raw, at)
+    return as_text(value), at, end
 
 
 def _records(history: object) -> list[_Record]:
@@ -170,28 +193,28 @@ def _record(item: dict[str, Any]) -> _Record | None:
         return None
     if type(count) is not int or count < 1 or not isinstance(seconds, Timestamp):
         return None
-    if not isinstance(keys, list) or len(keys) > _MOST_KEYS or not all(map(_is_name, keys)):
+    if not isinstance(keys, list) or len(keys) > _MOST_KEYS or len(known := _keys(keys)) < len(keys):
         return None
     told = expiration if isinstance(expiration, str) and len(expiration) <= 20 else None
-    return _Record(queue, reason, exchange, keys, count, seconds, told)
+    return _Record(queue, reason, exchange, tuple(known), count, seconds, told)
 
 
 def _is_name(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value.encode()) <= 255
 
 
-def _with(records: list[_Record], death: Death, keys: list[str], expiration: str | None) -> list[bytes]:
+def _with(records: list[_Record], death: Death, keys: tuple[str, ...], expiration: str | None) -> list[bytes]:
     """The history after one more death, encoded: its entry comes first, and counts what it was before."""
     known = (death.queue, death.reason)
     new = _Record(death.queue, death.reason, death.exchange, keys, 1, death.wall_ms // 1000, expiration)
     for record in records:
         if (record.queue, record.reason) == known:
             new = record._replace(times=min(record.times + 1, 2**63 - 1))
-    encoded = [new.encoded()]
+    encoded = [_encoded(new)]
     size = len(encoded[0])
     for record in records:
         if (record.queue, record.reason) != known and len(encoded) < MOST_DEATHS:
-            one = record.encoded()
+            one = _encoded(record)
             size += len(one)
             if size > _MOST_OCTETS:
                 break

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
 _Arguments = dict[str, Any]
 
-WITHOUT_EFFECT = frozenset(("x-single-active-consumer", "x-delivery-limit"))
-"""Arguments of RabbitMQ's that are kept and compared, and do nothing here yet: the operator is told."""
-
-
-def _tell_without_effect(channel: Channel, what: str, arguments: _Arguments) -> None:
-    """Once for each such argument, and not for each of a thousand reply queues."""
-    broker = channel.connection.broker
-    for name in sorted(WITHOUT_EFFECT.intersection(arguments) - broker.told_without_effect):
-        broker.told_without_effect.add(name)
-        channel.connection.log(f"{what} is declared with {name}, which has no effect here; said once")
-
 
 def _answer(channel: Channel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
     if not arguments.get("nowait", False):
@@ -43,7 +32,6 @@ def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
         auto_delete=arguments["auto_delete"], internal=arguments["internal"],
         arguments=arguments["arguments"],
     )  # fmt: skip
-    _tell_without_effect(channel, f"exchange '{exchange.name}'", arguments["arguments"])
     _answer(channel, arguments, "exchange.declare-ok", exchange.scope)
 
 
@@ -85,7 +73,6 @@ def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
         permit=lambda name: demand_queue(connection, name, arguments["arguments"]),
     )  # fmt: skip
     channel.last_queue = queue.name
-    _tell_without_effect(channel, f"queue '{queue.name}'", arguments["arguments"])
     _answer(
         channel, arguments, "queue.declare-ok", queue.scope, queue=queue.name,
         message_count=queue.total_count - queue.unacked_count, consumer_count=len(queue.consumers),
@@ -129,10 +116,11 @@ def _purge_queue(channel: Channel, arguments: _Arguments) -> None:
 def _delete_queue(channel: Channel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     demand(channel.connection, "configure", "queue", name)
-    removed = channel.connection.vhost.delete_queue(
-        name, owner=channel.connection, if_unused=arguments["if_unused"], if_empty=arguments["if_empty"]
-    )
-    _answer(channel, arguments, "queue.delete-ok", removed.scope, message_count=removed.messages)
+    with channel.answering_first():
+        removed = channel.connection.vhost.delete_queue(
+            name, owner=channel.connection, if_unused=arguments["if_unused"], if_empty=arguments["if_empty"]
+        )
+        _answer(channel, arguments, "queue.delete-ok", removed.scope, message_count=removed.messages)
 
 
 DEFINITION_METHODS: dict[str, Callable[[Channel, _Arguments], None]] = {

@@ -13,19 +13,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.amqp091.frames import METHOD, tag_bytes
-from broker.amqp091.properties import with_header
+from broker.amqp091.properties import with_header, without_bcc
 from broker.amqp091.served_frames import served_frames
 from broker.model.consumer import Consumer, DeliverySink
 from broker.model.records import Entry, Envelope
 
 if TYPE_CHECKING:
     from broker.model.queue import Queue
+    from broker.model.returns import Returns
 
 REPLICATION_ID = "x-replication-id"
 """Consumer argument that asks for, and header that carries, `<queue uuid hex>:<epoch>:<sequence>`."""
 
-_ID_ROOM = 128
-"""More than that header adds to a content header frame: name, type, lengths, 32 + 1 + 20 + 1 + 20 octets."""
+DELIVERY_COUNT = "x-delivery-count"
+"""Header with the times that a message has come back, where a delivery limit counts them, as in RabbitMQ."""
+
+_ROOM = 192
+"""More than these headers add to a content header frame: names, types, lengths, 32 + 1 + 20 + 1 + 20 octets,
+and 8."""
 
 
 class ServedConsumer(Consumer):
@@ -38,7 +43,7 @@ class ServedConsumer(Consumer):
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
         exclusive: bool, arguments: Mapping[str, object],
     ) -> None:  # fmt: skip
-        super().__init__(queue, tag, sink, no_ack=no_ack, exclusive=exclusive, arguments=arguments)
+        super().__init__(queue, tag, sink, no_ack=no_ack, exclusive=exclusive)
         self.limit = limit
         """Most messages in flight; 0 for no limit."""
         self.in_flight = 0
@@ -98,6 +103,7 @@ def write_deliveries(
 ) -> int:
     """Append deliver and content frames with tags from `tag` on; returns the octets appended."""
     written = 0
+    returns = consumer.queue.returns
     start, total = 0, len(entries)
     while start < total:
         envelope = entries[start][1]
@@ -105,9 +111,13 @@ def write_deliveries(
         while end < total and entries[end][1] is envelope:
             end += 1
         raws = [entry[2] for entry in (entries if end - start == total else entries[start:end])]
+        if envelope.blind:
+            raws = [without_bcc(raw) for raw in raws]
         if consumer.wants_id:
             raws = _with_ids(raws, entries[start:end], consumer.queue.uuid.hex())
-        room = frame_max - _ID_ROOM if consumer.wants_id else frame_max
+        if returns:
+            raws = with_counts(raws, entries[start:end], returns)
+        room = frame_max - _ROOM if consumer.wants_id or returns else frame_max
         if envelope.channel != channel or envelope.largest_frame > room:
             raws = [served_frames(raw, channel, frame_max) for raw in raws]
         written += _write_run(out, consumer, tag + start, envelope, raws)
@@ -129,6 +139,14 @@ def _write_run(
     parts[3::4] = raws
     out += parts
     return count * (len(prefix) + 8 + len(tail)) + sum(map(len, raws))
+
+
+def with_counts(raws: list[bytes], entries: list[Entry], returns: Returns) -> list[bytes]:
+    """Content frames that say how often each message has come back, if it has."""
+    return [
+        with_header(raw, DELIVERY_COUNT, count) if (count := returns.count(entry)) else raw
+        for raw, entry in zip(raws, entries, strict=True)
+    ]
 
 
 def _with_ids(raws: list[bytes], entries: list[Entry], uuid: str) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 Used by `grammar`. The dialect of tables is the one that RabbitMQ and its clients speak (errata of 0-9-1):
 `s` is a signed 16-bit integer, `b` signed and `B` unsigned 8 bits, `x` a byte array. Every fault is a
-`SyntaxError_` (502).
+`SyntaxError_` (502), but for arguments that are too large.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from broker.errors import SyntaxError_
+from broker.errors import PreconditionFailed, SyntaxError_
 
 MAX_DEPTH = 64
 """Nesting of tables and arrays that is still read. RabbitMQ has no limit here; a thousand levels is an
 attack."""
+ARGUMENTS_MAX = 16 * 1024
+"""Octets of the largest table of arguments that is taken. Read, a table takes up to 20 times as many."""
 
 _FIXED = {
     "b": struct.Struct(">b"), "B": struct.Struct(">B"), "s": struct.Struct(">h"), "u": struct.Struct(">H"),
@@ -50,6 +52,14 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
         raise SyntaxError_("short string is not UTF-8") from None
 
 
+def read_octets(data: bytes, at: int) -> tuple[bytes, int]:
+    """A short string at `at` that is carried and not read: (octets, next offset). Any octets will do."""
+    start = at + 1
+    if at >= len(data) or (end := start + data[at]) > len(data):
+        raise SyntaxError_("short string past the end of its frame")
+    return data[start:end], end
+
+
 def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
     """A long string at `at`: (octets, next offset)."""
     start = at + 4
@@ -78,6 +88,15 @@ def read_table(data: bytes, at: int, depth: int = 0) -> tuple[dict[str, Any], in
     if at != end:
         raise SyntaxError_("field table entry past the end of its table")
     return table, end
+
+
+def read_arguments(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    """The arguments of a queue, an exchange, a binding or a consumer at `at`: (dict, next offset). They are
+    kept as long as these are. Too many are refused before they are read (PreconditionFailed)."""
+    octets = int.from_bytes(data[at : at + 4], "big")
+    if ARGUMENTS_MAX < octets <= len(data) - at - 4:
+        raise PreconditionFailed(f"arguments of {octets} octets are above the maximum of {ARGUMENTS_MAX}")
+    return read_table(data, at)
 
 
 def _read_array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
@@ -116,7 +135,7 @@ def read_value(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Any, int
     match tag:
         case "S":
             raw, at = read_longstr(data, at)
-            return _text_or_bytes(raw), at
+            return text_or_octets(raw), at
         case "F":
             return read_table(data, at, depth + 1)
         case "A":
@@ -135,9 +154,8 @@ def read_value(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Any, int
             raise SyntaxError_(f"unknown field type 0x{ord(tag):02x}")
 
 
-def _text_or_bytes(raw: bytes) -> str | bytes:
-    """A long string in a table is octets by the specification and text by custom; octets only if they must
-    be."""
+def text_or_octets(raw: bytes) -> str | bytes:
+    """A string is octets by the specification and text by custom; octets only if they must be."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -147,6 +165,13 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 def write_shortstr(text: str) -> bytes:
     """Raises ValueError when it is longer than 255 octets."""
     raw = text.encode()
+    if len(raw) > 255:
+        raise ValueError("short string longer than 255 octets")
+    return bytes((len(raw),)) + raw
+
+
+def write_octets(raw: bytes) -> bytes:
+    """The same of octets."""
     if len(raw) > 255:
         raise ValueError("short string longer than 255 octets")
     return bytes((len(raw),)) + raw

@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from broker.amqp091.fields import (
+    read_arguments,
     read_longstr,
+    read_octets,
     read_shortstr,
     read_table,
     write_longstr,
+    write_octets,
     write_shortstr,
     write_table,
 )
-from broker.errors import NotImplemented_, SyntaxError_
+from broker.errors import AmqpError, NotImplemented_, SyntaxError_
+from broker.model.octets import as_octets, as_text
 
 _INTEGERS = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
-_TYPES = {*_INTEGERS, "shortstr", "longstr", "table", "bit"}
+_TYPES = {*_INTEGERS, "shortstr", "octets", "longstr", "table", "arguments", "bit"}
 _Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
@@ -95,7 +99,8 @@ def _extension(method_id: int) -> Method:
 
 
 def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
-    """Arguments by name, without the reserved ones. Raises SyntaxError_ (502) with the method's ids."""
+    """Arguments by name, without the reserved ones. Raises SyntaxError_ (502), or PreconditionFailed (406)
+    for too large a table, with the method's ids."""
     arguments: dict[str, Any] = {}
     at, bit = 4, 8
     try:
@@ -115,7 +120,7 @@ def decode_arguments(method: Method, payload: bytes) -> dict[str, Any]:
                 arguments[name] = value
         if at != len(payload):
             raise SyntaxError_("octets left over after the arguments")
-    except SyntaxError_ as error:
+    except AmqpError as error:
         error.class_id, error.method_id = method.class_id, method.method_id
         raise
     return arguments
@@ -131,9 +136,15 @@ def _integer(size: int) -> _Reader:
     return read
 
 
+def _read_key(payload: bytes, at: int) -> tuple[str, int]:
+    octets, at = read_octets(payload, at)
+    return as_text(octets), at
+
+
 _READERS: dict[str, _Reader] = {
     **{kind: _integer(size) for kind, size in _INTEGERS.items()},
-    "shortstr": read_shortstr, "longstr": read_longstr, "table": read_table,
+    "shortstr": read_shortstr, "octets": _read_key, "longstr": read_longstr, "table": read_table,
+    "arguments": read_arguments,
 }  # fmt: skip
 
 
@@ -169,6 +180,8 @@ def _write(kind: str, value: Any) -> bytes:
         return int(value or 0).to_bytes(size, "big")
     if kind == "shortstr":
         return write_shortstr(value or "")
+    if kind == "octets":
+        return write_octets(as_octets(value or ""))
     if kind == "longstr":
         return write_longstr(value or b"")
     return write_table(value or {})

@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
 from broker.amqp091.grammar import Method, encode_frame
+from broker.amqp091.login import MECHANISMS, credentials
 from broker.authorization import Access
-from broker.errors import (
-    AmqpError,
-    CommandInvalid,
-    ConnectionForced,
-    LoginRefused,
-    NotAllowed,
-    SyntaxError_,
-    short,
-)
+from broker.errors import AmqpError, CommandInvalid, ConnectionForced, LoginRefused, NotAllowed
 from broker.hooks import Hold, Refusal
 from broker.security.access import Claim, refusal
+from understudy.shared.text import short
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
+    from broker.engine import BrokerSettings
+    from broker.security.logins import Answer
 
 PEER_CAPABILITY = "understudy.ha-peer"
 """Claimed by the link of a pair: needs the tag `ha`, which may open nothing else but management."""
@@ -45,6 +41,7 @@ class Step(enum.Enum):
 
     HEADER = "protocol header"
     START_OK = "connection.start-ok"
+    CHECKING = "the check of its password"
     TUNE_OK = "connection.tune-ok"
     OPEN = "connection.open"
     HELD = "the hooks"
@@ -61,13 +58,18 @@ _EXPECTED = {
 class Handshake:
     """One connection's way in. `deadline` is when it is given up, on the broker's clock."""
 
-    __slots__ = ("_connection", "_vhost", "deadline", "step")
+    __slots__ = ("_connection", "_name", "_vhost", "deadline", "step")
+    __deletable__ = ("_connection",)
 
     def __init__(self, connection: ServerConnection, now: float) -> None:
         self._connection = connection
         self.step = Step.HEADER
-        self._vhost = ""
+        self._name = self._vhost = ""
         self.deadline = now + connection.settings.handshake_timeout
+
+    def release(self) -> None:
+        """It is not asked any more; refer to the connection no longer."""
+        del self._connection
 
     def header(self, data: bytes) -> int:
         """Look at the first bytes: octets consumed, 0 for not enough yet, -1 for refused (bad inputs 1, 2).
@@ -77,7 +79,7 @@ class Handshake:
         if data[:8] == PROTOCOL_HEADER:
             self.step = Step.START_OK
             settings = self._connection.settings
-            self._connection.send(_start(settings.name, settings.version))
+            self._connection.send(_start(settings))
             return 8
         if PROTOCOL_HEADER.startswith(data):
             return 0
@@ -103,33 +105,52 @@ class Handshake:
         connection.client_properties = properties
         claimed = properties.get("capabilities")
         connection.capabilities = claimed if isinstance(claimed, dict) else {}
-        if arguments["mechanism"] != "PLAIN":
-            raise CommandInvalid(f"mechanism {arguments['mechanism'][:40]!r} is not supported")
-        name, password = parse_plain(arguments["response"])
-        try:
-            identity = connection.broker.authenticator.authenticate(
-                name, password, loopback=connection.peer.loopback, tls=connection.peer.tls
-            )
-        except LoginRefused:
-            connection.log(f"login refused for user {name[:80]!r}")
-            if not connection.capability("authentication_failure_close"):
-                connection.abandon("login refused, and the client cannot be told")
-                return
-            if self._claim() is Claim.APPLICATION and not connection.broker.vhost.serving:
-                # A client that is told of a wrong password gives up; the primary may know the user.
-                raise ConnectionForced(_NOT_KNOWN_HERE) from None
-            raise
-        connection.user, connection.tags = identity.name, identity.tags
-        if identity.stored:
-            connection.access = Access(connection.broker.directory, identity.name, connection.vhost.name)
-        settings = connection.settings
+        mechanism = arguments["mechanism"]
+        self._name, password = credentials(mechanism, arguments["response"])
+        self.step = Step.CHECKING
+        answer = connection.log_in(self._name, password, mechanism)
+        if answer is not None:
+            self.answered(answer)
+
+    def answered(self, answer: Answer) -> None:
+        """Who the client is, or why not; what it has sent meanwhile waits for this. Raises the AMQP error
+        that ends the connection."""
+        connection = self._connection
         self.step = Step.TUNE_OK
+        if isinstance(answer, AmqpError):
+            self._refuse(answer)
+            return
+        connection.user, connection.tags = answer.name, answer.tags
+        if answer.stored:
+            connection.access = Access(connection.broker.directory, answer.name, connection.vhost.name)
+        settings = connection.settings
         connection.send(
             encode_frame(
                 0, "connection.tune", channel_max=settings.channel_max, frame_max=settings.frame_max,
                 heartbeat=settings.heartbeat,
             )
         )  # fmt: skip
+
+    def _refuse(self, why: AmqpError) -> None:
+        connection = self._connection
+        unchecked = not isinstance(why, LoginRefused)
+        if not unchecked:
+            of_a_peer = (
+                ", a node of a pair: ha.username and ha.password have to be the same on all nodes"
+                if self._claim() is Claim.PEER
+                else ""
+            )
+            connection.log(f"login refused for user {self._name[:80]!r}{of_a_peer}", "login refused")
+        if not connection.capability("authentication_failure_close"):
+            connection.abandon("login refused, and the client cannot be told")
+        elif unchecked:
+            connection.close(why.code, why.reply_text)  # `Logins` has told the log
+        elif self._claim() is Claim.APPLICATION and not connection.broker.vhost.serving:
+            # A client that is told of a wrong password gives up; the primary may know the user.
+            raise ConnectionForced(_NOT_KNOWN_HERE, 10, 11)
+        else:
+            why.class_id, why.method_id = 10, 11
+            raise why
 
     def _tune_ok(self, arguments: dict[str, Any]) -> None:
         connection = self._connection
@@ -188,6 +209,7 @@ class Handshake:
             connection.access = Access(connection.broker.directory, connection.user, vhost.name)
             if not connection.is_management:
                 connection.access.check_open()
+        connection.broker.let_in(connection)
         connection.vhost = vhost
 
     def timer(self, now: float) -> None:
@@ -223,30 +245,21 @@ def stranger(data: bytes) -> str:
     return "what it sent is no AMQP 0-9-1 protocol header"
 
 
-def parse_plain(response: bytes) -> tuple[str, str]:
-    """User and password of a SASL PLAIN response (RFC 4616). Raises SyntaxError_; never quotes the
-    response."""
-    parts = response.split(b"\0")
-    if len(parts) != 3 or not parts[1]:
-        raise SyntaxError_("malformed PLAIN response")
-    try:
-        parts[0].decode()  # whom to act for: nobody else here, but it is text
-        return parts[1].decode(), parts[2].decode()
-    except UnicodeDecodeError:
-        raise SyntaxError_("malformed PLAIN response") from None
-
-
 @lru_cache(16)
-def _start(name: str, version: str) -> bytes:
+def _start(settings: BrokerSettings) -> bytes:
     """The same for every client."""
     return encode_frame(
-        0, "connection.start", version_major=0, version_minor=9, mechanisms="PLAIN", locales="en_US",
-        server_properties=server_properties(name, version),
+        0, "connection.start", version_major=0, version_minor=9, mechanisms=MECHANISMS, locales="en_US",
+        server_properties=server_properties(settings),
     )  # fmt: skip
 
 
-def server_properties(name: str, version: str) -> dict[str, Any]:
-    """What connection.start tells of this broker; capabilities by the names RabbitMQ gave them."""
+def server_properties(settings: BrokerSettings) -> dict[str, Any]:
+    """What connection.start tells of this broker; capabilities by the names RabbitMQ gave them.
+
+    Clients go by `product` and `version`: kombu takes any product but RabbitMQ for one that has basic.qos as
+    the specification has it, and not as RabbitMQ does (`qos_semantics_matches_spec`).
+    """
     return {
         "capabilities": {
             "publisher_confirms": True,
@@ -257,10 +270,11 @@ def server_properties(name: str, version: str) -> dict[str, Any]:
             "authentication_failure_close": True,
             "per_consumer_qos": True,
         },
-        "cluster_name": name,
-        "product": "Understudy",
-        "version": version,
-        "platform": f"Python {platform.python_version()}",
+        "cluster_name": settings.name,
+        "product": settings.product,
+        "version": settings.product_version,
+        "understudy_version": settings.version,
+        "platform": f"Understudy {settings.version}, Python {platform.python_version()}",
         "copyright": "Licensed under the Apache License 2.0",
-        "information": "An AMQP 0-9-1 broker whose standby knows every line",
+        "information": "Understudy, an AMQP broker with a hot standby that works as this product does",
     }

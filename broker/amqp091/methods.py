@@ -22,7 +22,6 @@ from broker.errors import (
     FrameError,
     LoginRefused,
     NotAllowed,
-    NotImplemented_,
     UnexpectedFrame,
 )  # fmt: skip
 from broker.security.identity import ADMINISTRATOR, HA
@@ -88,14 +87,17 @@ def _on_channel_0(connection: ServerConnection, method: Method, payload: bytes) 
         raise CommandInvalid(f"{method.name} before the connection is open")
     arguments = decode_arguments(method, payload)
     if method.name == "connection.close":
+        connection.log_closed("by the client")
         connection.let_go()
         connection.send(encode_frame(0, "connection.close-ok"))
         connection.clean = True
         connection.finish()
-    elif method.name == "connection.update-secret":
-        raise NotImplemented_("connection.update-secret")
     elif connection.state is State.OPENING:
         connection.handshake.method(method, arguments, connection.now)
+    elif method.name == "connection.update-secret":
+        # A secret that expires is a token of OAuth 2; a password holds for the connection that it opened.
+        connection.log("connection.update-secret answered, and ignored: passwords do not expire")
+        connection.send(encode_frame(0, "connection.update-secret-ok"))
     else:
         raise CommandInvalid(f"{method.name} on an open connection")
 
@@ -107,7 +109,12 @@ def _on_channel(connection: ServerConnection, number: int, method: Method, paylo
         return
     if channel is None:
         raise BadChannel(f"{method.name} on channel {number}, which is not open")
-    arguments = decode_arguments(method, payload)
+    try:
+        arguments = decode_arguments(method, payload)
+    except ChannelError as error:
+        if channel.is_open:
+            connection.fail(channel, error)
+        return
     if not channel.is_open:
         channel.while_closing(method.name)
     elif method.class_id == EXTENSION_CLASS:
@@ -123,13 +130,26 @@ def _on_channel(connection: ServerConnection, number: int, method: Method, paylo
 
 
 def _open_channel(connection: ServerConnection, number: int, method: Method, payload: bytes) -> None:
-    if number in connection.channels:
+    present = connection.channels.get(number)
+    if present is not None and not present.failed:
         raise BadChannel("second 'channel.open' seen")
-    if number > connection.channel_max:
-        raise BadChannel(f"channel {number} is above the maximum of {connection.channel_max}")
+    if present is not None and not present.crossed:
+        return  # closing, everything is swallowed
+    _check_room(connection)
     decode_arguments(method, payload)
     connection.channels[number] = Channel(connection, number)
     connection.send(encode_frame(number, "channel.open-ok"))
+
+
+def _check_room(connection: ServerConnection) -> None:
+    """Channel-max limits how many channels are open, not their numbers, as in RabbitMQ. Raises NotAllowed."""
+    limit = connection.channel_max
+    if len(connection.channels) >= limit:
+        opened = sum(channel.is_open for channel in connection.channels.values())
+        if opened >= limit:
+            raise NotAllowed(
+                f"number of channels opened ({opened}) has reached the negotiated channel_max ({limit})"
+            )
 
 
 def _extension(connection: ServerConnection, number: int, method_id: int, payload: bytes) -> None:

@@ -13,15 +13,16 @@ from functools import lru_cache
 from typing import Any
 
 from broker.amqp091.fields import (
+    read_octets,
     read_shortstr,
     read_table,
     read_value,
     write_longstr,
     write_shortstr,
-    write_table,
 )
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
+from broker.model.octets import as_text
 from broker.model.queue_arguments import LONGEST, field_type
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
@@ -45,11 +46,13 @@ class Checked:
     priority: int = 0
     copies: bool = False
     """It has further routing keys, in headers `CC` or `BCC`."""
+    blind: bool = False
+    """Some of them are in `BCC`, which no consumer may see."""
 
 
 TRANSIENT, PERSISTENT = Checked(False), Checked(True)
 
-_TEXT, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION = range(7)
+_OCTETS, _TABLE, _MODE, _OCTET, _TIME, _USER, _EXPIRATION = range(7)
 _KINDS = {
     HEADERS: _TABLE, DELIVERY_MODE: _MODE, PRIORITY: _OCTET, EXPIRATION: _EXPIRATION, TIMESTAMP: _TIME,
     USER_ID: _USER,
@@ -62,10 +65,10 @@ MOST_COPIES = 256
 
 @lru_cache(maxsize=4096)
 def _checked(
-    persistent: bool, user_id: str | None, expiration: int | None, priority: int, copies: bool
+    persistent: bool, user_id: str | None, expiration: int | None, priority: int, copies: bool, blind: bool
 ) -> Checked:
     """One object for equal ones, as a rule: they are compared by identity first."""
-    return Checked(persistent, user_id, expiration, priority, copies)
+    return Checked(persistent, user_id, expiration, priority, copies, blind)
 
 
 def _copies(headers: dict[str, Any]) -> bool:
@@ -98,7 +101,7 @@ def _plan(flags: int) -> tuple[int, ...]:
     if flags & _UNKNOWN:
         raise SyntaxError_("content header with unknown property flags")
     bits = [1 << n for n in range(15, 1, -1)]
-    return tuple(_KINDS.get(bit, _TEXT) for bit in bits if flags & bit)
+    return tuple(_KINDS.get(bit, _OCTETS) for bit in bits if flags & bit)
 
 
 def check(data: bytes) -> Checked:
@@ -110,28 +113,25 @@ def check(data: bytes) -> Checked:
     size = len(data)
     if size < 2:
         raise SyntaxError_("content header cut short")
-    at, persistent, priority, copies = 2, False, 0, False
-    user_id: str | None = None
-    expiration: str | None = None
-    ascii_ = data.isascii()
+    at, persistent, priority, copies, blind = 2, False, 0, False, False
+    user_id: bytes | None = None
+    expiration: bytes | None = None
     for kind in _plan(data[0] << 8 | data[1]):
         if at >= size:
             raise SyntaxError_("content header cut short")
-        if kind == _TEXT:
-            start = at + 1
-            at = start + data[at]
-            if at > size or not ascii_ or data.find(0, start, at) >= 0:
-                _, at = read_shortstr(data, start - 1)
+        if kind == _OCTETS:
+            at += 1 + data[at]
         elif kind == _MODE:
             persistent = data[at] == 2
             at += 1
         elif kind == _TABLE:
             headers, at = read_table(data, at)
-            copies = ("CC" in headers or "BCC" in headers) and _copies(headers)
+            blind = "BCC" in headers
+            copies = (blind or "CC" in headers) and _copies(headers)
         elif kind == _USER:
-            user_id, at = read_shortstr(data, at)
+            user_id, at = read_octets(data, at)
         elif kind == _EXPIRATION:
-            expiration, at = read_shortstr(data, at)
+            expiration, at = read_octets(data, at)
         elif kind == _OCTET:
             priority = data[at]
             at += 1
@@ -140,8 +140,9 @@ def check(data: bytes) -> Checked:
     if at != size:
         raise SyntaxError_("content header does not end where its properties do")
     if user_id is not None or expiration is not None or priority or copies:
-        limit = None if expiration is None else _expiration(expiration)
-        return _checked(persistent, user_id, limit, priority, copies)
+        user = None if user_id is None else as_text(user_id)
+        limit = None if expiration is None else _expiration(as_text(expiration))
+        return _checked(persistent, user, limit, priority, copies, blind)
     return PERSISTENT if persistent else TRANSIENT
 
 
@@ -186,17 +187,16 @@ def without_bcc(raw: bytes) -> bytes:
     return frame(HEADER, int.from_bytes(raw[1:3], "big"), payload) + raw[head_end:]
 
 
-def with_header(raw: bytes, key: str, value: str) -> bytes:
+def with_header(raw: bytes, key: str, value: str | int) -> bytes:
     """The content frames with one more header, replacing one of the same name; body frames as they are."""
     start, end = table_span(raw)
-    entry = write_shortstr(key) + b"S" + write_longstr(value)
+    field = b"S" + write_longstr(value) if isinstance(value, str) else b"l" + value.to_bytes(8, "big")
+    entry = write_shortstr(key) + field
     table = raw[start + 4 : end]
     if entry[: 1 + len(key)] in table:
-        headers = read_table(raw, start)[0]
-        headers[key] = value
-        new = write_table(headers)
-    else:
-        new = (len(table) + len(entry)).to_bytes(4, "big") + table + entry
+        others = [raw[begin:stop] for name, _, begin, stop in entries_of(raw, start, end) if name != key]
+        table = b"".join(others)
+    new = (len(table) + len(entry)).to_bytes(4, "big") + table + entry
     head_end = int.from_bytes(raw[3:7], "big") + OVERHEAD
     flags = (raw[PROPERTIES_AT] << 8 | raw[PROPERTIES_AT + 1] | HEADERS).to_bytes(2, "big")
     payload = raw[7:PROPERTIES_AT] + flags + raw[PROPERTIES_AT + 2 : start] + new + raw[end : head_end - 1]

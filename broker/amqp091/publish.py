@@ -36,10 +36,12 @@ from broker.errors import (
     ResourceError,
     UnexpectedFrame,
 )
+from broker.pieces import PER_MESSAGE, Parts, gather
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
     from broker.amqp091.connection import ServerConnection
+    from broker.hooks import LargeMessage
     from broker.model.vhost import PublishRoute, VirtualHost
 
 _PUBLISH = BY_NAME["basic.publish"]
@@ -48,6 +50,10 @@ _MEMO = 16384
 _CHECKED_MEMO = 1024
 _CHECKED_LONGEST = 512
 _HEADERS_FLAG = HEADERS >> 8
+_BY_HEADERS = 4
+"""Steps of a look at what a message's headers match, and of reading them."""
+PER_RUN = 2
+"""What a run costs besides its messages, as if it had so many more."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
 
@@ -98,17 +104,20 @@ class PublishMemo:
 
 
 class Assembly:
-    """A publish whose frames are still coming, on one channel."""
+    """A publish whose frames are still coming, on one channel. `size`: octets that it counts for, from its
+    header on."""
 
-    __slots__ = ("kind", "largest", "parts", "remaining", "size", "target")
+    __slots__ = ("kind", "largest", "parts", "remaining", "shown", "size", "target")
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.parts: list[bytes] = []
+        self.parts: Parts = []
         self.kind = TRANSIENT
         self.remaining = -1
         """Octets of the body still to come; -1 before the header."""
         self.largest = 0
+        self.shown: LargeMessage | None = None
+        """Who gets its parts while they come."""
         self.size = 0
 
 
@@ -116,9 +125,10 @@ class Publisher:
     """Gathers runs for one connection."""
 
     __slots__ = (
-        "_assembling", "_channel", "_connection", "_joint", "_joint_at", "_kind", "_largest", "_memo",
-        "_method", "_opening", "_prefix", "_raws", "_target", "_total", "transacting",
+        "_channel", "_connection", "_generation", "_joint", "_joint_at", "_kind", "_largest", "_memo",
+        "_method", "_most", "_opening", "_prefix", "_raws", "_target", "_total",
     )  # fmt: skip
+    __deletable__ = ("_connection",)
 
     def __init__(self, connection: ServerConnection, memo: PublishMemo) -> None:
         self._connection = connection
@@ -129,6 +139,10 @@ class Publisher:
         self._kind = TRANSIENT
         self._largest = 0
         self._raws: list[bytes] = []
+        self._most = 1
+        """How many messages a run may have, by what each of the last one cost, or by `_guess`."""
+        self._generation = -1
+        """Of the virtual host, when that was found out."""
         self._prefix = b""
         """The last whole message up to its body."""
         self._opening = b""
@@ -137,10 +151,10 @@ class Publisher:
         """What stands between its properties and its body: a frame end and the head of the body frame."""
         self._joint_at = 0
         self._total = 0
-        self._assembling = 0
-        """Octets held in assemblies of this connection."""
-        self.transacting = 0
-        """Octets held in transactions of this connection."""
+
+    def release(self) -> None:
+        """The connection is gone; refer to it no longer."""
+        del self._connection
 
     def publishes(self, channel: Channel, buf: bytes, pos: int, end: int) -> int:
         """At `pos` is a whole publish method frame that ends at `end`. Take all messages that start here and
@@ -151,6 +165,9 @@ class Publisher:
             self._prefix = self._joint = self._method = b""
             self._target = self._memo.target(method[7:-1])
             self._channel, self._method = channel, method
+            self._guess()
+        elif self._connection.vhost.generation != self._generation:
+            self._guess()
         skip = end - pos
         size = len(buf)
         while True:
@@ -159,8 +176,9 @@ class Publisher:
                 total = self._total
                 append = self._raws.append
                 startswith = buf.startswith
+                limit = min(size, pos + (self._most - len(self._raws)) * total)
                 end = pos + total
-                while end <= size and startswith(prefix, pos) and buf[end - 1] == FRAME_END:
+                while end <= limit and startswith(prefix, pos) and buf[end - 1] == FRAME_END:
                     append(buf[pos + skip : end])
                     pos = end
                     end += total
@@ -168,9 +186,13 @@ class Publisher:
                 pos = self._similar(buf, pos, skip)
             if not buf.startswith(method, pos):
                 return pos
+            if len(self._raws) >= self._most:
+                self.flush()
+                return pos
             end = self._whole(buf, pos, pos + skip)
             if end < 0:
                 channel.assembly = Assembly(self._target)
+                self._connection.note_publish()  # an alarm stops reading from whoever sends the rest
                 return pos + skip
             pos = end
 
@@ -180,7 +202,8 @@ class Publisher:
         opening, joint, joint_at, total = self._opening, self._joint, self._joint_at, self._total
         start = skip + PROPERTIES_AT
         checked = self._memo.checked if opening[start] & _HEADERS_FLAG else check
-        startswith, append, size = buf.startswith, self._raws.append, len(buf)
+        startswith, append = buf.startswith, self._raws.append
+        size = min(len(buf), pos + (self._most - len(self._raws)) * total)
         wanted = self._kind
         end = pos + total
         try:
@@ -193,6 +216,11 @@ class Publisher:
         except AmqpError:
             pass  # odd: `_whole` leaves it to the slow way
         return pos
+
+    def _guess(self) -> None:
+        """What messages cost where these go is not known yet: each may go to every queue."""
+        connection = self._connection
+        self._most = connection.settings.share // connection.vhost.reach or 1
 
     def _whole(self, buf: bytes, pos: int, at: int) -> int:
         """Take the message whose content starts at `at` if it is whole and in one body frame: its end, else
@@ -226,6 +254,7 @@ class Publisher:
             return -1
         if kind != self._kind:
             self.flush()
+            self._guess()
         self._kind = kind
         self._prefix = buf[pos : body_at + 7 if body else body_at]
         self._opening = buf[pos : at + PROPERTIES_AT + 2]
@@ -288,6 +317,8 @@ class Publisher:
             error.class_id, error.method_id = 60, 40
             raise
         assembly.remaining = body
+        if body >= self._connection.settings.large_message and channel.transaction is None:
+            assembly.shown = self._connection.broker.hooks.large_message(self._connection)
         self._gather(channel, assembly, buf[pos:end])
 
     def _body(self, channel: Channel, buf: bytes, pos: int, end: int) -> None:
@@ -302,33 +333,54 @@ class Publisher:
         self._gather(channel, assembly, buf[pos:end])
 
     def _gather(self, channel: Channel, assembly: Assembly, part: bytes) -> None:
-        assembly.parts.append(part)
         assembly.largest = max(assembly.largest, len(part))
-        if assembly.remaining:
-            assembly.size += len(part)
-            self._assembling += len(part)
-            if self._assembling > self._connection.settings.assembling_max:
-                raise ResourceError("too many bytes of unfinished messages on one connection", 60, 40)
+        if assembly.shown is not None:
+            assembly.shown.piece(part)
+        if not assembly.remaining:
+            self._complete(channel, assembly, part)
             return
-        self._assembling -= assembly.size
-        channel.assembly = None
-        self._add(channel, assembly)
+        octets = len(part) if assembly.size else len(part) + PER_MESSAGE
+        gather(assembly.parts, part)
+        assembly.size += octets
+        if self._connection.receives(octets) > self._connection.settings.assembling_max:
+            raise ResourceError("too many bytes of unfinished messages on one connection", 60, 40)
 
-    def _add(self, channel: Channel, assembly: Assembly) -> None:
+    def _complete(self, channel: Channel, assembly: Assembly, part: bytes) -> None:
+        self._end(channel, assembly)
+        if assembly.shown is None:
+            self._add(channel, assembly, part)
+            return
+        self.flush()
+        self._add(channel, assembly, part)
+        assembly.shown.whole(self._raws[0], 0)
+        self.flush()
+
+    def _end(self, channel: Channel, assembly: Assembly) -> None:
+        """It is whole, or dropped."""
+        if assembly.size:
+            self._connection.receives(-assembly.size)
+        channel.assembly = None
+
+    def _add(self, channel: Channel, assembly: Assembly, last: bytes) -> None:
         if channel is not self._channel or assembly.target != self._target or assembly.kind != self._kind:
             self.flush()
             self._prefix = self._joint = self._method = b""
             self._channel = channel
             self._target = assembly.target
             self._kind = assembly.kind
+            self._guess()
+        elif len(self._raws) >= self._most or self._connection.vhost.generation != self._generation:
+            self.flush()
         self._largest = max(self._largest, assembly.largest)
+        assembly.parts.append(last)
         self._raws.append(b"".join(assembly.parts))
 
     def forget(self, channel: Channel) -> None:
         """The channel is going: drop its unfinished message, and keep no reference to it."""
         if channel.assembly is not None:
-            self._assembling -= channel.assembly.size
-            channel.assembly = None
+            if channel.assembly.shown is not None:
+                channel.assembly.shown.dropped()
+            self._end(channel, channel.assembly)
         if self._channel is channel:
             self._channel = None
             self._raws = []
@@ -346,17 +398,22 @@ class Publisher:
         if channel is None or not channel.is_open:
             return
         largest, self._largest = self._largest, 0
-        self._connection.note_publish()
+        connection = self._connection
+        connection.note_publish()
         try:
-            _publish(channel, self._target, raws, self._kind, largest)
+            each = _publish(channel, self._target, raws, self._kind, largest)
+            self._most = max(1, connection.settings.share // each - PER_RUN)
+            self._generation = connection.vhost.generation
         except AmqpError as error:
             error.class_id, error.method_id = 60, 40
-            self._connection.fail(channel, error)
+            connection.fail(channel, error)
         # The prefix stays good, so its frame sizes count for the next run as well.
         self._largest = largest if self._prefix else 0
 
 
-def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> None:
+def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> int:
+    """How many queues, or bindings to look at, each of them costs at most, and at least 1. What they cost
+    counts."""
     access = channel.connection.access
     if access is not None:
         access.demand("write", "exchange", target.exchange)
@@ -370,6 +427,10 @@ def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked,
         _publish_run(channel, vhost, route, raws, kind, largest, first, target)
     else:
         _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
+        return vhost.reach
+    each = len(route.queues) or 1
+    channel.connection.spent += each * (len(raws) + PER_RUN)
+    return each
 
 
 def _publish_run(
@@ -380,11 +441,12 @@ def _publish_run(
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
     if target.mandatory and not route.queues:
-        _return(channel, target, raws)
+        _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
     count = len(raws)
     need, accepted = vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
+        blind=kind.blind,
     )  # fmt: skip
     if channel.confirming:
         if accepted:
@@ -399,15 +461,15 @@ def _publish_by_headers(
     target: Target,
 ) -> None:  # fmt: skip
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
-    start = 0
+    start, looks = 0, vhost.looks
     routes = [vhost.route_with_headers(target.exchange, target.routing_key, headers_of(raw)) for raw in raws]
-    if kind.copies:
-        raws = [without_bcc(raw) for raw in raws]
     for at in range(1, len(raws) + 1):
         if at == len(raws) or routes[at].queues != routes[start].queues:
             part = raws[start:at]
             _publish_run(channel, vhost, routes[start], part, kind, largest, first + start, target)
+            channel.connection.spent += len(routes[start].queues) * (len(part) + PER_RUN)
             start = at
+    channel.connection.spent += _BY_HEADERS * (vhost.looks - looks + len(raws))
 
 
 def return_frame(channel: int, exchange: str, routing_key: str) -> bytes:

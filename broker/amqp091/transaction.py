@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.amqp091.properties import without_bcc
 from broker.amqp091.publish import return_frame
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.publish_route import PublishRoute
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from broker.amqp091.unacked import Run
     from broker.model.queue import Queue
 
-_PER_RUN = 512
-_PER_MESSAGE = 64
+_PER_RUN = 224
+_PER_MESSAGE = 48
 """Octets that a held run, and each message of it, takes besides its frames."""
+_PER_ROUTE = 512
+"""Octets of a route that is not one of those remembered."""
 
 
 class Settlement(enum.Enum):
@@ -50,7 +53,7 @@ class HeldRun(NamedTuple):
 
 class Transaction:
     """What waits for the commit, in the client's order. `octets` of publishes count for the connection
-    (`Publisher.transacting`)."""
+    (`Connection.uncommitted`)."""
 
     __slots__ = ("octets", "publishes", "settlements")
 
@@ -64,17 +67,16 @@ class Transaction:
         first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
         """Hold a run. Raises ResourceError (506) when the connection holds too much."""
-        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws)
+        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws) + _PER_ROUTE * route.by_headers
         self.publishes.append(HeldRun(route, raws, kind, largest, first, mandatory))
         self.octets += octets
         connection = channel.connection
-        connection.publisher.transacting += octets
-        if connection.publisher.transacting > connection.settings.assembling_max:
+        if connection.transacts(octets) > connection.settings.assembling_max:
             raise ResourceError("too many bytes of uncommitted messages on one connection", 60, 40)
 
     def end(self, channel: Channel) -> list[Run]:
         """Hold nothing any more; the deliveries that were settled, for a rollback."""
-        channel.connection.publisher.transacting -= self.octets
+        channel.connection.transacts(-self.octets)
         runs = [run for _, some in self.settlements for run in some]
         self.publishes, self.settlements, self.octets = [], [], 0
         return runs
@@ -107,7 +109,7 @@ def commit(channel: Channel, arguments: dict[str, Any]) -> None:
     for run in transaction.publishes:
         need = max(need, _publish(channel, run))
     for how, runs in transaction.settlements:
-        need = max(need, channel.settle(how, runs))
+        need = max(need, channel.settle(how, runs, whole=True))
     history = channel.connection.vhost.history
     history.gather()
     if transaction.publishes and channel.producer is not None and history.ledger_wanted:
@@ -144,11 +146,11 @@ def _publish(channel: Channel, run: HeldRun) -> Need:
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:
-            channel.reply(method + raw)
+            channel.reply(method + (without_bcc(raw) if run.kind.blind else raw))
     return vhost.publish(
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
         producer=channel.producer, first_tag=run.first, expiration=run.kind.expiration,
-        priority=run.kind.priority,
+        priority=run.kind.priority, blind=run.kind.blind,
     ).need  # fmt: skip
 
 

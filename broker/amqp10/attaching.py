@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from proton import Link, Receiver, Sender, Terminus
 
-from broker.amqp10.addresses import Address, of_queue, parse
-from broker.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
 from broker.amqp10.incoming import Incoming
 from broker.amqp10.outgoing import REPLICATION_ID, Outgoing
 from broker.authorization import demand, demand_queue
+from understudy.shared.amqp10.addresses import Address, of_queue, parse
+from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
 
 if TYPE_CHECKING:
     from broker.amqp10.links import Links
@@ -34,7 +34,8 @@ def incoming(links: Links, link: Receiver) -> Incoming:
         demand(connection, "write", "exchange", target.exchange)
         if target.queue is not None:
             found = connection.vhost.queues.get(target.queue)  # whose it is only matters to who receives
-            connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
+            queue = connection.vhost.queue(target.queue, owner=connection if found is None else found.owner)
+            connection.vhost.whole.reconnecting.used(queue)
         else:
             connection.vhost.route(target.exchange, target.key)
         link.target.address = wanted.address

@@ -7,44 +7,38 @@ connection's own here, those of sessions and links by `Links`. It never raises f
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING
 
-from proton import Collector, Event, Transport
+from proton import Collector, Event, EventType, Transport
 from proton import Connection as Engine
 
-from broker.amqp10 import entry, framing
-from broker.amqp10.conditions import (
-    DECODE,
-    FORCED,
-    FRAMING,
-    INTERNAL,
-    LIMIT,
-    NOT_ALLOWED,
-    Fault,
-    condition,
-    condition_of,
-    fault_of,
-)  # fmt: skip
-from broker.amqp10.framing import (
+from broker.amqp10 import entry
+from broker.amqp10.links import Links
+from broker.amqp10.outgoing import BURST
+from broker.amqp10.reply_codes import condition, condition_of, fault_of
+from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Step
+from broker.connection import Connection
+from broker.errors import AmqpError
+from understudy.shared.amqp10 import framing
+from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
+from understudy.shared.amqp10.framing import (
     AMQP,
     AMQP_HEADER,
     CHANNEL_MAX,
+    DISPOSITION,
     EMPTY_FRAME,
     SASL,
     SASL_HEADER,
     Numbers,
 )  # fmt: skip
-from broker.amqp10.links import Links
-from broker.amqp10.sasl import AUTH, LARGEST_FRAME, MECHANISMS, initial_response, outcome
-from broker.amqp10.steps import OPENING, Step
-from broker.connection import Connection
-from broker.errors import AmqpError, short
+from understudy.shared.amqp10.sasl import AUTH, LARGEST_FRAME, MECHANISMS, initial_response, outcome
+from understudy.shared.text import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from broker.engine import Broker, Peer
+    from broker.security.logins import Answer
 
 _STALL = 4
 """Input is not taken further while unsent output exceeds this many times `unsent_max`."""
@@ -54,29 +48,49 @@ _ASK_AGAIN = 0.1
 """Seconds between two questions to the hooks about a connection that they hold."""
 _HELD_MAX = 256 * 1024
 """Octets that a client may say before it is let in."""
+_TOGETHER = 32
+"""Frames that the engine gets before its events are served."""
+_PUSHED = 64 * 1024
+"""Octets of such frames."""
+_FRAME = 10
+_EVENT = 30
+_STEPS = {
+    Event.DELIVERY: 130,
+    Event.SESSION_REMOTE_OPEN: 400,
+    Event.LINK_REMOTE_OPEN: 400,
+    Event.LINK_REMOTE_CLOSE: 400,
+    Event.LINK_REMOTE_DETACH: 400,
+}
+"""Steps that a frame takes until the engine has it, and serving an event, of those kinds or any other."""
 _SHORTEST_IDLE = 0.2
 """Seconds; a peer that wants signs of life more often keeps the broker from its work."""
+_CONNECTION = 24_000
+"""Octets that one takes, about, with its engine, by the growth of a process with many."""
+
+
+def _unheard(transport: Transport, sentence: str) -> None:
+    """What the engine would write to stderr: its errors are events besides, and told in the log."""
 
 
 class Amqp10Connection(Connection):
     """`engine`: Proton's connection. `links`: what it serves, and what waits for gates."""
 
     __slots__ = (
-        "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_numbers", "_says_after", "_serving",
-        "_tail", "_transport", "assembling", "engine", "links", "step", "stranger",
+        "_buffers", "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_most_buffers", "_numbers",
+        "_room", "_says_after", "_serving", "_transport", "claimed", "engine", "links", "step", "stranger",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
         self.step = Step.SASL_HEADER
-        self.stranger = False
-        """Its user is not known here, and this node may not know all of them: told once it has opened."""
-        self.assembling = 0
-        """Octets of unfinished messages."""
+        self.claimed = ""
+        """The name that it has given."""
+        self.stranger = ""
+        """Why it is to try again, here or elsewhere: told once it has opened."""
         self._let_in = self._deaf = self._doomed = False
-        self._serving = False
+        self._serving = self._room = False
+        self._buffers = self._most_buffers = 0
         self._numbers = Numbers()
-        self._tail = b""
         self._give_up = now + self.settings.handshake_timeout
         self._says_after = 0.0
         """Seconds of silence after which the peer wants a sign of life; 0: never."""
@@ -85,6 +99,7 @@ class Amqp10Connection(Connection):
         self.engine.collect(self._collector)
         self.engine.container = self.settings.name
         self._transport = Transport(Transport.SERVER)
+        self._transport.tracer = _unheard
         self._transport.max_frame_size = self.settings.frame_max
         self._transport.channel_max = CHANNEL_MAX
         self._transport.idle_timeout = 2 * self.settings.heartbeat
@@ -103,7 +118,17 @@ class Amqp10Connection(Connection):
 
     @property
     def filled(self) -> bool:
-        return len(self._tail) > _UNSERVED
+        return self.unserved > _UNSERVED
+
+    @property
+    def octets(self) -> int:
+        return _CONNECTION + self.links.octets + self._most_buffers - self._buffers
+
+    def buffers(self, octets: int) -> None:
+        """Those that the engine has for deliveries which are not whole take so many octets more, or fewer. It
+        uses them again, and gives none back before the connection ends."""
+        self._buffers += octets
+        self._most_buffers = max(self._most_buffers, self._buffers)
 
     # -- input
 
@@ -112,12 +137,14 @@ class Amqp10Connection(Connection):
         self.broker.clock(now, len(data))
         if self._deaf or self.step is Step.CLOSED:
             return
-        self._feed(self._tail + data if self._tail else data)
+        if not self._waits_on(data):
+            self._feed(self._tail + data if self._tail else data)
 
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
+        self.spent = 0
         if self._guarded(lambda: self._take(buf)):
-            self._guarded(self.links.flush)
+            self._guarded(self.links.heard)
         self.pull()
 
     def _guarded(self, what: Callable[[], None]) -> bool:
@@ -128,8 +155,8 @@ class Amqp10Connection(Connection):
             self.fail(fault)
         except AmqpError as error:
             self.fail(fault_of(error))
-        except Exception:
-            self.log(f"unexpected error\n{traceback.format_exc()}")
+        except Exception as error:
+            self.unexpected(error)
             self.fail(Fault(INTERNAL, "the broker failed to handle a frame"))
         else:
             return True
@@ -139,8 +166,8 @@ class Amqp10Connection(Connection):
         """Do it in the middle of a tick: whatever goes wrong costs this connection, at the next one."""
         try:
             what()
-        except Exception:
-            self.log(f"unexpected error\n{traceback.format_exc()}")
+        except Exception as error:
+            self.unexpected(error)
             self._doomed = True
             self.broker.resuming[self] = None
 
@@ -153,7 +180,7 @@ class Amqp10Connection(Connection):
             elif self.step is Step.SASL_INIT:
                 end = self._sasl(buf, at)
             else:
-                at = at if self.step is Step.HELD else self._frames(buf, at)
+                at = at if self.step in WAITING else self._frames(buf, at)
                 break
             if not end:
                 break
@@ -162,8 +189,9 @@ class Amqp10Connection(Connection):
             self._tail = buf[at:]
             if self._stalled:
                 self.update_paused()
-            if self.step is Step.HELD and len(self._tail) > _HELD_MAX:
-                raise Fault(LIMIT, f"more than {_HELD_MAX} octets before it is let in")
+            most = self.settings.frame_max_before_login if self.step is Step.CHECKING else _HELD_MAX
+            if self.step in WAITING and len(self._tail) > most:
+                raise Fault(LIMIT, f"more than {most} octets before it is let in")
 
     def _header(self, buf: bytes, at: int) -> int:
         header = buf[at : at + 8]
@@ -193,18 +221,39 @@ class Amqp10Connection(Connection):
             entry.login(self, response)
         return end
 
+    def login_answered(self, answer: Answer, now: float) -> None:
+        self.now, self.login = now, None
+        self.broker.clock(now, 0)
+        if self._guarded(lambda: entry.answered(self, answer)) and self.step is not Step.CLOSED:
+            self._feed(self._tail)
+
     def _frames(self, buf: bytes, at: int) -> int:
-        """Check all whole frames from `at` on, and hand them over; returns where the rest begins."""
-        start, largest = at, self.settings.frame_max
+        """Check whole frames from `at` on, and hand them over, a few at a time, until the share is used up;
+        returns where the rest begins."""
+        while True:
+            self.serve()
+            if self.spent > self.settings.share:
+                self.rest()
+            elif self._pending + self.buffered > _STALL * self.settings.unsent_max:
+                self._stalled = True
+            elif self.step not in (Step.CLOSED, *WAITING) and (end := self._some_frames(buf, at)) > at:
+                at = end
+                continue
+            return at
+
+    def _some_frames(self, buf: bytes, at: int) -> int:
+        start, largest, many = at, self.settings.frame_max, 0
         try:
-            while end := framing.whole(buf, at, AMQP, largest):
-                if self._pending + self.buffered > _STALL * self.settings.unsent_max:
-                    self._stalled = True
-                    break
-                self._numbers.follow(buf, at, end, *framing.check(buf, at, end))
+            while (
+                many < _TOGETHER and at - start < _PUSHED and (end := framing.whole(buf, at, AMQP, largest))
+            ):
+                performative, body = framing.check(buf, at, end)
+                self._numbers.follow(buf, at, end, performative, body)
+                many += framing.deliveries(buf, body) if performative == DISPOSITION else 1
                 at = end
         finally:
             if at > start:
+                self.spent += _FRAME * min(many, _TOGETHER)
                 self._push(buf[start:at])
         return at
 
@@ -227,19 +276,24 @@ class Amqp10Connection(Connection):
     # -- events
 
     def serve(self) -> None:
-        """Serve the engine's events. Those of a client that is not let in yet wait."""
+        """Serve the engine's events, up to the share. Those of a client that is not let in yet wait."""
         if self._serving:
             return
-        self._serving = True
+        self._serving, share = True, self.settings.share
         try:
-            while self.step is not Step.HELD and (event := self._collector.peek()) is not None:
-                self._event(event)
+            while (
+                self.step is not Step.HELD
+                and self.spent <= share
+                and (event := self._collector.peek()) is not None
+            ):
+                kind = event.type
+                self.spent += _STEPS.get(kind, _EVENT)
+                self._event(kind, event)
                 self._collector.pop()
         finally:
             self._serving = False
 
-    def _event(self, event: Event) -> None:
-        kind = event.type
+    def _event(self, kind: EventType, event: Event) -> None:
         if kind is Event.CONNECTION_REMOTE_OPEN:
             if self.step is Step.OPEN:
                 entry.opening(self)
@@ -258,6 +312,7 @@ class Amqp10Connection(Connection):
     def admitted(self, now: float) -> None:
         """The client is let in, and its open answered: ordinary life begins."""
         self.step, self._let_in = Step.RUNNING, True
+        self.log_opened("AMQP 1.0")
         idle = self._transport.remote_idle_timeout
         if 0 < idle < _SHORTEST_IDLE:
             raise Fault(NOT_ALLOWED, f"idle-time-out of {idle * 1000:.0f} ms is shorter than 200 ms")
@@ -291,6 +346,7 @@ class Amqp10Connection(Connection):
     def take_output(self) -> list[bytes]:
         if not (self.broker.withheld and self.withheld):
             self.pull()
+        self.links.turn = BURST
         return super().take_output()
 
     def drop_output(self) -> None:
@@ -298,17 +354,22 @@ class Amqp10Connection(Connection):
             self.pull()
         super().drop_output()
 
+    def _ask_to_resume(self) -> None:
+        self._room = True
+        super()._ask_to_resume()
+
     def resume(self) -> None:
-        if self.step is not Step.RUNNING:
+        if self.step is Step.CLOSED:
             return
-        if self._doomed:
+        if self.running and self._doomed:
             self.fail(Fault(INTERNAL, "the broker failed to deliver a message"))
             return
-        self._guarded(self.links.resume)
-        if self._stalled:
-            self._stalled = False
-            self.update_paused()
-            self._feed(self._tail)
+        if self.running and self.links.turns:
+            self._guarded(self.links.take_turns)
+        if self.running and self._room:
+            self._room = False
+            self._guarded(self.links.resume)
+        self._go_on(self._feed)
 
     def block(self, blocked: bool) -> None:
         """There is no word for it in 1.0: the client is not read from."""
@@ -381,13 +442,13 @@ class Amqp10Connection(Connection):
 
     def _close(self, fault: Fault) -> None:
         self.let_go()
-        if fault.condition == FORCED or self.step in (Step.SASL_HEADER, Step.SASL_INIT, Step.AMQP_HEADER):
+        if fault.condition == FORCED or self.step in BEFORE_LOGIN:
             # Who is to try another broker is not told by a close: after one, Proton's Python clients read no
             # more, and so miss the end of the connection, for ever where they have no idle timeout.
             self.pull()
             self.finish()
             return
-        self.step, self._stalled = Step.CLOSING, False
+        self.step, self._stalled, self._rests = Step.CLOSING, False, False
         self.update_paused()
         self.engine.open()
         self.engine.condition = condition(fault)
@@ -400,6 +461,7 @@ class Amqp10Connection(Connection):
         """The client has closed the connection, or answers our close."""
         self.clean = True
         if self.step is not Step.CLOSING:
+            self.log_closed("by the client")
             self.links.flush()  # what came before the close counts
             self.let_go()
             self.engine.open()
@@ -413,6 +475,7 @@ class Amqp10Connection(Connection):
         self.sent(0)
 
     def let_go(self) -> None:
+        self.withdraw_login()
         self.links.end()
         if self._let_in:
             self.vhost.connection_closed(self)
@@ -420,6 +483,8 @@ class Amqp10Connection(Connection):
     def forgotten(self) -> None:
         self._transport.unbind()
         self._collector.release()
+        if not self._let_in:
+            self.links.release()  # no garbage of strangers, as in 0-9-1
 
 
 PROTOCOLS: Mapping[bytes, Callable[[Broker, Peer, float], Connection]] = dict.fromkeys(

@@ -14,12 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from broker.amqp091.frames import BODY, OVERHEAD, body_of, frame
 from broker.amqp091.properties import PRIORITY, PROPERTIES_AT, Checked, headers_of
-from broker.amqp10.decoder import pairs, read_key
-from broker.amqp10.encoder import write, write_binary, write_list, write_map, write_section
 from broker.amqp10.from_091 import Pair, Translated, annotation, deaths, translated
-from broker.amqp10.sections import DATA, HEADER, MESSAGE_ANNOTATIONS, body_octets, outline, section
 from broker.amqp10.to_091 import AMQP_TYPE, Converted, converted
-from broker.amqp10.types import DecodeError, UByte, UInt, skip
+from broker.model.octets import readable
+from understudy.shared.amqp10.decoder import pairs, read_key
+from understudy.shared.amqp10.encoder import write, write_binary, write_list, write_map, write_section
+from understudy.shared.amqp10.sections import DATA, HEADER, MESSAGE_ANNOTATIONS, body_octets, outline, section
+from understudy.shared.amqp10.types import DecodeError, UByte, UInt, skip
 
 REPLICATION_ID: Final = "x-replication-id"
 
@@ -44,6 +45,8 @@ class Incoming(NamedTuple):
     """Octets of the largest frame in `raw`."""
     user_id: bytes | None
     """As it came, whether it is text or not: who publishes may only name himself."""
+    as_it_came: int
+    """So many octets before the last one of `raw` are the last ones of what came."""
 
 
 def is_stored(raw: bytes) -> bool:
@@ -63,7 +66,7 @@ def incoming(payload: bytes) -> Incoming:
         size.to_bytes(4, "big"), made.kept, payload[plan.body :],
     )  # fmt: skip
     largest = OVERHEAD + max(size, len(made.properties) + 12)
-    return Incoming(raw, made.kind, made.to, made.subject, largest, made.user_id)
+    return Incoming(raw, made.kind, made.to, made.subject, largest, made.user_id, len(payload) - plan.body)
 
 
 def as_0_9_1(raw: bytes) -> bytes:
@@ -130,7 +133,7 @@ def _header(durable: bool, priority: int | None, ttl: int | None, redelivered: b
 @lru_cache(maxsize=1024)
 def _route(exchange: str, routing_key: str) -> tuple[Pair, ...]:
     """The annotations that say how a message was routed."""
-    told = (("x-exchange", exchange), ("x-routing-key", routing_key))
+    told = (("x-exchange", exchange), ("x-routing-key", readable(routing_key)))
     return tuple((key, annotation(key, value)) for key, value in told)
 
 

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from proton import symbol
 
-from broker.amqp091.handshake import parse_plain
-from broker.amqp10.conditions import FORCED, Fault, condition_of
-from broker.amqp10.sasl import AUTH, OK, outcome
+from broker.amqp091.login import parse_plain
+from broker.amqp10.reply_codes import condition_of
 from broker.amqp10.steps import Step
 from broker.authorization import Access
-from broker.errors import LoginRefused, NotAllowed, SyntaxError_
+from broker.errors import AmqpError, LoginRefused, NotAllowed, SyntaxError_
 from broker.hooks import Hold, Refusal
 from broker.security.access import Claim, refusal
+from understudy.shared.amqp10.conditions import FORCED, Fault
+from understudy.shared.amqp10.sasl import AUTH, OK, outcome
 
 if TYPE_CHECKING:
     from broker.amqp10.connection import Amqp10Connection
+    from broker.security.logins import Answer
 
 _VHOST = "vhost:"
 _TOLD = ("product", "version", "platform", "producer", "connection_name")
@@ -30,33 +32,47 @@ _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not kn
 
 def login(connection: Amqp10Connection, response: bytes) -> None:
     """Name and password, in SASL PLAIN's form; the outcome is sent."""
-    broker = connection.broker
     try:
         name, password = parse_plain(response)
-        identity = broker.authenticator.authenticate(
-            name, password, loopback=connection.peer.loopback, tls=connection.peer.tls
-        )
-    except (LoginRefused, SyntaxError_) as error:
-        if isinstance(error, LoginRefused):
-            connection.log(f"login refused for user {name[:80]!r}")
-        if isinstance(error, SyntaxError_) or broker.vhost.serving:
-            connection.send(outcome(AUTH))
-            connection.abandon("no user, and so no connection")
+    except SyntaxError_:
+        _refuse(connection)
+        return
+    connection.claimed = name
+    connection.step = Step.CHECKING
+    answer = connection.log_in(name, password)
+    if answer is not None:
+        answered(connection, answer)
+
+
+def answered(connection: Amqp10Connection, answer: Answer) -> None:
+    """Who the client is, or why not. One that is told of a wrong password gives up, so whoever may be right,
+    here later or elsewhere, is told to try again, and only once it has opened."""
+    broker = connection.broker
+    if isinstance(answer, LoginRefused):
+        connection.log(f"login refused for user {connection.claimed[:80]!r}", "login refused")
+        if broker.vhost.serving:
+            _refuse(connection)
             return
-        # A client that is told of a wrong password gives up; the primary may know the user.
-        connection.stranger = True
+        connection.stranger = _NOT_KNOWN_HERE
+    elif isinstance(answer, AmqpError):
+        connection.stranger = answer.text
     else:
-        connection.user, connection.tags = identity.name, identity.tags
-        if identity.stored:
-            connection.access = Access(broker.directory, identity.name, connection.vhost.name)
+        connection.user, connection.tags = answer.name, answer.tags
+        if answer.stored:
+            connection.access = Access(broker.directory, answer.name, connection.vhost.name)
     connection.send(outcome(OK))
     connection.step = Step.AMQP_HEADER
+
+
+def _refuse(connection: Amqp10Connection) -> None:
+    connection.send(outcome(AUTH))
+    connection.abandon("no user, and so no connection")
 
 
 def opening(connection: Amqp10Connection) -> None:
     """The client's open has come. Raises what closes the connection."""
     if connection.stranger:
-        raise Fault(FORCED, _NOT_KNOWN_HERE)
+        raise Fault(FORCED, connection.stranger)
     error = refusal(connection.user, connection.tags, Claim.APPLICATION, connection.peer.door)
     if error is not None:
         raise error
@@ -100,4 +116,5 @@ def _enter(connection: Amqp10Connection) -> None:
     if connection.access is not None:
         connection.access = Access(connection.broker.directory, connection.user, vhost.name)
         connection.access.check_open()
+    connection.broker.let_in(connection)
     connection.vhost = vhost

@@ -22,10 +22,10 @@ from broker.amqp091.properties import (
     USER_ID,
     entries_of,
 )  # fmt: skip
-from broker.amqp10.encoder import write_list, write_map, write_section
-from broker.amqp10.sections import APPLICATION_PROPERTIES, PROPERTIES
 from broker.amqp10.to_091 import APP_ID, BASIC_TYPE, CORRELATION_ID, DEATHS, MESSAGE_ID, REPLY_TO, TYPE
-from broker.amqp10.types import (
+from understudy.shared.amqp10.encoder import write_list, write_map, write_section
+from understudy.shared.amqp10.sections import APPLICATION_PROPERTIES, PROPERTIES
+from understudy.shared.amqp10.types import (
     Byte,
     Float,
     Int,
@@ -77,12 +77,13 @@ def translated(listed: bytes) -> Translated:
             application.append(pair[1])
         else:
             annotations[pair[0]] = pair[1]
-    if TYPE in known:
-        annotations[BASIC_TYPE] = annotation(BASIC_TYPE, known[TYPE])
+    type_ = _text(known.get(TYPE))
+    if type_ is not None:
+        annotations[BASIC_TYPE] = annotation(BASIC_TYPE, type_)
     sections = _properties(known)
     if application:
         sections += write_section(APPLICATION_PROPERTIES, write_map(application))
-    return Translated(tuple(annotations.items()), sections, known.get(TYPE))
+    return Translated(tuple(annotations.items()), sections, type_)
 
 
 def annotation(key: str, value: Any) -> bytes:
@@ -142,7 +143,7 @@ def deaths(headers: dict[str, Any]) -> tuple[Pair, ...]:
 
 
 def _read(listed: bytes) -> dict[int, Any]:
-    """By flag: texts, numbers, and of the headers start and end of their table."""
+    """By flag: octets, numbers, and of the headers start and end of their table."""
     flags, at = listed[0] << 8 | listed[1], 2
     known: dict[int, Any] = {}
     for bit in _IN_ORDER:
@@ -156,7 +157,7 @@ def _read(listed: bytes) -> dict[int, Any]:
         elif bit == TIMESTAMP:
             known[bit], at = int.from_bytes(listed[at : at + 8], "big"), at + 8
         else:
-            known[bit], at = fields.read_shortstr(listed, at)
+            known[bit], at = fields.read_octets(listed, at)
     return known
 
 
@@ -165,31 +166,38 @@ def _properties(known: dict[int, Any]) -> bytes:
     if not known.keys() - {HEADERS, TYPE, EXPIRATION, _CLUSTER_ID}:
         return b""
     time = known.get(TIMESTAMP)
-    user = known.get(USER_ID)
     values: list[Any] = [
-        _id(known.get(MESSAGE_ID)), None if user is None else user.encode(), None, None, known.get(REPLY_TO),
+        _id(known.get(MESSAGE_ID)), known.get(USER_ID), None, None, _text(known.get(REPLY_TO)),
         _id(known.get(CORRELATION_ID)), _symbol(known.get(CONTENT_TYPE)),
         _symbol(known.get(CONTENT_ENCODING)), None,
-        None if time is None or time >= _CLOSEST_TO_END else Timestamp(time * 1000), known.get(APP_ID),
+        None if time is None or time >= _CLOSEST_TO_END else Timestamp(time * 1000),
+        _text(known.get(APP_ID)),
     ]  # fmt: skip
     while values and values[-1] is None:
         values.pop()
     return write_section(PROPERTIES, write_list([write(value) for value in values]))
 
 
-def _symbol(text: str | None) -> Symbol | None:
-    return Symbol(text) if text is not None and text.isascii() else None
+def _symbol(octets: bytes | None) -> Symbol | None:
+    return Symbol(octets.decode()) if octets is not None and octets.isascii() else None
 
 
-def _id(text: str | None) -> Uuid | str | None:
-    if text is None or not text.startswith("urn:uuid:"):
+def _text(octets: bytes | None) -> str | None:
+    """A string of AMQP 1.0 is Unicode: what is none is shown as U+FFFD."""
+    return None if octets is None else octets.decode(errors="replace")
+
+
+def _id(octets: bytes | None) -> Uuid | str | bytes | None:
+    """Octets where they are no text: an id may be binary in AMQP 1.0."""
+    text = None if octets is None else fields.text_or_octets(octets)
+    if not isinstance(text, str) or not text.startswith("urn:uuid:"):
         return text
     digits = text[9:]
     parts = digits.split("-")
     if [len(part) for part in parts] != [8, 4, 4, 4, 12]:
         return text
     try:
-        octets = bytes.fromhex("".join(parts))
+        uuid = bytes.fromhex("".join(parts))
     except ValueError:
         return text
-    return Uuid(octets) if len(octets) == 16 else text
+    return Uuid(uuid) if len(uuid) == 16 else text

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 from proton import Condition, Delivery, Receiver
 
 from broker.amqp091.properties import Checked, headers_of
-from broker.amqp10.addresses import Address, parse
-from broker.amqp10.conditions import (
+from broker.amqp10.conversion import Incoming as Message
+from broker.amqp10.conversion import incoming as converted
+from broker.amqp10.reply_codes import fault_of
+from broker.errors import AmqpError
+from broker.model.publish_route import PublishRoute
+from broker.model.values import Need
+from broker.pieces import Parts, gather
+from understudy.shared.amqp10.addresses import Address, parse
+from understudy.shared.amqp10.conditions import (
     DECODE,
     INVALID_FIELD,
     LIMIT,
@@ -22,22 +29,19 @@ from broker.amqp10.conditions import (
     TRANSFER_LIMIT,
     UNAUTHORIZED,
     Fault,
-    fault_of,
-)  # fmt: skip
-from broker.amqp10.conversion import Incoming as Message
-from broker.amqp10.conversion import incoming as converted
-from broker.amqp10.types import DecodeError
-from broker.errors import AmqpError
-from broker.model.publish_route import PublishRoute
-from broker.model.values import Need
+)
+from understudy.shared.amqp10.types import DecodeError
 
 if TYPE_CHECKING:
     from broker.amqp10.links import Links
+    from broker.hooks import LargeMessage
 
 WINDOW = 500
 """Messages that may be on their way to us on one link."""
 IN_DOUBT = 2000
 """Messages of one link that may wait for gates: then there is no more credit until they know."""
+_PER_DELIVERY = 1300
+"""Octets that a delivery which is not whole yet takes besides its parts and the engine's buffer, about."""
 
 
 class Incoming:
@@ -46,8 +50,8 @@ class Incoming:
     numbered from 1."""
 
     __slots__ = (
-        "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets", "_parts", "_run", "link",
-        "producer", "target",
+        "_buffer", "_held", "_in_doubt", "_key", "_largest", "_links", "_messages", "_next", "_octets",
+        "_parts", "_run", "_shown", "_shown_at", "link", "producer", "target",
     )  # fmt: skip
 
     def __init__(self, links: Links, link: Receiver, target: Address | None, producer: str | None) -> None:
@@ -56,8 +60,13 @@ class Incoming:
         self.target = target
         self.producer = producer
         self._next = 1
-        self._parts: list[bytes] = []
+        self._parts: Parts = []
         self._octets = 0
+        self._held = self._buffer = 0
+        """Octets that the parts count for, and those of the engine's buffer among them."""
+        self._shown: LargeMessage | None = None
+        """Who gets the parts of a large message while they come; those from `_shown_at` on."""
+        self._shown_at = 0
         self._run: list[Delivery] = []
         self._messages: list[bytes] = []
         self._largest = 0
@@ -87,31 +96,62 @@ class Incoming:
             delivery.settle()
             self._links.credit(self)
             return
-        self._collect(link.recv(delivery.pending) or b"")
+        part = link.recv(delivery.pending) or b""
         limit = self._links.connection.settings.message_max
-        if self._octets > limit:
+        if self._octets + len(part) > limit:
             self._links.fail(self, Fault(MESSAGE_SIZE, f"message larger than the maximum of {limit} octets"))
-        elif not delivery.partial:
-            payload = b"".join(self._parts)
+        elif delivery.partial:
+            self._collect(part)
+        else:
+            payload = b"".join((*self._parts, part))
+            if self._shown is not None:
+                self._shown.piece(part)
+            shown, self._shown = self._shown, None
             self._forget_parts()
             link.advance()
             self._links.credit(self)
-            self._whole(delivery, payload)
+            if shown is None:
+                self._whole(delivery, payload)
+                return
+            self._links.flush()
+            self._whole(delivery, payload, shown)
+            shown.dropped()
+            self._links.flush()
 
-    def _collect(self, part: bytes) -> None:
-        connection = self._links.connection
-        if part:
-            self._parts.append(part)
-            self._octets += len(part)
-            connection.assembling += len(part)
-            if connection.assembling > connection.settings.assembling_max:
-                raise Fault(LIMIT, "too many bytes of unfinished messages on one connection")
+    def _collect(self, part: bytes | bytearray) -> None:
+        """More of the message is to come: an alarm stops reading from whoever sends it."""
+        if not part:
+            return
+        connection, octets = self._links.connection, len(part)
+        if not self._parts:
+            octets += _PER_DELIVERY
+            connection.note_publish()
+        grown = (1 << (len(part) - 1).bit_length()) - self._buffer  # in which the engine had it
+        if grown > 0:
+            self._buffer += grown
+            octets += grown
+            connection.buffers(grown)
+        gather(self._parts, part)
+        if self._shown is not None:
+            self._shown.piece(part)
+        self._octets += len(part)
+        self._held += octets
+        if self._shown is None and self._octets >= connection.settings.large_message:
+            self._shown, self._shown_at = connection.broker.hooks.large_message(connection), self._octets
+        if connection.receives(octets) > connection.settings.assembling_max:
+            raise Fault(LIMIT, "too many bytes of unfinished messages on one connection")
 
     def _forget_parts(self) -> None:
-        self._links.connection.assembling -= self._octets
-        self._parts, self._octets = [], 0
+        if self._shown is not None:
+            self._shown.dropped()
+            self._shown = None
+        if self._parts:
+            connection = self._links.connection
+            connection.receives(-self._held)
+            connection.buffers(-self._buffer)
+            self._parts, self._octets, self._held, self._buffer = [], 0, 0, 0
 
-    def _whole(self, delivery: Delivery, payload: bytes) -> None:
+    def _whole(self, delivery: Delivery, payload: bytes, shown: LargeMessage | None = None) -> None:
         try:
             message = converted(payload)
             target = self.target or _own_target(message)
@@ -124,6 +164,9 @@ class Incoming:
             self._reject([delivery], fault)
         else:
             self._gather(delivery, message, target)
+            octets = len(payload) - self._shown_at
+            if shown is not None and octets <= message.as_it_came:
+                shown.whole(message.raw, len(message.raw) - 1 - octets)
 
     def _gather(self, delivery: Delivery, message: Message, target: Address) -> None:
         self._links.gather(self)

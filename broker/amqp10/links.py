@@ -12,22 +12,32 @@ from proton import Delivery, Event, EventType, Link, Receiver, Sender, Session, 
 
 from broker.amqp091.held import Held
 from broker.amqp10.attaching import incoming, outgoing
-from broker.amqp10.conditions import LIMIT, Fault, condition, fault_of
+from broker.amqp10.outgoing import BURST, Outgoing
+from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
 from broker.model.values import Need
+from understudy.shared.amqp10.conditions import LIMIT, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.amqp10.connection import Amqp10Connection
     from broker.amqp10.incoming import Incoming
-    from broker.amqp10.outgoing import Outgoing
+    from broker.model.queue import Queue
+    from broker.model.records import Entry
 
-LINKS_MAX = 4096
+LINKS_MAX = 1024
 """Of one connection."""
+UNSETTLED_MAX = 20_000
+"""Deliveries of all its links that may be unsettled."""
+_DELIVERY = 1500
+"""Octets that each takes, about, in the engine and here."""
 SESSION_WINDOW = 2048
 """Transfers that one session may have on their way to us: several links' worth of credit, so that a client
 does not wait for a word of ours after each few. They are taken from the engine as they come."""
+_SESSION = 4000
+_LINK = 2700
+"""Octets that each takes, about, in the engine and here."""
 
 
 class _TickEnd:
@@ -55,6 +65,9 @@ class Links:
         "gathering",
         "held",
         "starving",
+        "turn",
+        "turns",
+        "unsettled",
     )
 
     def __init__(self, connection: Amqp10Connection) -> None:
@@ -63,7 +76,14 @@ class Links:
         self._tick_end = _TickEnd(connection)
         self.gathering: Incoming | None = None
         self.starving: dict[Outgoing, None] = {}
-        """Links that the client's session window has stopped: to be looked at whenever it says something."""
+        """Links that the client's session window has stopped, or what it has not settled: to be looked at
+        when it has said something."""
+        self.turn = BURST
+        """Messages that may still be sent until output is taken."""
+        self.turns: dict[Outgoing, None] = {}
+        """Links that go on with sending in the next tick, in that order."""
+        self.unsettled = 0
+        """Deliveries that neither end has settled for good."""
         self._served: dict[Link, Incoming | Outgoing] = {}
         self._sessions: dict[Session, int] = {}
         """And the octets that links which have gone left unsent in each: the engine counts them for ever."""
@@ -73,6 +93,10 @@ class Links:
         self._to_settle: list[tuple[Outgoing, Delivery]] = []
         self._need = Need.NONE
         """What settling those waits for."""
+
+    def release(self) -> None:
+        """The connection is gone, and was never let in; refer to it no longer."""
+        del self.connection, self._tick_end
 
     # -- events
 
@@ -127,15 +151,22 @@ class Links:
         self._served.pop(link, None)
         mine = link.target if isinstance(link, Receiver) else link.source
         mine.type = Terminus.UNSPECIFIED
-        self.connection.log(f"link {link.name[:80]!r} refused with {fault.condition}: {fault.text}")
+        self._log(link, "refused", fault)
         link.open()
         link.condition = condition(fault)
         link.close()
 
+    def _log(self, link: Receiver | Sender, what: str, fault: Fault) -> None:
+        """Once a second for each connection and condition: it may attach any number of links."""
+        connection = self.connection
+        sentence = f"link {link.name[:80]!r} {what} with {fault.condition}: {fault.text}"
+        line = f"connection {connection.peer.address}: {sentence}"
+        connection.broker.repeats.say((connection.peer.address, what, fault.condition), line, connection.now)
+
     def fail(self, served: Incoming | Outgoing, fault: Fault) -> None:
         """Close a link that was served."""
         link = served.link
-        self.connection.log(f"link {link.name[:80]!r} closed with {fault.condition}: {fault.text}")
+        self._log(link, "closed", fault)
         self._drop(served)
         link.condition = condition(fault)
         link.close()
@@ -155,23 +186,47 @@ class Links:
 
     def _end_session(self, session: Session) -> None:
         self.flush()
-        for link, served in list(self._served.items()):
-            if link.session == session:
-                self._drop(served)
+        self._drop_all([served for link, served in self._served.items() if link.session == session])
         self._sessions.pop(session, None)
         self._uncounted.pop(session, None)
         session.close()
         session.free()
+        self.connection.pull()  # or the engine has no channel left for the answers to the next ones
 
     def _drop(self, served: Incoming | Outgoing) -> None:
         self._served.pop(served.link, None)
         self._credited.pop(served, None)  # type: ignore[arg-type]
         self.starving.pop(served, None)  # type: ignore[arg-type]
+        self.turns.pop(served, None)  # type: ignore[arg-type]
         if self.gathering is served:
             self.gathering = None
         if isinstance(served.link, Sender) and served.link.queued:
             self._uncounted[served.link.session] = None
         served.end()
+
+    def _drop_all(self, links: list[Incoming | Outgoing]) -> None:
+        """What they have not settled goes back to each queue at once: messages of one lie among others'."""
+        back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}
+        for served in links:
+            if isinstance(served, Outgoing):
+                entries, unsent = back.setdefault(served.consumer.queue, ([], []))
+                more, others = served.take_back()
+                entries += more
+                unsent += others
+        for queue, (entries, unsent) in back.items():
+            queue.requeue(entries)
+            queue.requeue(unsent, failed=False)
+        for served in links:
+            self._drop(served)
+
+    @property
+    def octets(self) -> int:
+        return _SESSION * len(self._sessions) + _LINK * len(self._served) + _DELIVERY * self.unsettled
+
+    @property
+    def unsettled_room(self) -> int:
+        """Deliveries that the client may have unsettled besides those of now."""
+        return UNSETTLED_MAX - self.unsettled
 
     def serves(self, served: Incoming | Outgoing) -> bool:
         """Is its link still there?"""
@@ -206,6 +261,10 @@ class Links:
         self._to_settle.append((served, delivery))
         self._need = max(self._need, need)
 
+    def settle_later(self, served: Outgoing, delivery: Delivery) -> None:
+        """The same in the middle of a tick, once what has happened by then is durable."""
+        self.hold(Need.DURABLE, lambda: self._settled([(served, delivery)]))
+
     def _settle_now(self) -> None:
         settling, self._to_settle = self._to_settle, []
         need, self._need = self._need, Need.NONE
@@ -216,7 +275,8 @@ class Links:
     def _settled(self, settling: list[tuple[Outgoing, Delivery]]) -> None:
         for served, delivery in settling:
             if self.serves(served):
-                delivery.settle()
+                served.settle(delivery)
+        self._feed_starving()
         self.connection.sent(0)
 
     def at_end_of_tick(self, what: Callable[[], None]) -> None:
@@ -249,12 +309,42 @@ class Links:
             credited, self._credited = self._credited, {}
             for link in credited:
                 link.top_up()
+
+    def heard(self) -> None:
+        """All that the client has said for now is served."""
+        self.flush()
         if self._uncounted:
             self._count_left()
-        if self.starving:
+        self._feed_starving()
+
+    def _feed_starving(self) -> None:
+        if self.starving and self.unsettled_room > 0 and self.piled_up < self.connection.settings.unsent_max:
             starving, self.starving = self.starving, {}
             for hungry in starving:
                 hungry.resume()
+
+    @property
+    def burst(self) -> int:
+        """Messages that each link may get from its queue in one tick. However many links there are, not much
+        waits here to be sent."""
+        return max(1, min(BURST, 16 * BURST // len(self._served)))
+
+    def wait_turn(self, link: Outgoing) -> None:
+        """The connection was sent as much as one tick allows."""
+        self.turns[link] = None
+        self.connection.broker.resuming[self.connection] = None
+
+    def take_turns(self) -> None:
+        """Another tick: whose turn does not come goes first in the next."""
+        self.turn = BURST
+        waiting = len(self.turns)
+        while waiting and self.turns and self.turn > 0:
+            link = next(iter(self.turns))
+            del self.turns[link]
+            link.resume()
+            waiting -= 1
+        if self.turns:
+            self.connection.broker.resuming[self.connection] = None
 
     def resume(self) -> None:
         """There is room again for what is delivered."""
@@ -269,8 +359,7 @@ class Links:
         self._tick_end.held = Held(0)
         self.connection.broker.holding.pop(self, None)
         self.connection.broker.holding.pop(self._tick_end, None)
-        for served in list(self._served.values()):
-            self._drop(served)
+        self._drop_all(list(self._served.values()))
 
 
 def _forget(delivery: Delivery) -> None:

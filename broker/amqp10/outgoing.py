@@ -6,25 +6,28 @@ dispatch, at the end of a tick. Without an outcome, or with `released`, a messag
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from proton import Delivery, Sender
 
 from broker.amqp091.acknowledging import need_of_dequeue
 from broker.amqp091.delivery import fit
-from broker.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.consumer import Consumer
 from broker.model.records import Entry
 from broker.model.values import Need, Reason
+from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
 if TYPE_CHECKING:
     from broker.amqp10.links import Links
     from broker.model.queue import Queue
 
-BURST = 1024
-"""Most messages of one link in one tick."""
+BURST = 256
+"""Most messages of one connection in one tick."""
+UNSETTLED_MAX = 5000
+"""Deliveries of one link that may be unsettled. Credit beyond waits until the client has settled some."""
 REPLICATION_ID = "x-replication-id"
 """Property of the link that asks for, and message annotation that carries, the replication id."""
 
@@ -33,8 +36,8 @@ class Outgoing:
     """`consumer`: how the queue knows this link. `temporary`: the queue is its own, and ends with it."""
 
     __slots__ = (
-        "_burst", "_draining", "_largest", "_links", "_number", "_open", "_staged", "_temporary", "_unacked",
-        "_wants_id", "consumer", "link",
+        "_burst", "_draining", "_largest", "_links", "_most", "_number", "_open", "_settling", "_staged",
+        "_temporary", "_unacked", "_wants_id", "consumer", "link",
     )  # fmt: skip
 
     def __init__(
@@ -49,11 +52,19 @@ class Outgoing:
         self._temporary = temporary
         self._number = 0
         self._unacked: dict[int, Entry] = {}
+        self._settling: set[int] = set()
+        """Those that have an outcome, and are settled once that is safe."""
         self._staged: list[Entry] = []
         """Taken from the queue, and not sent for want of room."""
         self._open = self._draining = False
+        self._most = BURST
+        """Messages that it may get from its queue in one tick."""
         self._burst = False
         """It got as many as one tick allows: the next ones come after `resume`."""
+
+    @property
+    def client(self) -> str:
+        return self._links.connection.peer.address
 
     def open(self) -> None:
         """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
@@ -78,10 +89,22 @@ class Outgoing:
         """How many messages it may get now (called by its queue)."""
         if not self._open or not self._links.connection.running:
             return 0
+        if self in self._links.turns:
+            return 0
         if self._staged or self._room() <= 0:
             self._wait_for_room()
             return 0
-        return min(self.link.credit, BURST)
+        self._most = most = self._links.burst
+        if self.consumer.no_ack:
+            return min(self.link.credit, most)
+        may = min(UNSETTLED_MAX - self._unsettled, self._links.unsettled_room)
+        if may <= 0:
+            self._links.starving[self] = None
+        return min(self.link.credit, most, max(0, may))
+
+    @property
+    def _unsettled(self) -> int:
+        return len(self._unacked) + len(self._settling)
 
     def _room(self) -> int:
         """Octets that may be sent now: neither the socket nor the client's session windows are to pile them
@@ -98,19 +121,28 @@ class Outgoing:
 
     def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
         """Send a batch, or as much of it as there is room for (called by its queue)."""
-        if len(entries) >= BURST:
+        if len(entries) >= self._most:
             self._burst = True
-            self._links.connection.choke()
+            self._links.wait_turn(self)
         self._staged += entries
         self._links.connection.later(self._send_staged)
 
     def _send_staged(self) -> None:
         while self._open and self._staged and self.link.credit > 0:
-            room = self._room()
+            room, turn = self._room(), self._links.turn
             if room <= 0:
                 self._wait_for_room()
                 return
-            count = min(fit(self._staged, room), self.link.credit)
+            if turn <= 0:
+                self._links.wait_turn(self)
+                return
+            if not self.consumer.no_ack:  # other links of the connection may have had it meanwhile
+                turn = min(turn, self._links.unsettled_room)
+                if turn <= 0:
+                    self._links.starving[self] = None
+                    return
+            count = min(fit(self._staged, room), self.link.credit, turn)
+            self._links.turn -= count
             for sent, entry in enumerate(self._staged[:count]):
                 if not self._send(entry):
                     del self._staged[:sent]
@@ -133,6 +165,7 @@ class Outgoing:
         else:
             delivery.number = self._number
             self._unacked[self._number] = entry
+            self._links.unsettled += 1
         link.advance()
         self._links.connection.sent(len(payload))
         return True
@@ -161,7 +194,7 @@ class Outgoing:
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue went away (called by the queue)."""
-        self._unacked, self._staged = {}, []
+        self._forget()
         self._links.fail(self, Fault(DELETED, f"queue '{consumer.queue.name}' is gone"))
 
     # -- from the client
@@ -175,23 +208,47 @@ class Outgoing:
         if not settled and state not in _FINAL:
             return
         entry = self._unacked.pop(number, None)
-        need = Need.NONE if entry is None else self._outcome(entry, state, delivery)
+        if entry is None:
+            if settled:
+                self.settle(delivery)
+            return  # it has an outcome already, and is settled once that is safe
+        need = self._outcome(entry, state, delivery)
         if settled:
+            self._links.unsettled -= 1
             delivery.settle()
         else:
+            self._settling.add(number)
             delivery.update(state)
-            self._links.settle(self, delivery, need)
+            if need is not None:
+                self._links.settle(self, delivery, need)
 
-    def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need:
-        """Do with the message what the client says; what our settlement waits for."""
+    def _buried(self, delivery: Delivery) -> None:
+        """A rejected message is a dead letter now."""
+        if self._links.serves(self) and getattr(delivery, "number", 0) in self._settling:
+            self._links.settle_later(self, delivery)
+
+    def settle(self, delivery: Delivery) -> None:
+        """What came of it is safe, or the client does not care to know. Idempotent."""
+        number = getattr(delivery, "number", 0)
+        if number in self._settling:
+            self._settling.discard(number)
+            self._links.unsettled -= 1
+        delivery.settle()
+
+    def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need | None:
+        """Do with the message what the client says; what our settlement waits for. None: for its dead
+        letter, which is not made yet."""
         queue = self.consumer.queue
         reject = state == Delivery.REJECTED or (state == Delivery.MODIFIED and delivery.remote.undeliverable)
         if state == Delivery.ACCEPTED:
             queue.acknowledge([entry])
         elif reject:
-            queue.drop([entry], Reason.REJECTED)
+            after = None if delivery.settled else partial(self._buried, delivery)
+            if not queue.drop([entry], Reason.REJECTED, after=after):
+                return None
         else:
-            queue.requeue([entry])
+            failed = state == Delivery.MODIFIED and delivery.remote.failed
+            queue.requeue([entry], failed=failed)
             return Need.NONE
         return Need.DURABLE if reject and queue.rules.dead_letters else need_of_dequeue(queue)
 
@@ -200,7 +257,7 @@ class Outgoing:
         if len(self._staged) > self.link.credit and not self.consumer.no_ack:
             kept = max(0, self.link.credit)
             withdrawn, self._staged = self._staged[kept:], self._staged[:kept]
-            self.consumer.queue.requeue(withdrawn)
+            self.consumer.queue.requeue(withdrawn, failed=False)
         if self._staged:
             self._send_staged()
         if not self._staged:
@@ -240,20 +297,31 @@ class Outgoing:
         self._burst = False
         self.flow()
 
+    def take_back(self) -> tuple[list[Entry], list[Entry]]:
+        """What was not settled, and what was not sent: they are to be ready again."""
+        entries, unsent = list(self._unacked.values()), []
+        if not self.consumer.no_ack:
+            known = {id(entry) for entry in entries}  # of a batch that failed midway, some are in both
+            unsent = [entry for entry in self._staged if id(entry) not in known]
+        self._forget()
+        return entries, unsent
+
     def end(self) -> None:
         """What was not settled is ready again."""
         queue = self.consumer.queue
-        entries = list(self._unacked.values())
-        if not self.consumer.no_ack:
-            known = {id(entry) for entry in entries}  # of a batch that failed midway, some are in both
-            entries += [entry for entry in self._staged if id(entry) not in known]
-        self._unacked, self._staged = {}, []
+        entries, unsent = self.take_back()
         queue.requeue(entries)
+        queue.requeue(unsent, failed=False)
         vhost = self._links.connection.vhost
         vhost.cancel(self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
             # else another node may serve: it is left to the end of the connection, which waits
             vhost.delete_queue(queue.name, owner=self._links.connection)
+
+    def _forget(self) -> None:
+        self._links.unsettled -= self._unsettled
+        self._unacked, self._staged = {}, []
+        self._settling.clear()
 
 
 _FINAL = frozenset((Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED))

@@ -10,6 +10,7 @@ class Step(enum.Enum):
 
     SASL_HEADER = "the SASL header"
     SASL_INIT = "sasl-init"
+    CHECKING = "the check of its password"
     AMQP_HEADER = "the AMQP header"
     OPEN = "open"
     HELD = "the hooks"
@@ -18,4 +19,7 @@ class Step(enum.Enum):
     CLOSED = "nothing: it is closed"
 
 
-OPENING = frozenset((Step.SASL_HEADER, Step.SASL_INIT, Step.AMQP_HEADER, Step.OPEN, Step.HELD))
+BEFORE_LOGIN = frozenset((Step.SASL_HEADER, Step.SASL_INIT, Step.CHECKING, Step.AMQP_HEADER))
+OPENING = BEFORE_LOGIN | {Step.OPEN, Step.HELD}
+WAITING = frozenset((Step.CHECKING, Step.HELD))
+"""What comes meanwhile is kept."""

@@ -25,8 +25,8 @@ from broker.amqp091.properties import (
     Checked,
     check,
 )  # fmt: skip
-from broker.amqp10.sections import Head, Properties, parse_head
-from broker.amqp10.types import (
+from understudy.shared.amqp10.sections import Head, Properties, parse_head
+from understudy.shared.amqp10.types import (
     Array,
     Byte,
     Char,
@@ -120,12 +120,17 @@ def property_list(head: Head, *, is_data: bool) -> bytes:
 
 
 def _short(text: str | None) -> bytes | None:
-    """A short string, if it is one."""
+    """A short string, if it fits."""
     return None if text is None else _short_octets(text.encode())
 
 
 def _short_octets(octets: bytes) -> bytes | None:
-    return None if len(octets) > 255 or 0 in octets else bytes((len(octets),)) + octets
+    return None if len(octets) > 255 else bytes((len(octets),)) + octets
+
+
+def _name(key: str) -> bytes | None:
+    """The key of a field, if it is one: without NUL."""
+    return None if "\0" in key else _short(key)
 
 
 def _seconds(time: Timestamp | None) -> bytes | None:
@@ -176,7 +181,7 @@ def _headers(head: Head, ids: dict[str, bytes | str]) -> bytes:
     values: dict[str, Any] = {**ids, **head.application}
     values.update(told)
     for key, value in values.items():
-        name = None if key in _UNHEARD or key.startswith(DEATHS) else _short(key)
+        name = None if key in _UNHEARD or key.startswith(DEATHS) else _name(key)
         if name is None:
             continue
         try:
@@ -233,7 +238,7 @@ def _items(value: list[Any]) -> bytes:
 def _table(value: dict[Any, Any]) -> bytes:
     entries = []
     for key, item in value.items():
-        name = _short(key) if isinstance(key, str) else None
+        name = _name(key) if isinstance(key, str) else None
         if name is None:
             raise _Unfit
         entries.append(name + _field(item))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from broker.model.definition_octets import BINDING, of_table, of_text
 from broker.model.records import Bind, Unbind
 from broker.model.value_codec import canonical
 from broker.model.values import Scope
@@ -21,6 +22,12 @@ def target_key(target: Queue | Exchange) -> bytes:
     """Names a queue or exchange; stable over restarts. The prefix keeps the two apart."""
     uuid: bytes | None = getattr(target, "uuid", None)
     return b"q" + uuid if uuid is not None else b"x" + target.name.encode()
+
+
+def key_of(record: Bind | Unbind) -> BindingKey:
+    """Of the binding that a record makes or ends."""
+    target = b"q" + record.queue if record.queue is not None else b"x" + record.target.encode()
+    return target, record.routing_key, canonical(record.arguments)
 
 
 def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
@@ -43,6 +50,11 @@ class Binding:
         self.routing_key = routing_key
         self.arguments = arguments
         self.key: BindingKey = (target_key(target), routing_key, canonical(arguments))
+
+    @property
+    def octets(self) -> int:
+        """What it takes, about, without what its exchange needs to find it."""
+        return BINDING + of_text(self.routing_key) + len(self.key[2]) + of_table(self.arguments)
 
     @property
     def scope(self) -> Scope:

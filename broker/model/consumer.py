@@ -6,7 +6,6 @@ the sink from `Queue.dispatch`, at the end of a tick; the sink never calls back 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from broker.model.records import Entry
@@ -20,6 +19,10 @@ UNLIMITED = 1 << 30
 
 class DeliverySink(Protocol):
     """Where deliveries go. One sink may serve several consumers (a channel does)."""
+
+    @property
+    def client(self) -> str:
+        """Who is served, for people: its address, by which the log names it too."""
 
     def credit(self, consumer: Consumer) -> int:
         """How many messages may be handed over now; 0 or less for none (qos, flow, slow socket).
@@ -41,7 +44,7 @@ class DeliverySink(Protocol):
 class Consumer:
     """One basic.consume. Compared by identity."""
 
-    __slots__ = ("arguments", "exclusive", "no_ack", "queue", "sink", "tag")
+    __slots__ = ("exclusive", "no_ack", "queue", "sink", "tag")
 
     def __init__(
         self,
@@ -51,11 +54,46 @@ class Consumer:
         *,
         no_ack: bool = False,
         exclusive: bool = False,
-        arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.queue = queue
         self.tag = tag
         self.sink = sink
         self.no_ack = no_ack
         self.exclusive = exclusive
-        self.arguments: Mapping[str, object] = arguments or {}
+
+
+class Consumers(dict[Consumer, None]):
+    """Those of one queue, in the order in which they came. To add or to remove one costs the same, however
+    many there are."""
+
+    __slots__ = ("_order", "exclusive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: list[Consumer] | None = []
+        self.exclusive = False
+        """One of them is: then it is alone, or came before the others."""
+
+    def add(self, consumer: Consumer) -> None:
+        self[consumer] = None
+        if self._order is not None:
+            self._order.append(consumer)
+        self.exclusive = self.exclusive or consumer.exclusive
+
+    def remove(self, consumer: Consumer) -> None:
+        """KeyError if it is none of them."""
+        del self[consumer]
+        self._order = None
+        if consumer.exclusive:
+            self.exclusive = any(other.exclusive for other in self)
+
+    def in_order(self) -> list[Consumer]:
+        """To look at, by place. Made anew after a removal."""
+        order = self._order
+        if order is None:
+            order = self._order = list(self)
+        return order
+
+    def clear(self) -> None:
+        super().clear()
+        self._order, self.exclusive = [], False

@@ -8,7 +8,7 @@ its record; the reply waits for `need(scope)` at `history.position`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from broker.errors import (
@@ -58,6 +58,7 @@ class Definitions(Topology):
         self.directory = whole.directory
         self.pending = whole.pending
         self.expiries = whole.expiries
+        self.reconnecting = whole.reconnecting
         self.removals = whole.removals
         self._owned: dict[object, list[Queue]] = {}
 
@@ -105,7 +106,9 @@ class Definitions(Topology):
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         if passive:
-            return self.exchange(name)
+            looked_at = self.exchange(name)
+            self.reconnecting.used(looked_at)
+            return looked_at
         try:
             ExchangeType(type_)
         except ValueError:
@@ -117,6 +120,7 @@ class Definitions(Topology):
         found = self.exchanges.get(name)
         if found is not None:
             self._check_same_exchange(found, declared)
+            self.reconnecting.used(found)
             return found
         if name.startswith("amq."):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -160,13 +164,14 @@ class Definitions(Topology):
         self._record(ExchangeDelete(exchange.name, exchange.scope, self.name))
         self._end_unbound(self.remove_exchange(exchange))
 
-    def _end_unbound(self, sources: list[Exchange]) -> None:
+    def _end_unbound(self, sources: list[Exchange], spared: Container[Exchange] = ()) -> None:
         """Auto-delete exchanges end with their last binding, and so may those bound to them, however long
         the chain."""
         while sources:
             source = sources.pop()
             alive = self.exchanges.get(source.name) is source
-            if alive and source.auto_delete and source.bound and not source.bindings:
+            ends = source.auto_delete and source.bound and not source.bindings and source not in spared
+            if alive and ends:
                 self._record(ExchangeDelete(source.name, source.scope, self.name))
                 sources += self.remove_exchange(source)
 
@@ -227,7 +232,7 @@ class Definitions(Topology):
             return self.queues[name]
         if passive:
             looked_at = self.queue(name, owner=owner)
-            self.expiries.used(looked_at)
+            self.whole.used(looked_at)
             looked_at.settle()
             return looked_at
         if name:
@@ -238,7 +243,7 @@ class Definitions(Topology):
         )
         check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
         if found is not None:
-            self.expiries.used(self._redeclare(found, declared, owner))
+            self.whole.used(self._redeclare(found, declared, owner))
             found.settle()
             return found
         if name.startswith("amq."):
@@ -301,16 +306,18 @@ class Definitions(Topology):
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
         return Removed(self._end_queue(found), found.scope)
 
-    def _end_queue(self, queue: Queue, reason: Reason = Reason.DELETED) -> int:
+    def _end_queue(
+        self, queue: Queue, reason: Reason = Reason.DELETED, spared: Container[Exchange] = ()
+    ) -> int:
         """Delete for good: messages leave for `reason`, the record is made, consumers are told. How many were
-        ready."""
+        ready. `spared`: exchanges that stay without a binding."""
         queue.settle()
         count = queue.end(reason)
         self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
-        self._drop_queue(queue)
+        self._drop_queue(queue, spared)
         return count
 
-    def _drop_queue(self, queue: Queue) -> None:
+    def _drop_queue(self, queue: Queue, spared: Container[Exchange] = ()) -> None:
         if queue.scope & Scope.LINK:
             self.whole.graves.bury(queue.uuid, queue.ends())
         sources = self.remove_queue(queue)
@@ -321,12 +328,13 @@ class Definitions(Topology):
                 del self._owned[queue.owner]
         self.expiries.forget(queue)
         self.removals.forget(queue)
-        consumers, queue.consumers = queue.consumers, []
+        consumers = list(queue.consumers)
+        queue.consumers.clear()
         for consumer in consumers:
             consumer.sink.cancelled(consumer)
         self.hooks.queue_deleted(queue)
         if self.serving:
-            self._end_unbound(sources)
+            self._end_unbound(sources, spared)
 
     def purge_queue(self, name: str, *, owner: object) -> Removed:
         """queue.purge: ready messages leave. Raises NotFound, ResourceLocked."""
@@ -360,9 +368,12 @@ class Definitions(Topology):
         *,
         owner: object,
     ) -> Scope:
-        """queue.unbind; of a binding that does not exist too. Raises NotFound, ResourceLocked,
-        AccessRefused."""
-        return self._unbind(self._source(exchange), self.queue(queue, owner=owner), routing_key, arguments)
+        """queue.unbind; of a binding, a queue or an exchange that does not exist too, as in RabbitMQ. Raises
+        ResourceLocked, AccessRefused."""
+        source = self._unbound(exchange)
+        if source is None or queue not in self.queues:
+            return _ALL
+        return self._unbind(source, self.queue(queue, owner=owner), routing_key, arguments)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
@@ -374,13 +385,21 @@ class Definitions(Topology):
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
     ) -> Scope:
-        """exchange.unbind; of a binding that does not exist too. Raises NotFound, AccessRefused."""
-        return self._unbind(self._source(source), self._source(destination), routing_key, arguments)
+        """exchange.unbind; of a binding, or an exchange at either end, that does not exist too, as in
+        RabbitMQ. Raises AccessRefused."""
+        ends = self._unbound(source), self._unbound(destination)
+        if ends[0] is None or ends[1] is None:
+            return _ALL
+        return self._unbind(ends[0], ends[1], routing_key, arguments)
 
     def _source(self, name: str) -> Exchange:
+        return self._unbound(name) or self._no_exchange(name)
+
+    def _unbound(self, name: str) -> Exchange | None:
+        """An exchange whose bindings clients may change. Raises AccessRefused."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
-        return self.exchange(name)
+        return self.exchanges.get(name)
 
     def _bind(
         self, source: Exchange, target: Queue | Exchange, key: str, arguments: Arguments | None
@@ -388,6 +407,8 @@ class Definitions(Topology):
         checked = _checked(arguments)
         check_binding_arguments(source.type, checked)
         binding = Binding(source, target, key, checked)
+        self.reconnecting.used(source)
+        self.reconnecting.used(target)
         if binding.key not in source.bindings:
             if source.auto_delete and not source.bound and binding.scope != source.scope:
                 for mark in marks_of(source):

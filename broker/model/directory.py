@@ -9,11 +9,10 @@ what is history is taken as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
+from broker.model.patterns import PatternFault, check_pattern, matches
 from broker.model.policy_rules import APPLY_TO, policy_fault
 from broker.model.records import EntryDelete, EntryPut
 from broker.model.value_codec import UnsupportedValue, canonical
@@ -57,7 +56,7 @@ class Permission:
 
     def allows(self, what: str, name: str) -> bool:
         """`what`: one of `PERMISSIONS`."""
-        return _compiled(getattr(self, what)).search(name) is not None
+        return matches(getattr(self, what), name)
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,12 +71,7 @@ class Policy:
     definition: Mapping[str, object] = field(hash=False)
 
     def matches(self, name: str) -> bool:
-        return _compiled(self.pattern).search(name) is not None
-
-
-@lru_cache(4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern or "^$")
+        return matches(self.pattern, name)
 
 
 class Directory:
@@ -306,6 +300,6 @@ def _check_pattern(pattern: object, where: str) -> None:
         raise EntryFault(f"{where} is longer than {LONGEST_PATTERN} characters")
     _octets(pattern, where)
     try:
-        _compiled(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise EntryFault(f"{where} is no regular expression: {error}") from None
+        check_pattern(pattern)
+    except PatternFault as fault:
+        raise EntryFault(f"{where} is no regular expression: {fault}") from None

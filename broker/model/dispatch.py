@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 def dispatch_to_many(queue: Queue, turn: int) -> tuple[int, int]:
     """Share out, beginning with consumer number `turn`; how many messages went, and whose turn is next."""
-    consumers = queue.consumers
+    consumers = queue.consumers.in_order()
     turn %= len(consumers)
-    order = consumers[turn:] + consumers[:turn]
-    if len({id(c.sink) for c in order}) < len(order):
-        return _one_by_one(queue, order)
-    return _in_rounds(queue, order)
+    if len(queue.ready) < len(consumers) or len({c.sink for c in consumers}) < len(consumers):
+        return _one_by_one(queue, consumers, turn)
+    return _in_rounds(queue, consumers, turn)
 
 
-def _in_rounds(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
+def _in_rounds(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
     """Consumers whose credits do not depend on each other: deal whole rounds by slices, deliver once to
     each."""
+    order = consumers[turn:] + consumers[:turn]
     credit = {c: c.sink.credit(c) for c in order}
     hands: dict[Consumer, list[Entry]] = {c: [] for c in order}
     active = [c for c in order if credit[c] > 0]
@@ -47,29 +47,22 @@ def _in_rounds(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
     for consumer, hand in hands.items():
         if hand:
             queue.hand_over(consumer, hand)
-    return sent, _place(queue, following)
+    return sent, consumers.index(following)
 
 
-def _one_by_one(queue: Queue, order: list[Consumer]) -> tuple[int, int]:
-    """Consumers that share a channel share its prefetch limit: ask again before each message."""
-    sent = 0
-    waiting = order
-    while waiting and queue.ready:
-        consumer = waiting.pop(0)
+def _one_by_one(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+    """Few messages, or consumers that share a channel, and its prefetch limit: ask again before each
+    message."""
+    sent = refused = 0
+    while queue.ready and refused < len(consumers):
+        consumer = consumers[turn]
         if consumer.sink.credit(consumer) > 0:
             batch = queue.take_ready(1)
             if not batch:
-                waiting.insert(0, consumer)
                 break
             queue.hand_over(consumer, batch)
-            sent += 1
-            waiting.append(consumer)
-    return sent, _place(queue, waiting[0] if waiting else order[0] if order else None)
-
-
-def _place(queue: Queue, consumer: Consumer | None) -> int:
-    """The index of a consumer for the next turn; 0 if it is gone."""
-    try:
-        return queue.consumers.index(consumer) if consumer is not None else 0
-    except ValueError:
-        return 0
+            sent, refused = sent + 1, 0
+        else:
+            refused += 1
+        turn = (turn + 1) % len(consumers)
+    return sent, turn

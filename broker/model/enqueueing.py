@@ -7,6 +7,7 @@ every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_arguments import OverflowRule
 from broker.model.records import EnqueueRun, Entry, Envelope, Unrouted
-from broker.model.removals import COPIES, Death
+from broker.model.removals import COPIES, Death, work_of
 from broker.model.values import DYING, Need, Reason, Scope
 
 
@@ -52,8 +53,9 @@ class Enqueueing(Definitions):
         first_tag: int = 0,
         expiration: int | None = None,
         priority: int = 0,
+        blind: bool = False,
     ) -> Published:
-        """Enqueue one run of equal route.
+        """Enqueue one run of equal route. `blind`: as in `Envelope`.
 
         `raws` belongs to the model from now on. A route that has gone stale is looked up again.
         """
@@ -74,6 +76,7 @@ class Enqueueing(Definitions):
             largest_frame=largest_frame,
             expiration=expiration,
             priority=priority,
+            blind=blind,
         )
         if route.refusing:
             return self._publish_bounded(route, envelope, raws, producer, first_tag)
@@ -110,11 +113,11 @@ class Enqueueing(Definitions):
         many: so it would with queues that all refuse, and each of which sends on to all others."""
         removals = self.removals
         if removals.refused_from is not None:
-            left, messages = removals.refused_from
-            if left - removals.left <= COPIES * messages:
+            before, messages = removals.refused_from
+            if removals.copies - before <= COPIES * messages:
                 self.dead_letter(queue, entries, Reason.DROPPED)
             return
-        removals.refused_from = removals.left, len(entries)
+        removals.refused_from = removals.copies, len(entries)
         try:
             self.dead_letter(queue, entries, Reason.DROPPED)
         finally:
@@ -129,9 +132,10 @@ class Enqueueing(Definitions):
     # -- dead letters
 
     def dead_letter(
-        self, queue: Queue, entries: list[Entry], reason: Reason
+        self, queue: Queue, entries: Iterable[Entry], reason: Reason
     ) -> tuple[list[Entry], list[Entry]]:
         """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
+        `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known.
 
         Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
         not been already without anybody's rejecting it, or those are full and refuse.
@@ -139,26 +143,22 @@ class Enqueueing(Definitions):
         name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
         if exchange is None:
-            return [], entries
+            return [], list(entries)
         moved: list[Entry] = []
         stayed: list[Entry] = []
-        letters = [self._letter(queue, exchange.name, entry, DYING[reason]) for entry in entries]
-        if reason is not Reason.REJECTED:  # those are a client's work, and no rule's
-            self.removals.left -= sum(max(1, len(letter.queues)) for letter in letters)
+        letters: list[_Letter] = []
+        for entry in entries:
+            letter = self._letter(queue, exchange.name, entry, DYING[reason])
+            copies = len(letter.queues)
+            self.removals.left -= work_of(letter.largest, len(letter.made), copies)
+            self.removals.copies += max(1, copies)
+            letters.append(letter)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
             run = list(group)
             gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0
             moved += [letter.entry for letter in run[:gone]]
             stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
-
-    def ways(self, queue: Queue) -> int:
-        """How many queues the dead letters of this queue, which has one ready, go to, by that one."""
-        exchange = self.exchanges.get(queue.rules.dead_letter_exchange or "")
-        if exchange is None:
-            return 1
-        _, envelope, raw = queue.ready[0]
-        return max(1, len(self._dead_route(exchange.name, self._dead_key(queue, envelope), raw).queues))
 
     def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
         """What becomes of a message, and where it goes: cycles count with this death."""
@@ -197,4 +197,5 @@ class Enqueueing(Definitions):
             channel=envelope.channel,
             largest_frame=max(envelope.largest_frame, *(letter.largest for letter in run)),
             priority=envelope.priority,
+            blind=envelope.blind,
         ).accepted

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
 from broker.model.binding import Binding, BindingKey
+from broker.model.definition_octets import EXCHANGE, INDEX, TOPIC_NODE, of_table, of_text
+from broker.model.headers_matcher import X_MATCH, HeadersMatcher
+from broker.model.octets import key_in_table
 from broker.model.queue_arguments import field_type, value_fault
 from broker.model.records import ExchangeDeclare
 from broker.model.topic_trie import TopicTrie
@@ -37,11 +40,12 @@ BUILT_IN: dict[str, ExchangeType] = {
 
 
 class Matcher(Protocol):
-    """How one exchange type picks bindings."""
+    """How one exchange type picks bindings. `add` and `remove`: octets that it takes besides, or gives
+    back."""
 
-    def add(self, binding: Binding) -> None: ...
+    def add(self, binding: Binding) -> int: ...
 
-    def remove(self, binding: Binding) -> None: ...
+    def remove(self, binding: Binding) -> int: ...
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]: ...
 
@@ -50,14 +54,18 @@ class DirectMatcher:
     def __init__(self) -> None:
         self._by_key: dict[str, dict[BindingKey, Binding]] = {}
 
-    def add(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.routing_key, {})[binding.key] = binding
+    def add(self, binding: Binding) -> int:
+        of_key = self._by_key.setdefault(binding.routing_key, {})
+        of_key[binding.key] = binding
+        return INDEX if len(of_key) == 1 else 0
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: Binding) -> int:
         of_key = self._by_key.get(binding.routing_key, {})
         of_key.pop(binding.key, None)
-        if not of_key:
-            self._by_key.pop(binding.routing_key, None)
+        if of_key:
+            return 0
+        self._by_key.pop(binding.routing_key, None)
+        return INDEX
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
         return self._by_key.get(routing_key, {}).values()
@@ -67,11 +75,13 @@ class FanoutMatcher:
     def __init__(self) -> None:
         self._all: dict[BindingKey, Binding] = {}
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: Binding) -> int:
         self._all[binding.key] = binding
+        return 0
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: Binding) -> int:
         self._all.pop(binding.key, None)
+        return 0
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
         return self._all.values()
@@ -81,60 +91,22 @@ class TopicMatcher:
     def __init__(self) -> None:
         self._trie: TopicTrie[Binding] = TopicTrie()
 
-    def add(self, binding: Binding) -> None:
-        self._trie.add(binding.routing_key, binding.key, binding)
+    def add(self, binding: Binding) -> int:
+        return TOPIC_NODE * self._trie.add(binding.routing_key, binding.key, binding)
 
-    def remove(self, binding: Binding) -> None:
-        self._trie.remove(binding.routing_key, binding.key)
+    def remove(self, binding: Binding) -> int:
+        return TOPIC_NODE * self._trie.remove(binding.routing_key, binding.key)
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
         return self._trie.match(routing_key)
-
-
-X_MATCH = ("all", "any", "all-with-x", "any-with-x")
-
-
-class HeadersMatcher:
-    def __init__(self) -> None:
-        self._all: dict[BindingKey, Binding] = {}
-
-    def add(self, binding: Binding) -> None:
-        self._all[binding.key] = binding
-
-    def remove(self, binding: Binding) -> None:
-        self._all.pop(binding.key, None)
-
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
-        return [binding for binding in self._all.values() if headers_match(binding.arguments, headers)]
-
-
-def headers_match(arguments: Mapping[str, object], headers: Mapping[str, object]) -> bool:
-    """Does a message with `headers` match a binding's `arguments`?
-
-    `x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
-    binding value of None asks for the key's presence only.
-    """
-    how = arguments.get("x-match", "all")
-    with_x = how in ("all-with-x", "any-with-x")
-    wanted = [(k, v) for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))]
-    hits = (k in headers and (v is None or _same(v, headers[k])) for k, v in wanted)
-    return any(hits) if how in ("any", "any-with-x") else all(hits)
-
-
-def _same(wanted: object, got: object) -> bool:
-    """Equal in value and kind: True is not 1 in a field table, while text may come as str or bytes."""
-    if isinstance(wanted, str) and isinstance(got, bytes):
-        return wanted.encode() == got
-    if isinstance(wanted, bytes) and isinstance(got, str):
-        return wanted == got.encode()
-    return isinstance(wanted, bool) == isinstance(got, bool) and wanted == got
 
 
 def copy_keys(headers: Mapping[str, object]) -> list[str]:
     """Further routing keys of a message (https://www.rabbitmq.com/docs/sender-selected): its publisher was
     refused if these are no lists, and if they are too many."""
     lists = [headers.get(name) for name in ("CC", "BCC")]
-    return [key for some in lists if isinstance(some, list) for key in some if isinstance(key, str)]
+    keys = (key_in_table(field) for some in lists if isinstance(some, list) for field in some)
+    return [key for key in keys if key is not None]
 
 
 def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
@@ -211,14 +183,23 @@ class Exchange:
     def built_in(self) -> bool:
         return self.name in BUILT_IN
 
-    def add(self, binding: Binding) -> None:
+    @property
+    def octets(self) -> int:
+        """What it takes, about, without its bindings."""
+        root = TOPIC_NODE if self.type is ExchangeType.TOPIC else 0
+        return EXCHANGE + root + of_text(self.name) + of_table(self.arguments)
+
+    def add(self, binding: Binding) -> int:
+        """Octets that its bindings take more now, about."""
         self.bound = True
         self.bindings[binding.key] = binding
-        self.matcher.add(binding)
+        return binding.octets + self.matcher.add(binding)
 
-    def remove(self, binding: Binding) -> None:
-        self.bindings.pop(binding.key, None)
-        self.matcher.remove(binding)
+    def remove(self, binding: Binding) -> int:
+        """And how many fewer. Nothing happens if it is not there."""
+        if self.bindings.pop(binding.key, None) is None:
+            return 0
+        return binding.octets + self.matcher.remove(binding)
 
     def declaration(self) -> ExchangeDeclare:
         return ExchangeDeclare(

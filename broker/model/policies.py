@@ -20,6 +20,7 @@ from broker.model.queue_origin import follows
 if TYPE_CHECKING:
     from broker.model.definitions import Definitions
     from broker.model.directory import Policy
+    from broker.model.vhosts import VirtualHosts
 
 Arguments = Mapping[str, object]
 QUEUES, EXCHANGES = "queues", "exchanges"
@@ -39,7 +40,8 @@ def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
         if own is None or value_fault(argument, own) is not None:
             merged[argument] = asked
         elif isinstance(own, int) and isinstance(asked, int):
-            merged[argument] = min(own, asked)
+            # A delivery limit below zero is none, and the other one holds.
+            merged[argument] = max(own, asked) if min(own, asked) < 0 else min(own, asked)
     return rules_of(merged)
 
 
@@ -81,11 +83,11 @@ def obey_as_new(host: Definitions, made: Queue | Exchange) -> None:
         _lead(made, host.directory.policy_for(host.name, made.name, EXCHANGES))
 
 
-def names_of_policies(host: Definitions) -> dict[str, str]:
-    """Of the policy that holds for each queue, by the queue's name; on a follower, that would hold."""
-    ranked = host.directory.ranked(host.name, QUEUES)
-    found = {name: _first(ranked, name) for name in host.queues} if ranked else {}
-    return {name: policy.name for name, policy in found.items() if policy is not None}
+def names_of_policies(vhosts: VirtualHosts, queues: Sequence[Queue]) -> dict[Queue, str]:
+    """Of the policy that holds for each of these queues; on a follower, that would hold."""
+    ranked = {name: vhosts.directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
+    found = {queue: _first(ranked[queue.vhost], queue.name) for queue in queues}
+    return {queue: policy.name for queue, policy in found.items() if policy is not None}
 
 
 def _first(ranked: Sequence[Policy], name: str) -> Policy | None:

@@ -28,6 +28,7 @@ QUEUE_KEYS = {
     "overflow": "x-overflow",
     "dead-letter-exchange": "x-dead-letter-exchange",
     "dead-letter-routing-key": "x-dead-letter-routing-key",
+    "delivery-limit": "x-delivery-limit",
 }
 """Of those that work on queues, the argument that says the same."""
 ALTERNATE = "alternate-exchange"
@@ -35,7 +36,7 @@ ALTERNATE = "alternate-exchange"
 WITHOUT_EFFECT = frozenset((
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
     "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
-    "delivery-limit", "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
+    "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
     "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
 ))  # fmt: skip
 """Of RabbitMQ's, what does nothing here: a pair replicates every queue, or has nothing like it."""

@@ -50,6 +50,11 @@ class PriorityReady:
             left -= len(level)
         raise IndexError(at)
 
+    @property
+    def levels(self) -> list[deque[Entry]]:
+        """Those that have messages: of each, in the order of ids."""
+        return self._in_order()
+
     def _in_order(self) -> list[deque[Entry]]:
         filled = self._filled
         return [self._levels[n] for n in range(filled.bit_length() - 1, -1, -1) if filled >> n & 1]

@@ -8,21 +8,28 @@ in its base, `QueueContents`.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, repeat
 
 from broker.errors import InternalError
 from broker.model.consumer import Consumer
 from broker.model.dispatch import dispatch_to_many
+from broker.model.freeing import PIECE, stretches
 from broker.model.priority_ready import PriorityReady
 from broker.model.put_back import put_back
 from broker.model.queue_arguments import OverflowRule
-from broker.model.queue_contents import Mode, QueueContents, epoch_of, seq_of
+from broker.model.queue_contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE, SPARED
 from broker.model.replication_id_set import Range, ReplicationIdSet
+from broker.model.returns import Returns
 from broker.model.values import DYING, Reason
 
 __all__ = ["Mode", "Queue"]
+
+_JOINED = 256
+"""Refused messages that wait together, and whose clients are answered together."""
 
 
 class Queue(QueueContents):
@@ -34,7 +41,13 @@ class Queue(QueueContents):
 
     @property
     def exclusive_consumer(self) -> bool:
-        return any(c.exclusive for c in self.consumers)
+        return self.consumers.exclusive
+
+    @property
+    def served(self) -> list[Consumer]:
+        """The consumers that get messages: all, or, with a single active one, the one that came first."""
+        found = self.consumers.in_order()
+        return found[:1] if self.rules.single_active else found
 
     def schedule(self) -> None:
         """Ask for a `dispatch` at the end of this tick: messages, consumers or credit came. Cheap,
@@ -72,10 +85,10 @@ class Queue(QueueContents):
         ready, consumers = self.ready, self.consumers
         if not ready or not consumers or self.mode is not Mode.ACTIVE:
             return 0
-        if len(consumers) > 1:
+        if len(consumers) > 1 and not self.rules.single_active:
             sent, self._turn = dispatch_to_many(self, self._turn)
         else:
-            consumer = consumers[0]
+            consumer = consumers.in_order()[0]
             sent = min(consumer.sink.credit(consumer), len(ready))
             if sent <= 0:
                 return 0
@@ -111,19 +124,17 @@ class Queue(QueueContents):
         if not self.timed:
             return [popleft() for _ in range(count)]
         fresh: list[Entry] = []
-        over: list[Entry] = []
-        now, most = self.removals.fresh, AT_ONCE
-        while self.ready and len(fresh) < count and len(over) < most:
-            entry = popleft()
-            until = self._until(entry[1])
+        now, gone = self.removals.fresh, 0
+        while self.ready and len(fresh) < count:
+            until = self._until(self.ready[0][1])
             if until is None or until >= now:
-                fresh.append(entry)
+                fresh.append(popleft())
                 continue
-            most = most if over else self.removals.portion(self)
-            over.append(entry)
-        if len(over) == most:
-            self.removals.resume(self)
-        self._left(over, Reason.EXPIRED)
+            left = self.remove_expired(now - 1)
+            gone += left
+            if not left or gone >= AT_ONCE:
+                self.removals.resume(self)
+                break
         return fresh
 
     def hand_over(self, consumer: Consumer, batch: list[Entry]) -> None:
@@ -138,13 +149,16 @@ class Queue(QueueContents):
         consumer.sink.deliver(consumer, self, batch)
 
     def pop(self, *, no_ack: bool) -> Entry | None:
-        """basic.get: the oldest ready message, unacked from now on unless `no_ack`."""
+        """basic.get: the oldest ready message, unacked from now on unless `no_ack`. None, too, while there
+        are more dead letters to make before it than may be made now."""
         self.settle()
         taken: list[Entry] = []
         while self.ready and not taken:
             taken = self.take_ready(1)
             if self.backlog.count:
                 self._refill()
+            if not taken and not self.removals.one_more(self, 0):
+                break
         if self.watched:
             self.removals.touch(self)
         if not taken:
@@ -164,17 +178,35 @@ class Queue(QueueContents):
         """Consumers are done with these (any order, each once): they leave with reason ACKED."""
         self.drop(entries, Reason.ACKED)
 
-    def drop(self, entries: list[Entry], reason: Reason) -> None:
-        """Unacked messages leave for `reason`. Raises InternalError if one of them is not unacked."""
+    def drop(
+        self,
+        entries: list[Entry],
+        reason: Reason,
+        *,
+        whole: bool = False,
+        after: Callable[[], None] | None = None,
+    ) -> bool:
+        """Unacked messages leave for `reason`. Raises InternalError if one of them is not unacked.
+
+        Those that become dead letters do so in the order in which they come here; if they are many, some at
+        once, the others in the next ticks, unless it is to be the `whole`. False: some have not yet, and
+        `after` is called when all have.
+        """
         if self.deleted or self.mode is not Mode.ACTIVE or not entries:
-            return
+            return True
+        if reason in DYING and self.rules.dead_letters:
+            return self._refuse(entries, reason, whole=whole, after=after)
         self._unhold(entries)
         self._leave(entries, reason)
+        return True
 
-    def requeue(self, entries: list[Entry]) -> None:
-        """Unacked messages are ready again at their original place by id, redelivered from now on."""
+    def requeue(self, entries: list[Entry], *, failed: bool = True) -> None:
+        """Unacked messages are ready again at their original place by id, redelivered from now on. `failed`:
+        it counts against a delivery limit, and those that have reached it leave instead."""
         if self.deleted or self.mode is not Mode.ACTIVE or not entries:
             return
+        if failed and self.returns is not None:
+            entries = self._within_limit(self.returns, entries)
         self._unhold(entries)
         back = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in entries]
         back.sort(key=id_of)
@@ -190,13 +222,19 @@ class Queue(QueueContents):
         if self.consumers:
             self.schedule()
 
+    def _within_limit(self, returns: Returns, entries: list[Entry]) -> list[Entry]:
+        """Those that may be delivered once more; the others leave."""
+        over = returns.note(entries, self.rules.delivery_limit)
+        if not over:
+            return entries
+        gone = set(map(id_of, over))
+        self.drop(over, Reason.DELIVERY_LIMIT)
+        return [entry for entry in entries if id_of(entry) not in gone]
+
     def purge(self) -> int:
         """Ready messages leave with reason PURGED; how many."""
         count = self.message_count
-        purged = list(self.ready)
-        self.ready.clear()
-        if purged:
-            self._leave(purged, Reason.PURGED)
+        self._leave_ready(Reason.PURGED)
         self._leave_backlog(Reason.PURGED)
         self.ready_octets = 0
         return count
@@ -204,12 +242,15 @@ class Queue(QueueContents):
     def end(self, reason: Reason = Reason.DELETED) -> int:
         """The queue is being deleted: all it holds leaves with `reason`. How many were ready."""
         count = self.message_count
-        held = [*self.ready, *self._unacked_entries()]
-        if held:
+        if self.dying:
+            self.bury(whole=True)
+        if held := self._unacked_entries():
             self._leave(held, reason)
+        self._leave_ready(reason)
         self._leave_backlog(reason)
-        self.ready.clear()
-        self._unacked.clear()
+        for unacked in self._unacked.values():
+            self.removals.freeing.add(unacked)
+        self._unacked = {}
         self.replica.clear()
         self.unacked_count = self._foreign = 0
         self.deleted = True
@@ -236,58 +277,120 @@ class Queue(QueueContents):
 
     @property
     def owes_letters(self) -> bool:
-        """The oldest ready message is over, and has not been dead-lettered yet."""
+        """Messages were refused, or the oldest ready one is over, and are not dead letters yet."""
+        if self.dying:
+            return True
         until = self.head_expiry() if self.rules.dead_letters else None
         return until is not None and until <= self.removals.wall_ms
 
-    def remove_expired(self, upto: int) -> None:
-        """Messages at the head whose time is over by `upto` leave, some of them at once."""
-        over: list[Entry] = []
-        most = AT_ONCE
-        while self.timed and self.ready and len(over) < most:
+    def remove_expired(self, upto: int) -> int:
+        """Messages at the head whose time is over by `upto` leave, some of them at once; how many."""
+        if not self.timed or not self.ready:
+            return 0
+        return self._part(self._expired(upto), Reason.EXPIRED)
+
+    def _expired(self, upto: int) -> Iterator[Entry]:
+        taken = 0
+        while self.ready and self.removals.one_more(self, taken):
             until = self._until(self.ready[0][1])
             if until is None or until > upto:
                 break
-            most = most if over else self.removals.portion(self)
-            over.append(self.ready.popleft())
-            if self.backlog.count:
-                self._refill()
-        self._left(over, Reason.EXPIRED)
+            taken += 1
+            yield self._pop_ready()
 
     def remove_excess(self) -> None:
         """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
         others soon."""
         rules = self.rules
-        if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD:
-            return
-        over: list[Entry] = []
-        excess = 0 if rules.max_length is None else self.message_count - rules.max_length
-        octets = 0 if rules.max_length_bytes is None else self.ready_octets - rules.max_length_bytes
-        if excess <= 0 and octets <= 0:
-            return
-        most = self.removals.portion(self) if rules.dead_letters else DROPPED_AT_ONCE
-        room = OCTETS_AT_ONCE
-        while self.ready and (excess > 0 or octets > 0):
-            if len(over) == most or room <= 0:
+        if rules.limited and rules.overflow is OverflowRule.DROP_HEAD and self._is_over():
+            self._part(self._excess(), Reason.DROPPED)
+            if self._is_over() and self.ready:
                 self.removals.touch(self)
-                break
-            entry = self.ready.popleft()
-            over.append(entry)
-            room -= len(entry[2])
-            excess -= 1
-            if self.sized:
-                octets -= self.removals.format.body_size(entry[2])
-            if self.backlog.count:
-                self._refill()
-        self._left(over, Reason.DROPPED)
 
-    def _left(self, entries: list[Entry], reason: Reason) -> None:
-        """Ready messages, just taken from `ready`, leave by rule."""
-        if not entries:
-            return
+    def _is_over(self) -> bool:
+        most, octets = self.rules.max_length, self.rules.max_length_bytes
+        if most is not None and self.message_count > most:
+            return True
+        return octets is not None and self.ready_octets > octets
+
+    def _excess(self) -> Iterator[Entry]:
+        taken, room = 0, OCTETS_AT_ONCE
+        dies = self.rules.dead_letters
+        while self.ready and room > 0 and self._is_over():
+            if not (self.removals.one_more(self, taken) if dies else taken < DROPPED_AT_ONCE):
+                break
+            taken += 1
+            entry = self._pop_ready()
+            room -= len(entry[2])
+            yield entry
+
+    def _pop_ready(self) -> Entry:
+        """The oldest ready message, which leaves by rule."""
+        entry = self.ready.popleft()
         if self.sized:
-            self.ready_octets -= self._octets(entries)
-        self._leave(entries, reason)
+            self.ready_octets -= self.removals.format.body_size(entry[2])
+        if self.backlog.count:
+            self._refill()
+        return entry
+
+    # -- dead letters
+
+    def _refuse(
+        self, entries: list[Entry], reason: Reason, *, whole: bool, after: Callable[[], None] | None
+    ) -> bool:
+        last = self.dying[-1] if self.dying else None
+        if last is not None and last.reason is reason and len(last.entries) < _JOINED:
+            last.entries.extend(entries)
+        else:
+            self.dying.append(Dying(deque(entries), reason, []))
+        self.bury(whole=whole, spared=SPARED)
+        if self.dying and after is not None:
+            self.dying[-1].afters.append(after)
+        return not self.dying
+
+    def after_dying(self, after: Callable[[], None]) -> None:
+        """Call it when all that is dying now has become dead letters. There must be some."""
+        self.dying[-1].afters.append(after)
+
+    def bury(self, *, whole: bool = False, spared: int = 0) -> None:
+        """What is dying becomes dead letters: as many as may now, or the `whole` of it. `spared`: work that
+        is left to others."""
+        while self.dying and (whole or self.removals.one_more(self, 0, spared)):
+            entries, reason, afters = self.dying[0]
+            self._part(self._refused(entries, whole=whole, spared=spared), reason)
+            if not entries:
+                self.dying.popleft()
+                for after in afters:
+                    after()
+        if self.dying:
+            self.removals.touch(self)
+
+    def _refused(self, entries: deque[Entry], *, whole: bool, spared: int) -> Iterator[Entry]:
+        taken = 0
+        while entries and (whole or self.removals.one_more(self, taken, spared)):
+            taken += 1
+            self._unhold([entries[0]])
+            yield entries.popleft()
+
+    def _part(self, entries: Iterable[Entry], reason: Reason) -> int:
+        """Messages leave for a reason that makes dead letters, each as it is asked for; how many.
+
+        With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
+        one may have taken it, or a full one may have sent it on.
+        """
+        if not self.rules.dead_letters:
+            gone = list(entries)
+            if gone:
+                self._leave(gone, reason)
+            return len(gone)
+        moved, stayed = self.removals.move(self, entries, reason)
+        if moved:
+            self._leave(moved, Reason.DEAD_LETTERED)
+        if stayed:
+            self._leave(stayed, reason)
+        if moved or stayed:
+            self.history.gather()
+        return len(moved) + len(stayed)
 
     def settle(self) -> None:
         """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
@@ -298,7 +401,7 @@ class Queue(QueueContents):
 
     def _wanted(self) -> int:
         """Messages that consumers can take at once."""
-        return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.consumers)
+        return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.served)
 
     def room(self, raws: list[bytes]) -> int:
         """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
@@ -341,20 +444,10 @@ class Queue(QueueContents):
         self.unacked_count -= len(entries)
 
     def _leave(self, entries: list[Entry], reason: Reason) -> None:
-        """Into history, or to the dead letter exchange. `entries` are already out of `ready` and unacked.
-
-        With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
-        one may have taken it, or a full one may have sent it on.
-        """
-        dies = reason in DYING and self.rules.dead_letters
-        if dies:
-            moved, entries = self.removals.move(self, entries, reason)
-            if moved:
-                self._note(moved, Reason.DEAD_LETTERED)
-        if entries:
-            self._note(entries, reason)
-        if dies:
-            self.history.gather()
+        """Into history. `entries` are already out of `ready` and unacked."""
+        if self.returns:
+            self.returns.forget(entries)
+        self._note(entries, reason)
 
     def _note(self, entries: list[Entry], reason: Reason) -> None:
         """Into history, if anybody wants it."""
@@ -372,6 +465,19 @@ class Queue(QueueContents):
             if wanted:
                 self.history.dequeue(self.uuid, number, seqs, reason, scope)
 
+    def _leave_ready(self, reason: Reason) -> None:
+        """All that is ready, and not in the backlog. Much is given back in later ticks."""
+        ready, self.ready = self.ready, self._nothing_ready()
+        levels = ready.levels if isinstance(ready, PriorityReady) else [ready]
+        for level in filter(None, levels):
+            much = len(level) > PIECE and not (self._foreign or self.returns)
+            if not much or (ranges := stretches(level)) is None:
+                self._leave(list(level), reason)
+            elif self._leave_scope or self.history.ledger_wanted:
+                self.history.left[reason] += len(level)
+                self.history.append(Dequeue(self.uuid, self.ids.epoch, reason, ranges, self._leave_scope))
+            self.removals.freeing.add(level)
+
     def _leave_backlog(self, reason: Reason) -> None:
         """All of it, by ranges: it may be more than fits into memory."""
         ranges: dict[int, list[Range]] = {}
@@ -381,6 +487,8 @@ class Queue(QueueContents):
                 self._foreign -= run.left
         self.backlog.clear()
         self.back = self.ready
+        if self.returns and not self.unacked_count:
+            self.returns.clear()
         if self._leave_scope or self.history.ledger_wanted:
             for epoch, gone in ranges.items():
                 joined = ReplicationIdSet(gone).ranges()

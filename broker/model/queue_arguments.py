@@ -50,6 +50,10 @@ class QueueRules:
     """None: a message keeps its own."""
     max_priority: int | None = None
     """1 to 255; None: priorities make no difference."""
+    delivery_limit: int | None = None
+    """A message that comes back from consumers more often leaves; None: no limit."""
+    single_active: bool = False
+    """One consumer gets all messages, the one that has been there longest; the others wait."""
 
     @property
     def limited(self) -> bool:
@@ -180,6 +184,12 @@ _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     REPLICATE: _level,
 }
 
+WHOLE_NUMBERS = frozenset((
+    "x-expires", "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-queue-version",
+    "x-delivery-limit", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size",
+))  # fmt: skip
+"""Arguments that are integers."""
+
 _OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
     "x-priority": _whole,
     "x-cancel-on-ha-failover": _boolean,
@@ -190,12 +200,12 @@ _STREAMS = frozenset(
 )
 _FOREIGN = {
     "classic": _STREAMS | {
-        "x-delivery-limit", "x-dead-letter-strategy", "x-quorum-initial-group-size",
-        "x-max-in-memory-length", "x-max-in-memory-bytes",
+        "x-dead-letter-strategy", "x-quorum-initial-group-size", "x-max-in-memory-length",
+        "x-max-in-memory-bytes",
     },
     "quorum": _STREAMS | {"x-max-priority", "x-queue-mode", "x-queue-version"},
 }  # fmt: skip
-"""Arguments that a queue of the type cannot have, in RabbitMQ."""
+"""Arguments that a queue of the type cannot have, in RabbitMQ. A delivery limit is good for either here."""
 
 
 # -- a whole table
@@ -239,6 +249,7 @@ def rules_of(arguments: Arguments) -> QueueRules:
         return NO_RULES
     exchange = _text_of(arguments, "x-dead-letter-exchange")
     priorities = _number_of(arguments, "x-max-priority")
+    returns = _number_of(arguments, "x-delivery-limit")
     return QueueRules(
         message_ttl=_number_of(arguments, "x-message-ttl"),
         expires=_number_of(arguments, "x-expires"),
@@ -250,6 +261,8 @@ def rules_of(arguments: Arguments) -> QueueRules:
             None if exchange is None else _text_of(arguments, "x-dead-letter-routing-key")
         ),
         max_priority=None if priorities is None else max(1, priorities),  # as in RabbitMQ
+        delivery_limit=None if returns is None or returns < 0 else returns,
+        single_active=arguments.get("x-single-active-consumer") is True,
     )
 
 

@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.errors import InternalError
 from broker.model.backlog import WINDOW, Backlog
-from broker.model.consumer import Consumer
+from broker.model.consumer import Consumers
+from broker.model.definition_octets import QUEUE, of_table, of_text
 from broker.model.epoch_ends import EpochEnd, EpochEnds, after_milestone
 from broker.model.history import History
 from broker.model.id_source import Ids, IdSource
@@ -30,7 +31,8 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, QueueDeclare, id_of
 from broker.model.removals import Removals
 from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.values import Scope, titled
+from broker.model.returns import Returns
+from broker.model.values import Reason, Scope, titled
 
 if TYPE_CHECKING:
     from broker.model.directory import Policy
@@ -43,6 +45,15 @@ class Mode(enum.Enum):
     """Serves: contents are `ready`, backlog and unacked."""
     REPLICA = "replica"
     """Follows: contents are in `replica`."""
+
+
+class Dying(NamedTuple):
+    """Messages that are to be dead letters, the first ones first. `afters`: called when the last of them
+    is, before the history of that tick is flushed."""
+
+    entries: deque[Entry]
+    reason: Reason
+    afters: list[Callable[[], None]]
 
 
 seq_of = itemgetter(0)
@@ -60,9 +71,11 @@ class QueueContents:
     `earlier`: how far history got in epochs before the one served.
     `rules`: what its arguments, and the policy that it is `ruled_by`, say of removals and order. `watched`:
     `removals` is told when its head or length changes. `timed`: it holds, or held, messages whose time ends.
+    `returns`: how often messages have come back, if that is limited.
     `ready_octets`: bodies of ready messages, kept only if it is limited by them (`sized`).
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
-    messages that channels still hold come back to nothing.
+    messages that channels still hold come back to nothing. `dying`: unacked ones that no channel holds any
+    more, as they were refused, and whose dead letters are not made yet.
     """
 
     __slots__ = (
@@ -79,6 +92,7 @@ class QueueContents:
         "content_scope",
         "deleted",
         "durable",
+        "dying",
         "earlier",
         "exclusive",
         "expires",
@@ -93,6 +107,7 @@ class QueueContents:
         "removals",
         "replica",
         "replicate",
+        "returns",
         "ruled_by",
         "rules",
         "scheduled",
@@ -128,6 +143,7 @@ class QueueContents:
         self.ruled_by: Policy | None = None
         self.removals = removals or Removals()
         self.timed = False
+        self.returns: Returns | None = None
         self._take_rules(rules_of(declared.arguments))
         self.ready_octets = 0
         self.replicate = declared.replicate
@@ -147,13 +163,14 @@ class QueueContents:
         self.window = WINDOW
         self.replica = ReplicaContents()
         self.unacked_count = 0
-        self.consumers: list[Consumer] = []
+        self.consumers = Consumers()
         self.consumer_seen = False
         self.deleted = False
         self.scheduled = False
         self.earlier: EpochEnds = {}
         self._turn = 0
         self._unacked: dict[int, dict[int, Entry]] = {}
+        self.dying: deque[Dying] = deque()
         self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 
     def _nothing_ready(self) -> Ready:
@@ -167,6 +184,10 @@ class QueueContents:
         self.timed = self.timed or rules.message_ttl is not None
         self.sized = rules.max_length_bytes is not None
         self.watched = self.timed or rules.limited
+        if rules.delivery_limit is None:
+            self.returns = None
+        elif self.returns is None:
+            self.returns = Returns()
 
     def set_rules(self, rules: QueueRules) -> None:
         """Other rules hold from now on, also for what it holds: a serving queue is looked at in this tick.
@@ -208,6 +229,16 @@ class QueueContents:
     def total_count(self) -> int:
         """All messages held, unacked included; also in REPLICA mode."""
         return self.message_count + self.unacked_count if self.mode is Mode.ACTIVE else self.replica.count
+
+    def some_unacked(self, most: int) -> list[Entry]:
+        """Of each epoch the first and the last of what consumers hold, up to so many of either."""
+        ends = [end for held in self._unacked.values() for end in (held.values(), reversed(held.values()))]
+        return [entry for end in ends for entry in islice(end, most)]
+
+    @property
+    def octets(self) -> int:
+        """What it takes, about, without messages, consumers and bindings."""
+        return QUEUE + of_text(self.name) + of_table(self.arguments)
 
     def declaration(self) -> QueueDeclare:
         return QueueDeclare(
@@ -285,11 +316,13 @@ class QueueContents:
 
     def ends(self) -> EpochEnds:
         """How far each epoch got in this queue."""
-        if self.mode is Mode.REPLICA:
-            return self.replica.ends()
-        if self.ids.next == 1:
+        return self.replica.ends() if self.mode is Mode.REPLICA else self.ends_before(self.ids.next)
+
+    def ends_before(self, sequence: int) -> EpochEnds:
+        """The same of a queue that serves, when `sequence` was its next."""
+        if sequence == 1:
             return dict(self.earlier)
-        return self.earlier | {self.ids.epoch: EpochEnd(self.ids.next - 1)}
+        return self.earlier | {self.ids.epoch: EpochEnd(sequence - 1)}
 
     def milestone(self, epoch: int) -> None:
         """Forget ends of epochs before `epoch` that had settled, and settle those without messages."""
@@ -374,7 +407,10 @@ class QueueContents:
         self.backlog = Backlog()
         self.ready_octets = 0
         self._unacked = {}
+        self.dying.clear()
         self.unacked_count = self._foreign = 0
+        if self.returns is not None:
+            self.returns.clear()
         self.consumers.clear()
         self.scheduled = False
         self.owner = None

@@ -46,7 +46,7 @@ _TAGS = struct.Struct("<QQ")
 _ENDS = struct.Struct("<BI")  # deleted, count of epochs
 _END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
 _U64 = struct.Struct("<Q")
-_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY = 1, 2, 4, 8, 16
+_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND = 1, 2, 4, 8, 16, 32
 
 
 def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
@@ -61,6 +61,7 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
         | _PRODUCER * (run.producer is not None)
         | _EXPIRATION * (envelope.expiration is not None)
         | _PRIORITY * (envelope.priority > 0)
+        | _BLIND * envelope.blind
     )
     return [
         U16.pack(len(run.queues)),
@@ -130,6 +131,7 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
         redelivered=bool(flags & _REDELIVERED),
         expiration=expiration,
         priority=priority,
+        blind=bool(flags & _BLIND),
     )
     named = producer if flags & _PRODUCER else None
     return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)

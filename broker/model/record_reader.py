@@ -6,6 +6,7 @@ import struct
 import sys
 from array import array
 
+from broker.model.octets import as_octets
 from broker.model.value_codec import decode_value
 
 U16 = struct.Struct("<H")
@@ -53,7 +54,7 @@ class Reader:
 
 
 def text_bytes(value: str) -> bytes:
-    data = value.encode("utf-8", "surrogateescape")
+    data = as_octets(value)
     return U16.pack(len(data)) + data
 
 

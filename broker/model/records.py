@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from broker.model.epoch_ends import EpochEnds
+from broker.model.octets import as_octets
 from broker.model.values import ROOT, Position, Reason, Scope, titled
 
 
 @lru_cache(4096)
 def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
-    name, key = exchange.encode(), routing_key.encode()
+    name, key = exchange.encode(), as_octets(routing_key)
     return b"%c%c%b%c%b\xce" % (redelivered, len(name), name, len(key), key)
 
 
@@ -30,17 +31,18 @@ class Envelope:
     `largest_frame` the size in bytes of the largest of them (header and end octet included): a delivery on
     another channel, or to a peer with a smaller frame_max, must frame the message again. `wall_ms`: when it
     was enqueued; `expiration`: milliseconds from then, of the message's own, or None; `priority`: 0 to 255.
+    `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
     """
 
     __slots__ = (
-        "_redelivered", "channel", "deliver_tail", "epoch", "exchange", "expiration", "largest_frame",
-        "persistent", "priority", "redelivered", "routing_key", "wall_ms",
+        "_redelivered", "blind", "channel", "deliver_tail", "epoch", "exchange", "expiration",
+        "largest_frame", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
     )  # fmt: skip
 
     def __init__(
         self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
         channel: int, largest_frame: int, redelivered: bool = False, expiration: int | None = None,
-        priority: int = 0,
+        priority: int = 0, blind: bool = False,
     ) -> None:  # fmt: skip
         self.epoch = epoch
         self.exchange = exchange
@@ -52,6 +54,7 @@ class Envelope:
         self.redelivered = redelivered
         self.expiration = expiration
         self.priority = priority
+        self.blind = blind
         self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
@@ -63,7 +66,7 @@ class Envelope:
             self._redelivered = Envelope(
                 self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
                 channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
-                expiration=self.expiration, priority=self.priority,
+                expiration=self.expiration, priority=self.priority, blind=self.blind,
             )  # fmt: skip
         return self._redelivered
 

@@ -8,10 +8,11 @@ in milliseconds, since they count from the enqueue time that goes to disks and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.model.deadlines import Deadlines
+from broker.model.freeing import Freeing
 
 if TYPE_CHECKING:
     from broker.model.queue import Queue
@@ -20,19 +21,29 @@ if TYPE_CHECKING:
     from broker.model.values import Reason
 
 AT_ONCE = 1024
-"""Messages of one queue that expire, or are dead letters over a limit, in one look at it, at most."""
+"""Messages of one queue that leave by rule in one look at it, at most."""
+WORK_AT_ONCE = 1024
+"""Dead letters that all queues together make in one tick, by what they cost (`work_of`). The one in hand is
+finished, the others wait for the next tick, and everybody else is served before. As much may requests set off
+between two ticks."""
+SPARED = WORK_AT_ONCE // 2
+"""Of this, what clients refuse takes no more than the other half: whoever looks at a queue has what is over,
+or too much, removed at once."""
 COPIES = 1024
-"""Dead letters that all queues together may make by rule in one tick, counted where they arrive: about as
-many, since a look at a queue that has begun is finished. The others wait for the next tick, and everybody
-else is served before. As many may requests set off that look at queues between two ticks. In a chain of
-queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds what is on its way, it
-is the most that one message may become."""
+"""In a chain of queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds what
+is on its way, the most that one message may become, counted where it arrives."""
 DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
 OCTETS_AT_ONCE = 64 << 20
 """The same in bytes: what was set aside is read back to leave."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
+
+
+def work_of(headers: int, octets: int, queues: int) -> int:
+    """What a dead letter costs, about in microseconds: its `headers`, in octets, are read and written anew;
+    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry."""
+    return 3 + headers // 16 + octets // 512 + 2 * queues
 
 
 class Death(NamedTuple):
@@ -88,29 +99,31 @@ class Removals:
     """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick; `since`:
     that of its first input, if there was one.
 
-    `move`: takes messages that leave a queue with a dead letter exchange; returns those that went somewhere,
-    and those that went nowhere. `ways`: how many queues the dead letters of a queue go to, as far as its head
-    shows. `left`: how many copies may still be made now. `refused_from`: what was left when a full
-    queue refused what it now sends on, and how many messages that is.
+    `move`: takes messages as they leave a queue with a dead letter exchange; returns those that went
+    somewhere, and those that went nowhere. `left`: how much work may still be done now. `copies`: how many
+    have been made in all. `refused_from`: the `copies` when a full queue refused what it now sends on, and
+    how many messages that is.
     """
 
     __slots__ = (
-        "_over", "_resumed", "_touched", "format", "left", "move", "refused_from", "since", "wall_ms", "ways",
+        "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move", "refused_from",
+        "since", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.wall_ms = 0
         self.since: int | None = None
         self.format: MessageFormat = Opaque()
-        self.move: Callable[[Queue, list[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
-            lambda queue, entries, reason: ([], entries)
+        self.move: Callable[[Queue, Iterable[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
+            lambda queue, entries, reason: ([], list(entries))
         )
-        self.ways: Callable[[Queue], int] = lambda queue: 1
-        self.left = COPIES
+        self.left = WORK_AT_ONCE
+        self.copies = 0
         self.refused_from: tuple[int, int] | None = None
         self._touched: dict[Queue, None] = {}
         self._resumed: list[Queue] = []
         self._over = Deadlines()
+        self.freeing = Freeing()
 
     @property
     def fresh(self) -> int:
@@ -129,7 +142,7 @@ class Removals:
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
-        self.left = COPIES
+        self.left = WORK_AT_ONCE
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
             if self._may(queue):
@@ -137,17 +150,15 @@ class Removals:
 
     def end_tick(self) -> None:
         """What comes in from now on, and what it sets off, is of the next one."""
-        self.since, self.left = None, COPIES
+        self.since, self.left = None, WORK_AT_ONCE
 
     def _may(self, queue: Queue) -> bool:
         """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
         return self.left > 0 or not queue.rules.dead_letters
 
-    def portion(self, queue: Queue) -> int:
-        """How many messages may leave it by rule at once."""
-        if not queue.rules.dead_letters or not queue.ready:
-            return AT_ONCE
-        return min(AT_ONCE, max(1, self.left // self.ways(queue)))
+    def one_more(self, queue: Queue, taken: int, spared: int = 0) -> bool:
+        """May a message follow the `taken` that have left the queue in this look at it?"""
+        return taken < AT_ONCE and (self.left > spared or not queue.rules.dead_letters)
 
     def settle(self) -> bool:
         """After dispatch: what nobody took and is over, or too much, leaves. False if there was nothing to
@@ -163,6 +174,7 @@ class Removals:
             if queue.serves and not self._may(queue):
                 later[queue] = None
             elif queue.serves:
+                queue.bury()
                 queue.remove_expired(self.wall_ms)
                 queue.remove_excess()
                 self._over.set(queue, queue.head_expiry())

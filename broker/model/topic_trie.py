@@ -46,32 +46,40 @@ class TopicTrie(Generic[T]):
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
 
-    def add(self, pattern: str, key: object, value: T) -> None:
-        node = self._root
+    def add(self, pattern: str, key: object, value: T) -> int:
+        """How many nodes that has taken."""
+        node, made = self._root, 0
         for word in _split(pattern):
-            if word == "#":
-                node.hash = node = node.hash or _Node(loops=True)
-            elif word == "*":
-                node.star = node = node.star or _Node()
-            else:
-                node = node.words.setdefault(word, _Node())
+            child = node.hash if word == "#" else node.star if word == "*" else node.words.get(word)
+            if child is None:
+                child = _Node(loops=word == "#")
+                made += 1
+                if word == "#":
+                    node.hash = child
+                elif word == "*":
+                    node.star = child
+                else:
+                    node.words[word] = child
+            node = child
         node.values[key] = value
+        return made
 
-    def remove(self, pattern: str, key: object) -> None:
-        """Forget one value, and the branch that led only to it. Nothing happens if it is not there."""
+    def remove(self, pattern: str, key: object) -> int:
+        """Forget one value, and the branch that led only to it: how many nodes. Nothing happens if it is not
+        there."""
         path: list[tuple[_Node[T], str]] = []
         node: _Node[T] | None = self._root
         for word in _split(pattern):
             if node is None:
-                return
+                return 0
             path.append((node, word))
             node = node.hash if word == "#" else node.star if word == "*" else node.words.get(word)
         if node is None:
-            return
+            return 0
         node.values.pop(key, None)
-        for parent, word in reversed(path):
+        for gone, (parent, word) in enumerate(reversed(path)):
             if not node.empty():
-                return
+                return gone
             if word == "#":
                 parent.hash = None
             elif word == "*":
@@ -79,6 +87,7 @@ class TopicTrie(Generic[T]):
             else:
                 parent.words.pop(word, None)
             node = parent
+        return len(path)
 
     def match(self, routing_key: str) -> list[T]:
         """Values whose pattern matches, each once."""

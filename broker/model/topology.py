@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.binding import Binding, BindingKey, target_key
+from broker.model.definition_octets import INDEX
 from broker.model.exchange import Exchange, built_in_exchanges, copy_keys
+from broker.model.headers_matcher import HeadersMatcher
 from broker.model.publish_route import PublishRoute
 from broker.model.queue import Queue
 from broker.model.queue_origin import follows
@@ -26,7 +28,8 @@ ROUTE_MEMO = 16384
 
 
 class Topology:
-    """`queues` by name, `exchanges` by name; and `route`. `whole`: all virtual hosts, and what they share."""
+    """`queues` by name, `exchanges` by name; and `route`. `whole`: all virtual hosts, and what they share.
+    `bindings`: how many there are. `octets`: what all of it takes, about, without messages and consumers."""
 
     def __init__(self, name: str, whole: VirtualHosts) -> None:
         self.name = name
@@ -34,6 +37,10 @@ class Topology:
         self.generation = 0
         self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
+        self.bindings = 0
+        self.looks = 0
+        """Groups of bindings that headers exchanges have looked at, ever."""
+        self.octets = sum(exchange.octets for exchange in self.exchanges.values())
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
         self._routes: dict[tuple[str, str], PublishRoute] = {}
 
@@ -42,8 +49,15 @@ class Topology:
         self._routes.clear()
         self.whole.changed()
 
+    @property
+    def reach(self) -> int:
+        """The most steps that routing one message takes, by one routing key: queues and bindings, at least
+        1."""
+        return len(self.queues) + self.bindings or 1
+
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
+        self.octets += queue.octets
         self.whole.queues_by_uuid[queue.uuid] = queue
         self._changed()
 
@@ -51,17 +65,20 @@ class Topology:
         """Take a queue out with its bindings; the exchanges that were bound to it."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-        self.whole.queues_by_uuid.pop(queue.uuid, None)
+        if self.whole.queues_by_uuid.pop(queue.uuid, None) is not None:
+            self.octets -= queue.octets
         self._changed()
         return self._remove_incoming(target_key(queue))
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
+        self.octets += exchange.octets
         self._changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Take an exchange out with all its bindings; the exchanges that were bound to it."""
-        self.exchanges.pop(exchange.name, None)
+        if self.exchanges.pop(exchange.name, None) is not None:
+            self.octets -= exchange.octets
         for binding in list(exchange.bindings.values()):
             self.remove_binding(binding)
         self._changed()
@@ -78,17 +95,20 @@ class Topology:
         """False if the very same binding exists."""
         if binding.key in binding.source.bindings:
             return False
-        binding.source.add(binding)
-        self._incoming.setdefault(binding.key[0], {})[binding.source.name, binding.key] = binding
+        of_target = self._incoming.setdefault(binding.key[0], {})
+        self.octets += binding.source.add(binding) + (0 if of_target else INDEX)
+        of_target[binding.source.name, binding.key] = binding
+        self.bindings += 1
         self._changed()
         return True
 
     def remove_binding(self, binding: Binding) -> None:
-        binding.source.remove(binding)
+        self.octets -= binding.source.remove(binding)
         of_target = self._incoming.get(binding.key[0], {})
-        of_target.pop((binding.source.name, binding.key), None)
-        if not of_target:
-            self._incoming.pop(binding.key[0], None)
+        if of_target.pop((binding.source.name, binding.key), None) is not None:
+            self.bindings -= 1
+        if not of_target and self._incoming.pop(binding.key[0], None) is not None:
+            self.octets -= INDEX
         self._changed()
 
     # -- ways through
@@ -102,13 +122,19 @@ class Topology:
 
     def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
         """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
-        NotFound."""
+        NotFound. While clients may come back it is no use by one, and is not memoised as such."""
         found = self._routes.get((exchange, routing_key))
+        if found is None and self.whole.reconnecting.waiting:
+            return self._look_up(self._existing(exchange), routing_key)
         return found or self._remember(self._existing(exchange), routing_key)
 
-    def _remember(self, source: Exchange, routing_key: str) -> PublishRoute:
+    def _look_up(self, source: Exchange, routing_key: str) -> PublishRoute:
         queues, needs_headers = self._reach(source, routing_key, None)
-        found = PublishRoute(source.name, routing_key, queues, needs_headers, self.generation)
+        return PublishRoute(source.name, routing_key, queues, needs_headers, self.generation)
+
+    def _remember(self, source: Exchange, routing_key: str) -> PublishRoute:
+        self._named(source, (routing_key,))
+        found = self._look_up(source, routing_key)
         if not source.internal:
             if len(self._routes) >= ROUTE_MEMO:
                 self._routes.clear()
@@ -121,8 +147,19 @@ class Topology:
         """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
         `BCC`; not memoised. `inner`: as in `inner_route`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
-        queues, _ = self._reach(source, routing_key, headers, copy_keys(headers))
+        copies = copy_keys(headers)
+        if not inner:
+            self._named(source, (routing_key, *copies))
+        queues, _ = self._reach(source, routing_key, headers, copies)
         return PublishRoute(exchange, routing_key, queues, False, self.generation, by_headers=True)
+
+    def _named(self, source: Exchange, keys: Sequence[str]) -> None:
+        """Somebody publishes to these by name. Routes are looked up anew when a node begins to serve."""
+        self.whole.reconnecting.used(source)
+        if source.name == "":
+            for key in keys:
+                if key in self.queues:
+                    self.whole.reconnecting.used(self.queues[key])
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
         """A stale route looked up again; one that headers decided keeps those of its queues that still
@@ -170,6 +207,8 @@ class Topology:
             targets: list[Queue | Exchange] = [
                 binding.target for key in keys for binding in exchange.matcher.match(key, headers or {})
             ]
+            if isinstance(exchange.matcher, HeadersMatcher):
+                self.looks += exchange.matcher.looks * len(keys)
             if exchange.name == "":
                 targets = [self.queues[key] for key in keys if key in self.queues]
             if not targets and exchange.alternate in self.exchanges:

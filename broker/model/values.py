@@ -99,13 +99,18 @@ class Reason(enum.IntEnum):
     """The queue itself ended: auto-delete, and its last consumer is gone."""
     OWNER_GONE = 10
     """The queue itself ended: exclusive, and its connection is gone."""
+    DELIVERY_LIMIT = 11
+    """It has come back from consumers more often than its queue's limit."""
 
     @property
     def ledger_name(self) -> str:
         return self.name.lower().replace("_", "-")
 
 
-DYING = {Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.DROPPED: "maxlen"}
+DYING = {
+    Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.DROPPED: "maxlen",
+    Reason.DELIVERY_LIMIT: "delivery_limit",
+}  # fmt: skip
 """Reasons for which a dead letter exchange gets the message, if the queue names one; and what `x-death`
 says."""
 

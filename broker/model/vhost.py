@@ -7,7 +7,7 @@ object.
 
 from __future__ import annotations
 
-from broker.errors import AccessRefused
+from broker.errors import AccessRefused, PreconditionFailed
 from broker.model.consumer import Consumer
 from broker.model.definitions import Removed
 from broker.model.enqueueing import Enqueueing, Published
@@ -30,13 +30,20 @@ class VirtualHost(Enqueueing):
     def consume(self, consumer: Consumer) -> Scope:
         """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.
 
-        Raises AccessRefused if somebody's exclusive use forbids it.
+        Raises AccessRefused if somebody's exclusive use forbids it, PreconditionFailed if the queue has as
+        many as it may have. With a single active consumer nobody uses a queue exclusively, as in RabbitMQ.
         """
         queue = consumer.queue
-        if queue.consumers and (consumer.exclusive or queue.exclusive_consumer):
+        if len(queue.consumers) >= self.whole.consumer_max:
+            raise PreconditionFailed(
+                f"queue '{queue.name}' in vhost '{self.name}' has {len(queue.consumers)} consumers, and may "
+                "have no more (broker.consumer_max_per_queue)"
+            )
+        alone = consumer.exclusive and (queue.consumers or queue.rules.single_active)
+        if alone or queue.exclusive_consumer:
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
-        queue.consumers.append(consumer)
-        self.expiries.used(queue)
+        queue.consumers.add(consumer)
+        self.whole.used(queue)
         queue.schedule()
         if queue.consumer_seen:
             return Scope.NONE

@@ -7,13 +7,15 @@ which the engine sets at the start of each tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.applying import apply_record
 from broker.model.backlog import WINDOW
+from broker.model.consumer import Consumer
 from broker.model.directory import POLICY, SCOPE, VHOST, Directory, check_change
 from broker.model.epoch_ends import Graves
 from broker.model.exchange import Exchange
@@ -24,6 +26,7 @@ from broker.model.message_run import Overflow
 from broker.model.policies import names_of_policies, obey_all
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
+from broker.model.reconnecting import Reconnecting
 from broker.model.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
 from broker.model.removals import ROUNDS, Removals
 from broker.model.stamping import stamp_unset
@@ -32,7 +35,8 @@ from broker.model.vhost import VirtualHost
 
 
 class QueueInfo(NamedTuple):
-    """One line of the management's queue list."""
+    """One line of the management's queue list. `active`: with a single active consumer, the one that is, if
+    any; `single_active` says whether it is so."""
 
     name: str
     uuid: bytes
@@ -44,6 +48,8 @@ class QueueInfo(NamedTuple):
     replicate: str
     policy: str | None
     vhost: str = ROOT
+    single_active: bool = False
+    active: Consumer | None = None
 
 
 class VirtualHosts:
@@ -65,6 +71,8 @@ class VirtualHosts:
         they went."""
         self.left: list[Queue] = []
         """Those that would have ended meanwhile."""
+        self.consumer_max = 10_000
+        """Most consumers of one queue."""
         self.window = WINDOW
         """Of each queue: messages at its front that stay in memory."""
         self.generation = 0
@@ -72,11 +80,13 @@ class VirtualHosts:
         self.graves = Graves()
         self.queues_by_uuid: dict[bytes, Queue] = {}
         """All queues of all of them."""
+        self._paging: set[Queue] = set()
+        """Queues of which messages have been set aside."""
         self.pending: list[Queue] = []
         self.expiries = Expiries()
+        self.reconnecting = Reconnecting()
         self.removals = Removals()
         self.removals.move = self._dead_letter
-        self.removals.ways = lambda queue: self[queue.vhost].ways(queue)
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
         self._by_name: dict[str, VirtualHost] = {}
         self.add(ROOT)
@@ -127,12 +137,12 @@ class VirtualHosts:
         self.removals.wall_ms = wall_ms
 
     def _dead_letter(
-        self, queue: Queue, entries: list[Entry], reason: Reason
+        self, queue: Queue, entries: Iterable[Entry], reason: Reason
     ) -> tuple[list[Entry], list[Entry]]:
         return self[queue.vhost].dead_letter(queue, entries, reason)
 
-    def _end_queue(self, queue: Queue, reason: Reason) -> None:
-        self[queue.vhost]._end_queue(queue, reason)
+    def _end_queue(self, queue: Queue, reason: Reason, spared: Container[Exchange] = ()) -> None:
+        self[queue.vhost]._end_queue(queue, reason, spared)
 
     # -- queues that end by themselves
 
@@ -164,32 +174,48 @@ class VirtualHosts:
             if not follows(queue):
                 self.expiries.used(queue)
 
+    def used(self, queue: Queue) -> None:
+        """A client declared it, got from it or began to consume from it."""
+        self.expiries.used(queue)
+        self.reconnecting.used(queue)
+        if self.left and queue in self.left:
+            self.left.remove(queue)
+
+    def await_clients(self) -> bool:
+        """This node begins to serve: is there any queue or exchange that waits for its clients? If so,
+        `end_orphans` is due when they had their time."""
+        waiting = bool(self.orphans() or self.unbound())
+        if waiting:
+            self.reconnecting.begin()
+            for vhost in self:
+                vhost._changed()  # each name that is published to is looked up once more
+        return waiting
+
     def orphans(self) -> list[Queue]:
         """Auto-delete queues that had a consumer, and exclusive ones, whose clients have not come back."""
+        back = self.reconnecting
         return [
             queue
             for queue in self.queues_by_uuid.values()
-            if (queue.auto_delete and queue.consumer_seen and not queue.consumers)
+            if (queue.auto_delete and queue.consumer_seen and not queue.consumers and queue not in back)
             or (queue.exclusive and queue.owner is None)
         ]
 
     def unbound(self) -> list[Exchange]:
         """Auto-delete exchanges that were bound, to queues that have not come along."""
         exchanges = [exchange for vhost in self for exchange in vhost.exchanges.values()]
-        return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings]
-
-    def bereft(self) -> bool:
-        """Is there any of either kind?"""
-        return bool(self.orphans() or self.unbound())
+        back = self.reconnecting
+        return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings and x not in back]
 
     def end_orphans(self) -> int:
         """Delete them, once, by the serving node, when its clients had their time to return; how many
         queues."""
         ended = self.orphans()
         for queue in ended:
-            self._end_queue(queue, _left_by(queue))
+            self._end_queue(queue, _left_by(queue), spared=self.reconnecting)
         for exchange in self.unbound():
             self[exchange.vhost]._end_unbound([exchange])
+        self.reconnecting.end()
         return len(ended)
 
     # -- the tick
@@ -214,11 +240,24 @@ class VirtualHosts:
     def set_aside(self, overflow: Overflow, most: int) -> int:
         """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""
         done = 0
-        for queue in sorted(self.queues_by_uuid.values(), key=lambda queue: -queue.total_count):
-            if done >= most or queue.total_count <= queue.window:
+        deep = [queue for queue in self.queues_by_uuid.values() if queue.total_count > queue.window]
+        for queue in sorted(deep, key=lambda queue: -queue.total_count):
+            if done >= most:
                 break
             done += queue.set_aside(overflow, most - done)
+            self._paging.add(queue)
         return done
+
+    @property
+    def paged(self) -> int:
+        """Messages of serving queues that are set aside."""
+        self._paging = {queue for queue in self._paging if not queue.deleted}
+        return sum(queue.backlog.aside for queue in self._paging)
+
+    @property
+    def octets(self) -> int:
+        """What queues, exchanges and bindings take, about, besides messages and consumers."""
+        return sum([vhost.octets for vhost in self])
 
     # -- virtual hosts, users, permissions, policies
 
@@ -304,6 +343,7 @@ class VirtualHosts:
         self.pending.clear()
         self.left.clear()
         self.expiries.clear()
+        self.reconnecting.end()
         self.removals.clear()
         self.deciding = True
         self.serving = False
@@ -346,12 +386,14 @@ class VirtualHosts:
         all."""
         return fingerprint_of(self, scope)
 
-    def list_queues(self) -> list[QueueInfo]:
-        return [line for vhost in self for line in _lines(vhost)]
+    def list_queues(self, begin: int = 0, most: int | None = None) -> list[QueueInfo]:
+        """`most` of them (None: all), from number `begin` on."""
+        every = chain.from_iterable(vhost.queues.values() for vhost in self)
+        return _lines(self, list(islice(every, begin, None if most is None else begin + most)))
 
 
-def _lines(vhost: VirtualHost) -> list[QueueInfo]:
-    policies = names_of_policies(vhost)
+def _lines(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
+    policies = names_of_policies(vhosts, queues)
     return [
         QueueInfo(
             q.name,
@@ -362,10 +404,12 @@ def _lines(vhost: VirtualHost) -> list[QueueInfo]:
             q.scope,
             q.durable,
             q.replicate,
-            policies.get(q.name),
+            policies.get(q),
             q.vhost,
+            q.rules.single_active,
+            q.served[0] if q.rules.single_active and q.consumers else None,
         )
-        for q in vhost.queues.values()
+        for q in queues
     ]
 
 

@@ -1,13 +1,16 @@
-"""Decides whether a name and a password are a user. Owner: `Broker`; called by the handshake.
+"""Decides whether a name and a password are a user, in two steps. Owner: `Broker`; called by `Logins`.
 
 Users are those of the configuration and, behind them, those that are stored (`broker.model.directory`): a
 name that is in both is the configured one's, so that nobody who may store users can become the pair's own, or
 lock its operators out.
 
-Hashes are argon2id; those of stored users may be RabbitMQ's. Verifying one costs milliseconds on the broker's
-only thread, so the outcome for the last few (hash, password) pairs is remembered under a keyed digest,
-failures too: a client that reconnects in a loop, right or wrong, costs microseconds. A password that was
-changed is of no use from then on.
+Hashes are argon2id; those of stored users may be RabbitMQ's. An argon2id check costs 20 ms, so `begin` only
+says which check is to be made; another thread makes it (`Check.verify`), and `remember` takes the outcome.
+Right passwords are remembered apart from wrong ones: no number of wrong ones makes a known client wait. Both
+are kept under a keyed digest of hash and password, so a password that was changed is of no use.
+
+Every wrong login costs one argon2id check, whatever was wrong, so that its time does not tell which names
+exist.
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from broker.errors import LoginRefused
 from broker.security.identity import HA, Identity, User, default_users
-from broker.security.password_hashes import is_argon2, matches_rabbit
+from broker.security.password_hashes import dummy_hash, is_argon2, matches_rabbit
 
-REFUSED = "Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
-_CACHE = 256
+_RIGHT = 4096
+"""Right logins that are remembered, the last used ones."""
+_WRONG = 1024
+"""Wrong ones: a client that tries the same wrong password again costs microseconds."""
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 
 
@@ -45,9 +51,42 @@ def is_password_hash(text: str) -> bool:
         return False
 
 
+@dataclass(slots=True, frozen=True)
+class Login:
+    """Who somebody claims to be, and where the claim comes from. `loopback`: the peer's own address is one.
+    `mechanism`: the SASL mechanism, for the refusal; each of them carries the password in the clear."""
+
+    name: str
+    password: str = field(repr=False)
+    host: str = ""
+    loopback: bool = False
+    tls: bool = False
+    mechanism: str = "PLAIN"
+
+
+@dataclass(slots=True, frozen=True)
+class Check:
+    """One argon2id check. `digest`: what it is remembered under."""
+
+    digest: bytes
+    password_hash: str = field(repr=False)
+    password: str = field(repr=False)
+
+    def verify(self) -> bool | None:
+        """Does the password match? None: there was no memory to find out. Takes 20 ms; any thread."""
+        try:
+            return _HASHER.verify(self.password_hash, self.password)
+        except VerifyMismatchError:
+            return False
+        except VerificationError:
+            return None
+        except InvalidHashError:
+            return False
+
+
 class Authenticator:
-    """The users of one broker. `authenticate` raises `LoginRefused`, whose text never says which part was
-    wrong. `stored` finds a user of the directory by its name."""
+    """The users of one broker. Its refusals never say which part was wrong. `stored` finds a user of the
+    directory by its name."""
 
     def __init__(
         self,
@@ -60,43 +99,83 @@ class Authenticator:
         self._users = {user.name: user for user in (default_users() if users is None else users)}
         self._allow_plain = allow_plain_without_tls
         self._key = os.urandom(32) if cache_key is None else cache_key
+        self._dummy = _dummy_of(self._users.values())
         self.stored = stored
-        self._verified: OrderedDict[bytes, bool] = OrderedDict()
+        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
-    def authenticate(self, name: str, password: str, *, loopback: bool, tls: bool = False) -> Identity:
-        """The identity of `name`. `loopback`: the peer's own address is one. Raises LoginRefused."""
-        if not (loopback or tls or self._allow_plain):
-            raise LoginRefused(REFUSED)
-        configured = self._users.get(name)
-        user = configured or self.stored(name)
-        if user is None or (user.loopback_only and not loopback) or not self._matches(user, password):
-            raise LoginRefused(REFUSED)
-        if configured is None:
-            if not password:  # as in RabbitMQ, whatever the hash says
-                raise LoginRefused(REFUSED)
-            return Identity(user.name, user.tags - {HA}, stored=True)
-        return Identity(user.name, user.tags)
+    def authenticate(
+        self, name: str, password: str, *, loopback: bool, tls: bool = False, mechanism: str = "PLAIN"
+    ) -> Identity:
+        """The identity of `name`, with its check made here and now. Raises LoginRefused."""
+        login = Login(name, password, loopback=loopback, tls=tls, mechanism=mechanism)
+        while isinstance(found := self.begin(login), Check):
+            self.remember(found, bool(found.verify()))
+        if isinstance(found, LoginRefused):
+            raise found
+        return found
 
-    def _matches(self, user: User, password: str) -> bool:
-        if user.password is not None:
-            return hmac.compare_digest(user.password.encode(), password.encode())
-        if not user.password_hash:
-            return False
-        text = f"{user.password_hash}\0{password}".encode()
-        digest = hashlib.blake2b(text, key=self._key, digest_size=32).digest()
-        known = self._verified.get(digest)
-        if known is None:
-            known = _verify(user.password_hash, password)
-            self._verified[digest] = known
-            if len(self._verified) > _CACHE:
-                self._verified.popitem(last=False)
-        return known
+    def begin(self, login: Login) -> Identity | LoginRefused | Check:
+        """The answer if it is known at once; else the check to make: `remember` it, and ask again, for the
+        user may have changed meanwhile."""
+        refused = LoginRefused(
+            f"Login was refused using authentication mechanism {login.mechanism}."
+            " For details see the broker logfile."
+        )
+        if not (login.loopback or login.tls or self._allow_plain):
+            return refused
+        target, whose = self._dummy, f"?{login.name}"
+        user = self._user(login)
+        if user is not None:
+            if _matches_at_once(user, login.password):
+                return self._identity(user)
+            if user.password_hash and is_argon2(user.password_hash):
+                target = whose = user.password_hash
+        digest = self._digest(whose, login.password)
+        if user is not None and digest in self._right:
+            self._right.move_to_end(digest)
+            return self._identity(user)
+        if digest in self._wrong:
+            self._wrong.move_to_end(digest)
+            return refused
+        return Check(digest, target, login.password)
+
+    def remember(self, check: Check, matched: bool) -> None:
+        """The outcome of a check."""
+        kept, most = (self._right, _RIGHT) if matched else (self._wrong, _WRONG)
+        kept[check.digest] = None
+        if len(kept) > most:
+            kept.popitem(last=False)
+
+    def _user(self, login: Login) -> User | None:
+        """Whose password counts here; None: nobody of that name may log in from there, by any password."""
+        user = self._users.get(login.name)
+        if user is None:
+            # no empty password for a stored one, as in RabbitMQ, whatever the hash says
+            return self.stored(login.name) if login.password else None
+        return None if user.loopback_only and not login.loopback else user
+
+    def _identity(self, user: User) -> Identity:
+        if user.name in self._users:
+            return Identity(user.name, user.tags)
+        return Identity(user.name, user.tags - {HA}, stored=True)
+
+    def _digest(self, whose: str, password: str) -> bytes:
+        return hashlib.blake2b(f"{whose}\0{password}".encode(), key=self._key, digest_size=32).digest()
 
 
-def _verify(password_hash: str, password: str) -> bool:
-    if not is_argon2(password_hash):
-        return matches_rabbit(password_hash, password)
-    try:
-        return _HASHER.verify(password_hash, password)
-    except (VerificationError, InvalidHashError):
-        return False
+def _matches_at_once(user: User, password: str) -> bool:
+    """By a word of the configuration, or a hash that takes microseconds."""
+    if user.password is not None:
+        return hmac.compare_digest(user.password.encode(), password.encode())
+    return bool(user.password_hash) and matches_rabbit(user.password_hash or "", password)
+
+
+def _dummy_of(users: Iterable[User]) -> str:
+    """A hash of no password, as costly to check as most of the configured ones."""
+    hashes = [user.password_hash for user in users if user.password_hash and is_argon2(user.password_hash)]
+    costs = Counter(
+        (found.memory_cost, found.time_cost, found.parallelism) for found in map(extract_parameters, hashes)
+    )
+    usual = (_HASHER.memory_cost, _HASHER.time_cost, _HASHER.parallelism)
+    return dummy_hash(*costs.most_common(1)[0][0] if costs else usual)

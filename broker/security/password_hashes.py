@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 
 from argon2 import extract_parameters
@@ -60,6 +60,12 @@ def is_argon2(text: str) -> bool:
     except (InvalidHashError, ValueError):
         return False
     return found.memory_cost <= _MOST_MEMORY and found.time_cost * found.memory_cost <= _MOST_WORK
+
+
+def dummy_hash(memory_cost: int, time_cost: int, parallelism: int) -> str:
+    """An argon2id hash that no password is known for, with these costs: checked where there is no user."""
+    salt, digest = b64encode(bytes(16)).rstrip(b"="), b64encode(bytes(32)).rstrip(b"=")
+    return f"$argon2id$v=19$m={memory_cost},t={time_cost},p={parallelism}${salt.decode()}${digest.decode()}"
 
 
 def matches_rabbit(text: str, password: str) -> bool:

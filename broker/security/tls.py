@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from cryptography import x509
 
 from broker.security.certificate_names import CertificateNames, names_of
-from broker.security.tls_faults import fault_of, words
+from understudy.shared.tls_faults import fault_of, words
 
 _BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _BEGIN_KEY = "PRIVATE KEY-----"

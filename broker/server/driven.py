@@ -15,6 +15,14 @@ class DrivenConnection(Protocol):
     paused_reading: bool
 
     @property
+    def let_in(self) -> bool:
+        """Has it logged in, and been let in?"""
+
+    @property
+    def unsent(self) -> int:
+        """Octets that are to be written."""
+
+    @property
     def successor(self) -> DrivenConnection | None:
         """Whom to drive instead from now on; asked after each `receive`."""
 

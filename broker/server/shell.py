@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from broker.repeats import EVERY, Repeats
 from broker.security.access import Door
 from broker.server.clock import now, wall_ms
 from broker.server.driven import Dialing, Driven, DrivenConnection
 from broker.server.garbage import GarbageSchedule
 from broker.server.listener import listen
+from broker.server.places import Places
 from broker.server.resolving import Unresolved, connect
 from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
 
@@ -26,6 +30,17 @@ if TYPE_CHECKING:
     from broker.server.driven import DialWanted
 
 _LOGGER = logging.getLogger("understudy.shell")
+LINGERING_MAX = 1000
+"""Sockets that are closed here and wait for their peer to close, at most; further ones do not wait."""
+RESERVE = 100
+"""Places beyond those of clients."""
+STRANGERS_SHARE = 0.001
+"""Seconds of each tick for those who have not logged in. A confirm takes some six turns of the loop."""
+CROWD = 16
+"""So many that wait to be heard keep others waiting at the door."""
+_NO_PLACE = "every place for connections is taken"
+_LINGER_AT_STOP = 0.5
+"""Seconds that a stop waits for such sockets."""
 
 
 class Shell:
@@ -34,10 +49,16 @@ class Shell:
     `addresses`: host and port of each listener as bound, port 0 resolved.
     """
 
-    def __init__(self, driven: Driven, *, connections_max: int = 10_000) -> None:
+    def __init__(
+        self, driven: Driven, *, clients: int = 10_000, reserve: int = RESERVE, lingering: int = LINGERING_MAX
+    ) -> None:
+        """`clients`: places for clients; `reserve`: further ones, for peers, operators and who has not logged
+        in yet; `lingering`: for sockets that wait for their peer to close."""
         self.driven = driven
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
-        self.connections_max = connections_max
+        self._places = Places(clients, reserve)
+        self._lingering_max = lingering
+        self._repeats = Repeats(_LOGGER.warning)
         self.dial_tls: Callable[[], SSLContext] | None = None
         """Asked at each dial for what TLS it is to be; None: none."""
         self.carry: Callable[[], None] | None = None
@@ -47,7 +68,12 @@ class Shell:
         self.addresses: list[tuple[str, int]] = []
         self.inbound: dict[DrivenConnection, Inbound] = {}
         self.outbound: dict[int, Outbound] = {}
-        self._sockets: set[Inbound] = set()
+        self.lingering: dict[Inbound, asyncio.TimerHandle] = {}
+        """Sockets that are closed at this end, with the timer that ends their wait for the peer."""
+        self._strangers: dict[Inbound, None] = {}
+        """Who has not logged in and has spoken, in the order of their turns."""
+        self._newcomers: dict[Inbound, None] = {}
+        """Who waits at the door."""
         self._dials: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._garbage = GarbageSchedule()
@@ -58,6 +84,8 @@ class Shell:
         self._stop = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._all_left = asyncio.Event()
+        self._all_left.set()
         self._reason: str | None = None
 
     # -- listeners
@@ -74,19 +102,82 @@ class Shell:
         return self.addresses[-1]
 
     def admit(self, socket: Inbound) -> bool:
-        """May one more connection come in? Called by the socket itself."""
-        if self._stopping or len(self._sockets) >= self.connections_max:
-            _LOGGER.warning("connection refused: %d are open already", len(self._sockets))
+        """May one more connection come in? Called by the socket itself. Who has been longest without logging
+        in may have to make room for it."""
+        if self._stopping:
             return False
-        self._sockets.add(socket)
+        admitted, goes = self._places.enter(socket)
+        if goes is not None:
+            self.warn("no place", f"connection {goes.peer}: {_NO_PLACE}, and it has not logged in")
+            goes.abort()
+        if not admitted:
+            self.warn("no place", f"connection refused: {_NO_PLACE}")
+            return False
         self._idle.clear()
         return True
 
-    def left(self, socket: Inbound) -> None:
+    def warn(self, kind: str, sentence: str) -> None:
+        """What strangers may cause any number of times: once a second, with a count."""
+        waits = self._repeats.due is not None
+        self._repeats.say(kind, sentence, now())
+        if not waits:
+            self.loop.call_later(EVERY, self._flush_repeats)
+
+    def _flush_repeats(self) -> None:
+        at = now()
+        self._repeats.flush(at)
+        if self._repeats.due is not None:
+            self.loop.call_later(max(0.0, self._repeats.due - at), self._flush_repeats)
+
+    def come(self, socket: Inbound) -> None:
+        """A stranger has come in. Where others wait to be heard, it is read from after them."""
+        if self._newcomers or len(self._strangers) >= CROWD:
+            socket.halt()
+            self._newcomers[socket] = None
+        self.tick_soon()
+
+    def line_up(self, socket: Inbound) -> None:
+        """Hear a stranger in one of the next ticks. However many speak at once, those who have logged in are
+        served in between."""
+        self._strangers[socket] = None
+        self.tick_soon()
+
+    def _hear_strangers(self) -> None:
+        until = now() + STRANGERS_SHARE
+        while self._strangers:
+            socket = next(iter(self._strangers))
+            del self._strangers[socket]
+            socket.hear()
+            if now() >= until:
+                break
+        for socket in list(islice(self._newcomers, max(0, CROWD - len(self._strangers)))):
+            del self._newcomers[socket]
+            socket.go_on()
+
+    def may_linger(self) -> bool:
+        """May one more socket wait for its peer to close?"""
+        return len(self.lingering) < self._lingering_max
+
+    def linger(self, socket: Inbound, limit: float) -> None:
+        """A socket waits for its peer to close, for at most `limit` seconds."""
+        self.lingering[socket] = self.loop.call_later(limit, socket.abort)
+        self._all_left.clear()
+
+    def lingered(self, socket: Inbound) -> None:
+        """A socket has gone, one that waited or another."""
+        timer = self.lingering.pop(socket, None)
+        if timer is not None:
+            timer.cancel()
+        if not self.lingering:
+            self._all_left.set()
+
+    def left(self, socket: Inbound, was_let_in: bool) -> None:
         """An admitted socket is closed."""
-        self._sockets.discard(socket)
-        self._garbage.connections_closed += 1
-        if not self._sockets:
+        self._places.leave(socket)
+        self._garbage.closed(client=was_let_in)
+        self._strangers.pop(socket, None)
+        self._newcomers.pop(socket, None)
+        if not len(self._places):
             self._idle.set()
         self.tick_soon()
 
@@ -117,6 +208,8 @@ class Shell:
             self._stop.set()
 
     def _run_tick(self) -> None:
+        if self._strangers or self._newcomers:
+            self._hear_strangers()
         if not self._stopping:
             at = now()
             deadline = self.driven.next_deadline()
@@ -132,6 +225,8 @@ class Shell:
                 socket.serve()
         if self.dialing is not None:
             self._serve_dials(self.dialing)
+        if self._strangers or self._newcomers:
+            self.tick_soon()
         if not self._stopping:
             self._arm()
 
@@ -223,8 +318,14 @@ class Shell:
         try:
             await asyncio.wait_for(self._idle.wait(), grace)
         except TimeoutError:
-            _LOGGER.info("%d connections did not close in time", len(self._sockets))
-        for socket in [*self._sockets, *self.outbound.values()]:
+            _LOGGER.info("%d connections did not close in time", len(self._places))
+        await self._let_linger()
+        for socket in [*self._places.all(), *self.outbound.values(), *self.lingering]:
             socket.abort()
         # One turn of the loop, in which the aborted transports tell their protocols.
         await asyncio.sleep(0)
+
+    async def _let_linger(self) -> None:
+        """Clients that were answered just now see the answer, and not a reset."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_left.wait(), _LINGER_AT_STOP)

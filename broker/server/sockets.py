@@ -11,15 +11,17 @@ import asyncio
 import logging
 import ssl
 from abc import abstractmethod
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.engine import Peer
 from broker.security.access import Door
 from broker.security.loopback import is_loopback
-from broker.security.tls_faults import fault_of
 from broker.server.clock import now
 from broker.server.tls_stream import TlsStream
+from understudy.shared.octets import blocks
+from understudy.shared.tls_faults import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +31,19 @@ if TYPE_CHECKING:
     from broker.server.shell import Shell
 
 READ_SIZE = 65536
+STRANGER_SIZE = 8192
+"""Octets that are read at a time from who has not logged in."""
 WRITE_HIGH = 1 << 20
 WRITE_LOW = 1 << 18
+_SLICE = 1 << 18
+"""Octets that are handed to the transport at a time: it moves all that it holds with each write that the
+kernel takes a part of."""
 DIAL_TIMEOUT = 2.0
 """Seconds that a dial may take to connect, and as long again for TLS."""
 LINGER = 3.0
-"""Seconds that a socket being closed may take to send its last bytes to a peer that does not read."""
+"""Seconds in which a socket being closed sends its last bytes, and drops what the peer still sends."""
+DRAINED_MAX = 32 << 20
+"""Octets that a socket being closed reads and drops at most."""
 
 _LOGGER = logging.getLogger("understudy.shell")
 
@@ -53,6 +62,9 @@ class _Socket(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.closing = False
         self.tls: TlsStream | None = None
+        self._waiting: deque[memoryview] = deque()
+        """What the transport has no room for yet."""
+        self._waiting_octets = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -61,20 +73,20 @@ class _Socket(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.shell.buffer
 
-    def taken(self, nbytes: int) -> bytes:
-        """What of the application's has arrived. After a fault of TLS, of which `untrusted` is told, and once
+    def taken(self, arrived: memoryview) -> bytes:
+        """What of the application's is in it. After a fault of TLS, of which `untrusted` is told, and once
         this end is closing it, nothing more does."""
         if self.tls is None:
-            return bytes(self.shell.buffer[:nbytes])
+            return bytes(arrived)
         if self.closing or self.transport is None:
             return b""
         data, fault = b"", None
         try:
-            data = self.tls.receive(self.shell.buffer[:nbytes])
+            data = self.tls.receive(arrived)
         except ssl.SSLError as error:
             fault = error
         if reply := self.tls.output():
-            self.transport.write(reply)
+            self._put(self.transport, reply)
         if fault is None:
             return data
         self.untrusted(fault_of(fault, open_=self.tls.open))
@@ -85,25 +97,58 @@ class _Socket(asyncio.BufferedProtocol):
     def untrusted(self, fault: str) -> None:
         """There is no TLS with the other end, or no more."""
 
-    def write(self, parts: list[bytes]) -> int:
-        """One write; octets that the kernel has not taken yet."""
+    def write(self, parts: list[bytes], octets: int) -> int:
+        """Write `parts`, of about so many octets; those that the kernel has not taken yet."""
         if self.transport is None:
             return 0
         if parts and not self.closing:
-            data = b"".join(parts)
-            self.transport.write(data if self.tls is None else self.tls.send(data))
-        return self.transport.get_write_buffer_size()
+            for data in [b"".join(parts)] if octets <= _SLICE else blocks(parts, _SLICE):
+                self._put(self.transport, data if self.tls is None else self.tls.send(data))
+        return self.transport.get_write_buffer_size() + self._waiting_octets
+
+    def _put(self, transport: asyncio.Transport, data: bytes) -> None:
+        if len(data) <= _SLICE and not self._waiting:
+            transport.write(data)
+            return
+        self._waiting.append(memoryview(data))
+        self._waiting_octets += len(data)
+        self._pass_on(transport)
+
+    def _pass_on(self, transport: asyncio.Transport) -> bool:
+        """Slices of what waits go to the transport, until it asks for a pause; is nothing left?"""
+        while self._waiting and transport.get_write_buffer_size() <= WRITE_HIGH:
+            data = self._waiting.popleft()
+            if len(data) > _SLICE:
+                self._waiting.appendleft(data[_SLICE:])
+                data = data[:_SLICE]
+            self._waiting_octets -= len(data)
+            transport.write(data)
+        return not self._waiting
+
+    def resume_writing(self) -> None:
+        """The transport has room again."""
+        if self.transport is not None and self._pass_on(self.transport):
+            self.roomy()
+
+    def roomy(self) -> None:
+        """Everything has been passed on, and more may come."""
 
     def close(self) -> None:
         """Close once what is buffered has gone, or after LINGER."""
         if self.closing or self.transport is None:
             return
-        self.closing = True
-        if self.tls is not None and (goodbye := self.tls.goodbye()):
-            self.transport.write(goodbye)
+        self._say_goodbye(self.transport)
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self.shell.loop.call_later(LINGER, self.abort)
+
+    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+        self.closing = True
+        transport.writelines(self._waiting)
+        self._waiting.clear()
+        self._waiting_octets = 0
+        if self.tls is not None and (goodbye := self.tls.goodbye()):
+            transport.write(goodbye)
 
     def abort(self) -> None:
         self.closing = True
@@ -120,8 +165,20 @@ class Inbound(_Socket):
         self.door = door
         self.context = tls
         self.connection: DrivenConnection | None = None
-        self.peer = ""
+        self.peer = self.host = ""
         self.paused = False
+        self._over_there = False
+        self._drained = 0
+        self._halted = False
+        self._unheard = b""
+        """What has arrived from a stranger whose turn has not come."""
+        self._ends = False
+        """After that, the peer will send no more."""
+
+    @property
+    def let_in(self) -> bool:
+        """Whoever is there has logged in."""
+        return self.connection is not None and self.connection.let_in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -130,18 +187,56 @@ class Inbound(_Socket):
             transport.abort()  # type: ignore[attr-defined]
             return
         peer = peer_of(address, self.door, tls=self.context is not None)
-        self.peer = peer.address
+        self.peer, self.host = peer.address, peer.host
         if self.context is not None:
             self.tls = TlsStream(self.context())
             peer = replace(peer, shown=self.tls.shown)
         self.connection = self.shell.driven.accept(peer, now())
         self.shell.inbound[self.connection] = self
-        self.shell.tick_soon()
+        self.shell.come(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        connection = self.connection
+        if connection is not None and connection.let_in:
+            return self.shell.buffer
+        return self.shell.buffer[:STRANGER_SIZE]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.connection is None:
+            self._drain(nbytes)
+        elif self.connection.let_in and not self._unheard:
+            self._hear(self.shell.buffer[:nbytes])
+        else:
+            self._unheard = bytes(self.shell.buffer[:nbytes])
+            self.halt()
+            self.shell.line_up(self)
+
+    def hear(self) -> None:
+        """It is the turn of this socket."""
+        if self.connection is None:
             return
-        if data := self.taken(nbytes):
+        if arrived := self._unheard:
+            self._unheard = b""
+            self._hear(memoryview(arrived))
+        if self._ends:
+            self._over()
+        self.go_on()
+
+    def halt(self) -> None:
+        """Read no more until its turn has come."""
+        self._halted = True
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Read again."""
+        self._halted = False
+        if self.transport is not None and not self.paused:
+            self.transport.resume_reading()
+
+    def _hear(self, arrived: memoryview) -> None:
+        assert self.connection is not None
+        if data := self.taken(arrived):
             self.connection.receive(data, now())
             if self.connection.successor is not None:
                 self._succeed(self.connection.successor)
@@ -157,12 +252,19 @@ class Inbound(_Socket):
         self.shell.inbound[connection] = self
 
     def eof_received(self) -> bool:
-        self._over()
+        if self.connection is not None and not self.let_in:
+            self._ends = True
+            self.shell.line_up(self)
+        else:
+            self._over()
         return True
 
     def _over(self) -> None:
         """The peer will send no more."""
-        if self.connection is not None:
+        self._over_there = True
+        if self.closing and self.transport is not None:
+            self.transport.close()
+        elif self.connection is not None:
             self._left_early()
             self.connection.eof(now())
             self.shell.tick_soon()
@@ -175,39 +277,74 @@ class Inbound(_Socket):
             self.untrusted("it left in the middle of the TLS handshake")
 
     def untrusted(self, fault: str) -> None:
-        _LOGGER.warning("connection %s: %s", self.peer, fault)
+        self.shell.warn(f"{self.host}: {fault}", f"connection {self.peer}: {fault}")
 
     def pause_writing(self) -> None:
         if self.connection is not None:
             self.connection.writable(False)
 
-    def resume_writing(self) -> None:
+    def roomy(self) -> None:
         if self.connection is not None:
             self.connection.writable(True)
             self.shell.tick_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # asyncio keeps a method of the transport in it: without this, each is left to the garbage collector.
+        setattr(self.transport, "_read_ready_cb", None)  # noqa: B010
         self.transport = None
+        self._release()
+        self.shell.lingered(self)
+
+    def _release(self) -> None:
+        """The machine is done with this socket, which may linger."""
         connection, self.connection = self.connection, None
+        self._unheard = b""
         if connection is not None:
             self._left_early()
             self.shell.inbound.pop(connection, None)
+            was_let_in = connection.let_in
             connection.lost(now())
-            self.shell.left(self)
+            self.shell.left(self, was_let_in)
+
+    def close(self) -> None:
+        """Say the last words, then read and drop what the peer still sends until it has closed its end.
+
+        The kernel resets a connection that is closed with input unread: the peer's next write fails, and its
+        client may never see the last words. Bounded by LINGER, DRAINED_MAX and `Shell.may_linger`.
+        """
+        if self._over_there or self.closing or self.transport is None or not self.shell.may_linger():
+            super().close()
+            return
+        self._say_goodbye(self.transport)
+        self.shell.linger(self, LINGER)
+        self.shell.loop.call_soon(self._release)
+        try:
+            self.transport.write_eof()
+        except OSError:  # the peer has reset it
+            self.abort()
+            return
+        if self.paused or self._halted:
+            self.transport.resume_reading()
+
+    def _drain(self, nbytes: int) -> None:
+        self._drained += nbytes
+        if self._drained > DRAINED_MAX:
+            self.abort()
 
     def serve(self) -> None:
         """After a tick: write what there is, then follow the connection's wishes."""
         connection, transport = self.connection, self.transport
         if connection is None or transport is None:
             return
-        connection.written(self.write(connection.take_output()))
+        octets = connection.unsent
+        connection.written(self.write(connection.take_output(), octets))
         if connection.wants_close:
             self.close()
         elif connection.paused_reading is not self.paused and not self.closing:
             self.paused = connection.paused_reading
             if self.paused:
                 transport.pause_reading()
-            else:
+            elif not self._halted:
                 transport.resume_reading()
 
 
@@ -238,7 +375,7 @@ class Outbound(_Socket):
             self.abort()
             return
         self.limit = self.shell.loop.call_later(DIAL_TIMEOUT, self.abort)
-        self.taken(0)
+        self.taken(self.shell.buffer[:0])
 
     def _ready(self) -> None:
         self.ready = True
@@ -248,7 +385,7 @@ class Outbound(_Socket):
         self.shell.tick_soon()
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = self.taken(nbytes)
+        data = self.taken(self.shell.buffer[:nbytes])
         if not self.ready and self.tls is not None and self.tls.open:
             self._ready()
         if data:
@@ -286,6 +423,7 @@ class Outbound(_Socket):
     def serve(self) -> None:
         """After a tick: write what the node has for this dial."""
         if self.ready:
-            self.write(self.node.take_dial_output(self.dial_id))
+            parts = self.node.take_dial_output(self.dial_id)
+            self.write(parts, sum(map(len, parts)))
             if self.node.dial_wants_close(self.dial_id):
                 self.close()

@@ -7,12 +7,6 @@ sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from broker.errors import shown
-
 OR_ANEW = (
     "if another node of its pair has everything, move the data directory away and let this node join that "
     "one as a new one; else restore it from a backup"
@@ -35,30 +29,11 @@ class StoreLocked(StoreError):
 class StoreCorrupt(StoreError):
     """Bytes that had been synced are not what was written. Names the file and the offset in bytes."""
 
-    def __init__(self, path: str, offset: int, what: str) -> None:
-        super().__init__(f"{path} is damaged at offset {offset}: {what}; nothing was changed; {OR_ANEW}")
+    def __init__(self, path: str, offset: int, what: str, remedy: str = OR_ANEW) -> None:
+        super().__init__(f"{path} is damaged at offset {offset}: {what}; nothing was changed; {remedy}")
         self.path = path
         self.offset = offset
 
 
 class StoreMisuse(StoreError):
     """The caller broke the order that the store demands: a defect of the program, never of the disk."""
-
-
-def of_file(error: OSError, known: str | Path | None = None) -> str:
-    """What the error of a file is, in words: the file, if the error names one and it is not the `known` one
-    that the sentence has already, and why."""
-    told = error.filename is None or str(error.filename) == str(known)
-    where = "" if told else f"{shown(str(error.filename))}: "
-    return f"{where}{error.strerror or error}"
-
-
-@contextmanager
-def named(path: str | Path) -> Iterator[None]:
-    """An OSError within that names no file, as those of descriptors do not, names this one."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise

@@ -11,8 +11,8 @@ import fcntl
 import os
 from typing import Protocol
 
-from broker.store.errors import named
-from broker.store.folders import make_folders
+from understudy.shared.file_errors import named
+from understudy.shared.folders import make_folders
 
 
 class AppendFile(Protocol):

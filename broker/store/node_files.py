@@ -19,14 +19,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from broker.store.errors import OR_ANEW, StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable, of_file
+from broker.store.errors import OR_ANEW, StoreCorrupt, StoreLocked, StoreMisuse, StoreUnusable
 from broker.store.files import FileLayer, HeldLock
+from understudy.shared.file_errors import of_file
 
 FORMAT = 1
 MOST = 2**63 - 1
 """Of an epoch, and of an incarnation."""
 MOST_NODES = 65535
 """Of a node's number: 16 bits of an epoch."""
+
+_WITHOUT_OWNER = (
+    "if the folder is this node's own, remove the file: the next start writes it anew; else put the right "
+    "folder back"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +49,11 @@ class NodeIdentity:
 
 
 class RecordFile:
-    """One JSON object in one file, with a checksum, replaced atomically and durably."""
+    """One JSON object in one file, with a checksum, replaced atomically and durably. `remedy`: what may be
+    done when it is damaged."""
 
-    def __init__(self, files: FileLayer, directory: str, name: str) -> None:
+    def __init__(self, files: FileLayer, directory: str, name: str, remedy: str = OR_ANEW) -> None:
+        self._remedy = remedy
         self._files = files
         self._directory = directory
         self._name = name
@@ -64,7 +72,7 @@ class RecordFile:
             document = json.loads(raw)
             body, checksum, version = document["body"], document["checksum"], document["format"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StoreCorrupt(self.path, 0, "it is not a file of this program") from error
+            raise StoreCorrupt(self.path, 0, "it is not a file of this program", self._remedy) from error
         if version != FORMAT:
             raise StoreUnusable(
                 f"{self.path} has format {version}, and this version reads {FORMAT} only: run the version "
@@ -72,7 +80,7 @@ class RecordFile:
                 f"nothing was changed"
             )
         if not isinstance(body, dict) or checksum != _checksum(body):
-            raise StoreCorrupt(self.path, 0, "its checksum does not match")
+            raise StoreCorrupt(self.path, 0, "its checksum does not match", self._remedy)
         return body
 
     def _refuse_a_link_to_nothing(self) -> None:
@@ -129,7 +137,7 @@ class NodeFiles:
         self.record = RecordFile(files, directory, "insync.json")
         """For the authority: its copy of the in-sync record. Contents are the authority's own."""
         self._node = RecordFile(files, directory, "node.json")
-        self._owner = RecordFile(files, self.store_directory, "owner.json")
+        self._owner = RecordFile(files, self.store_directory, "owner.json", _WITHOUT_OWNER)
         self._lock = lock
         self._identity: NodeIdentity | None = None
         self._epoch = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 
 from broker.model.values import ORIGIN, Position
-from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable, of_file
+from broker.store.errors import StoreCorrupt, StoreMisuse, StoreUnusable
 from broker.store.files import AppendFile, FileLayer
 from broker.store.node_files import RecordFile
 from broker.store.segment_format import (
@@ -29,10 +29,16 @@ from broker.store.segment_format import (
     unpack_header,
 )
 from broker.store.segment_reader import WINDOW, End, SegmentReader, StoredBatch, Torn
+from understudy.shared.file_errors import of_file
+from understudy.shared.octets import blocks
 
 SEGMENT_BYTES = 32 * 1024 * 1024
 """A segment is done when it has grown to this size."""
 
+_WITHOUT_CLOSED = (
+    "if no other file is damaged, remove it: the node starts as after a crash, and does not see whether the "
+    "end of its last segment is lost"
+)
 _NAME = re.compile(r"(\d{16})\.segment")
 _LEFTOVER = re.compile(r"\d{16}\.segment\.new")
 
@@ -52,7 +58,7 @@ class SegmentLog:
         self.salt = salt
         self.segment_bytes = segment_bytes
         self.reader = SegmentReader(files, directory)
-        self._closed = RecordFile(files, directory, "closed.json")
+        self._closed = RecordFile(files, directory, "closed.json", _WITHOUT_CLOSED)
         """Of a clean end: the last segment and its length."""
         self._recovered = False
         self._file: AppendFile | None = None
@@ -242,7 +248,8 @@ class SegmentLog:
     def write(self, group: Iterable[tuple[Position, list[bytes]]]) -> None:
         """Hand batches to the kernel. An OSError is final.
 
-        One write(2) for a group of up to 4 MiB, so that a large one is not held in memory twice.
+        One write(2) for a group of up to 4 MiB. What is larger is not copied, which would take its time from
+        all threads.
         """
         if self._file is None:
             raise StoreMisuse("no segment is open")
@@ -254,7 +261,8 @@ class SegmentLog:
             gathered += sum(map(len, frame))
             self.last_position = position
             if gathered >= WINDOW:
-                self._append(b"".join(pieces))
+                for block in blocks(pieces, WINDOW):
+                    self._append(block)
                 pieces, gathered = [], 0
         if pieces:
             self._append(b"".join(pieces))

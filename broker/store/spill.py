@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.store.errors import StoreCorrupt, StoreError, StoreMisuse, StoreUnusable, of_file
+from broker.store.errors import StoreCorrupt, StoreError, StoreMisuse, StoreUnusable
 from broker.store.files import AppendFile, FileLayer
+from understudy.shared.file_errors import of_file
 
 FILE_BYTES = 64 << 20
 """A file is done when it has grown to this; it is removed when nothing of it is wanted any more."""

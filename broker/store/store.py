@@ -329,9 +329,11 @@ class SegmentStore:
     def write_group(self) -> bool:
         """Hand all pending batches to the kernel. False if there was nothing to do. One caller at a time."""
         with self._lock:
+            if self._failed is not None:
+                return False
             if self._in_flight is not None:
                 raise StoreMisuse("a sync is outstanding already")
-            if not self._pending or self._failed is not None:
+            if not self._pending:
                 return False
             group, self._pending = self._pending, []
             self._in_flight = (self._last, self._serial)

@@ -60,7 +60,7 @@ class ThreadSync:
             self._event.wait()
             self._event.clear()
             busy = True
-            while busy and not self._stopping:
+            while busy and not self._stopping and work.failed is None:
                 busy = work.write_group()
                 if busy:
                     work.sync_group()

@@ -6,6 +6,8 @@ is history of this broker, so that its store and its ledger see it; nothing is w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.amqp091.content_check import unreadable
 from broker.model.ad_hoc_replica import declare_replica, leave, stamp, take
 from broker.model.queue import Queue
@@ -15,19 +17,27 @@ from broker.model.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, R
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.values import Reason
 from broker.model.vhost import VirtualHost
+from broker.wall_clock import JUMP_MS
 from ha.core.errors import LinkError
 from ha.core.ports import IdsByEpoch
 from ha.core.queue_snapshot import minus
 
 
 class CopyVhost:
-    """See `ha.core.copy_ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source."""
+    """See `ha.core.copy_ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source;
+    `wall_at`: what this broker dates messages by."""
 
-    def __init__(self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str) -> None:
+    def __init__(
+        self, vhost: VirtualHost, name: str, addresses: tuple[str, ...], queue: str,
+        wall_at: Callable[[float], int] | None = None,
+    ) -> None:  # fmt: skip
         self._vhost = vhost
         self.name = name
         self.addresses = addresses
         self._source = queue
+        self._wall_at = wall_at
+        self._behind_ms = 0
+        """How far the source's clock is behind this broker's."""
         found = vhost.queues.get(name)
         self._queue = found if found is not None and follows(found) else None
         self._origin = origin_of(self._queue) if self._queue is not None else None
@@ -47,6 +57,11 @@ class CopyVhost:
         if self._queue is None or self._origin is None:
             return {}
         return {self._origin.source(epoch): ids for epoch, ids in self._queue.replica.ids().items()}
+
+    def dated_by(self, wall_ms: int, now: float) -> None:
+        if self._wall_at is not None:
+            behind = self._wall_at(now) - wall_ms
+            self._behind_ms = behind if abs(behind) > JUMP_MS else 0
 
     def declare(self, uuid: bytes, payload: bytes) -> None:
         records = _decode(payload)
@@ -113,6 +128,7 @@ class CopyVhost:
             raws = record.raws.split() if isinstance(record.raws, RawRun) else record.raws
             if fault := unreadable(raws):
                 raise LinkError(f"a message that cannot be read: {fault}")
+            record.envelope.wall_ms = max(0, record.envelope.wall_ms + self._behind_ms)
             runs.append(record)
         return runs
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from broker.model.octets import as_octets, is_unicode
 from broker.model.queue import Queue
 from ha.adapter.directory_changes import directory_of
 from ha.adapter.serving import not_serving
@@ -98,8 +99,13 @@ def _binding(binding: Binding) -> dict[str, Any]:
         "source": binding.source.name, "vhost": binding.source.vhost,
         "destination": binding.target.name,
         "destination_type": "queue" if isinstance(binding.target, Queue) else "exchange",
-        "routing_key": binding.routing_key, "arguments": to_json(binding.arguments),
+        "routing_key": _key_to_json(binding.routing_key), "arguments": to_json(binding.arguments),
     }  # fmt: skip
+
+
+def _key_to_json(key: str) -> Any:
+    """JSON is Unicode; a key of other octets is told as in a table of arguments."""
+    return key if is_unicode(key) else to_json(as_octets(key))
 
 
 # -- argument values

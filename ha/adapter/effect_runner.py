@@ -35,7 +35,8 @@ from ha.core.effects import (
     Withhold,
 )  # fmt: skip
 from ha.core.errors import LinkError
-from ha.core.link import Method, chunks
+from ha.core.link import Method
+from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
     from ha.adapter.node import Node
@@ -109,7 +110,7 @@ class EffectRunner:
         """Cut to what a frame holds, one DATA method each."""
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
-            for piece in chunks(parts, inbound.extension_room):
+            for piece in cut(parts, inbound.extension_room):
                 inbound.send_extension(CHANNEL, Method.DATA, piece)
 
     def _send(self, peer: int, method: int, payload: bytes) -> None:
@@ -121,7 +122,7 @@ class EffectRunner:
         if dial is not None and dial.client.opened and not dial.client.wants_close:
             # HAVE is put together again whole, wherever it is cut; everything else fits the smallest frame.
             room = dial.client.extension_room if method == Method.HAVE else len(payload)
-            for piece in chunks([payload], room):
+            for piece in cut([payload], room):
                 dial.client.send_extension(method, piece)
 
     def _close(self, peer: int, code: int, text: str) -> None:
@@ -150,5 +151,5 @@ class EffectRunner:
         """To an operator; as many frames as it takes, JSON tells where it ends."""
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
-            for piece in chunks([json.dumps(answer).encode()], inbound.extension_room):
+            for piece in cut([json.dumps(answer).encode()], inbound.extension_room):
                 inbound.send_extension(CHANNEL, Method.MANAGE_OK, piece)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.hooks import Applicant, ExtensionPeer, Hold, Hooks, Refusal
+from broker.hooks import Applicant, ExtensionPeer, Hold, Hooks, LargeMessage, Refusal, Sender
 from broker.model.queue import Mode
 from broker.model.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
+from ha.adapter.content_ahead import ContentAhead
 from ha.adapter.inbox import Arrived, Inbox, PeerLost
 from ha.adapter.peer_check import PeerCheck
 from ha.core.connection_observer import CONNECTION_FORCED, Answer
@@ -57,6 +58,11 @@ class HaHooks(Hooks):
                 return Hold.HOLD
             case Answer.REFUSE:
                 return Refusal(CONNECTION_FORCED, decision.text)
+
+    def large_message(self, connection: Sender) -> LargeMessage | None:
+        primary = self.core.primary
+        content = None if primary is None else primary.contents.begin(connection)
+        return None if primary is None or content is None else ContentAhead(self.core, primary, content)
 
     def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
         error = self._check.method(connection, method_id)

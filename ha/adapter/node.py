@@ -22,6 +22,7 @@ from broker.model.history import History
 from broker.model.values import Position
 from broker.model.vhosts import VirtualHosts
 from broker.store.errors import StoreError
+from broker.wall_clock import JUMP_MS
 from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest
 from ha.adapter.dial_faults import DialFaults
 from ha.adapter.dials import Dial, Dials
@@ -29,6 +30,7 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.ledger_port import NullLedger
+from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
@@ -110,6 +112,7 @@ class Node:
             position=self._position,
             authority=AUTHORITIES[ha.authority](), public=ha.public_brokers,
         )  # fmt: skip
+        self.core.neighbours.absent = left_out(ha.brokers, ha.listens)
         self.hooks.core = self.core
         self.broker.heed = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
@@ -136,6 +139,8 @@ class Node:
         Raises StoreError if the store cannot be recovered.
         """
         self.now, self._wall_ms = now, wall_ms
+        self.broker.go_on_from(now, wall_ms)
+        self.core.clocks.tick(now, wall_ms, wall_ms)
         recovered = recover(self._store, self.vhosts, self.log, self.broker.paging)
         self._store.start(self._bases(), None, recovered)
         self.replica.position = recovered
@@ -263,6 +268,7 @@ class Node:
 
     def _tick(self, now: float, wall_ms: int) -> None:
         core = self.core
+        core.clocks.tick(now, wall_ms, self.broker.wall_at(now))
         if now >= core.proven_until:
             core.heed_lease(now)
             self._effects.run(now)
@@ -348,8 +354,9 @@ class Node:
         counts: dict[str, Any] = {
             "quarantined": self._quarantine.count,
             "stored_bytes": self._store.stored_bytes,
+            "memory": self.broker.memory.parts,
+            **self.replications.status(),
         }
-        counts |= self.replications.status()
         if ledger := self.ledger.health():
             counts["ledger"] = ledger
         return found | counts | {"events": dict(self._effects.events), "alarms": self.broker.alarms}
@@ -379,6 +386,9 @@ class Node:
         """The epoch is durable before the first id of it."""
         self._files.raise_epoch(epoch)
         self.replica.claim()
+        if (wall_ms := self.core.clocks.take_over(now, JUMP_MS)) is not None:
+            # Messages are dated by the last primary's clock: none expires early by this one's.
+            self.broker.go_on_from(now, wall_ms)
         if stamped := self.vhosts.activate(epoch):
             what = "queues and exchanges that were declared while this broker was standalone"
             self.log(f"{stamped} {what} now have a level: ha.replicate, {self.settings.default_level}")
@@ -387,7 +397,7 @@ class Node:
         for queue in self.vhosts.queues_by_uuid.values():
             self.hooks.set_ids(queue)
         self.ledger.view = epoch
-        self._grace_until = now + self.settings.reconnect_grace if self.vhosts.bereft() else None
+        self._grace_until = now + self.settings.reconnect_grace if self.vhosts.await_clients() else None
 
     def stop_serving(self, reason: str, now: float) -> None:
         """The gate holds already: nothing of what is flushed here is confirmed."""

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.amqp091.handshake import PEER_CAPABILITY
-from broker.errors import NotAllowed, shown
+from broker.errors import NotAllowed
 from ha.core.copy_link import CopyMethod
 from ha.core.link import Method
+from understudy.shared.text import shown
 
 if TYPE_CHECKING:
     from broker.hooks import Applicant

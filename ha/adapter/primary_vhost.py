@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from broker.model.cut import held_after
+from broker.model.fingerprint import Frozen
 from broker.model.message_run import group_runs
 from broker.model.record_codec import encode_record
-from broker.model.records import EnqueueRun, Entry, MessageId, Piece
+from broker.model.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
 from broker.model.values import Position, Scope
 from broker.model.vhosts import VirtualHosts
-from ha.core.ports import IdsByEpoch
+from ha.core.ports import DefinitionsPart, IdsByEpoch
 
 if TYPE_CHECKING:
+    from broker.model.queue import Queue
     from broker.store.store import Store
 
 
@@ -34,12 +37,8 @@ class PrimaryVhost:
     def durable(self) -> Position:
         return self._store.durable
 
-    def definitions(self) -> list[bytes]:
-        found = self._vhosts.definitions(Scope.LINK) + self._vhosts.ends(Scope.LINK)
-        return [encode_record(record) for record in found]
-
-    def queues(self) -> list[tuple[bytes, int]]:
-        return [(q.uuid, q.ids.next) for q in self._vhosts.queues_by_uuid.values() if q.scope & Scope.LINK]
+    def definitions(self, most: int) -> Iterator[DefinitionsPart]:
+        return _parts(Frozen(self._vhosts, Scope.LINK), most)
 
     def next_sequence(self, queue: bytes) -> int:
         return self._vhosts.queues_by_uuid[queue].ids.next
@@ -76,6 +75,24 @@ class PrimaryVhost:
         found = self._vhosts.queues_by_uuid.get(queue)
         scope = found.scope if found is not None else Scope.LINK
         return [encode_record(scoped(run, scope)) for run in group_runs(queue, entries)]
+
+
+def _parts(frozen: Frozen, most: int) -> Iterator[DefinitionsPart]:
+    graves = (QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in frozen.graves)
+    records = chain(frozen.entries, graves, frozen.objects())
+    while part := list(islice(records, most)):
+        yield DefinitionsPart([encode_record(record) for record in part], [])
+    queues = zip(frozen.queues, frozen.nexts, strict=True)
+    while some := list(islice(queues, most)):
+        ends = [_ends(queue, sequence) for queue, sequence in some]
+        yield DefinitionsPart(
+            [encode_record(record) for record in ends], [(queue.uuid, sequence) for queue, sequence in some]
+        )
+
+
+def _ends(queue: Queue, sequence: int) -> QueueEnds:
+    ends = queue.ends_before(sequence) if queue.content_scope & Scope.LINK else {}
+    return QueueEnds(queue.uuid, ends, False, queue.scope)
 
 
 def scoped(run: EnqueueRun, scope: Scope) -> EnqueueRun:

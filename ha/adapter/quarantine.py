@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp10.conversion import as_0_9_1, is_stored
+from broker.model.octets import as_octets, is_unicode, readable
 from broker.model.records import Entry
 from broker.model.values import ROOT
 
@@ -60,10 +61,18 @@ def _line(queue: bytes, name: str, entry: Entry) -> dict[str, Any]:
     body = _body(as_0_9_1(raw) if is_stored(raw) else raw)
     return {
         "queue": queue.hex(), "name": name, "epoch": envelope.epoch, "sequence": sequence,
-        "exchange": envelope.exchange, "routing_key": envelope.routing_key, "persistent": envelope.persistent,
-        "enqueued_ms": envelope.wall_ms, "body": body.decode("utf-8", "replace"),
-        "frames": base64.b64encode(raw).decode(),
+        "exchange": envelope.exchange, **routing_key_fields(envelope.routing_key),
+        "persistent": envelope.persistent, "enqueued_ms": envelope.wall_ms,
+        "body": body.decode("utf-8", "replace"), "frames": base64.b64encode(raw).decode(),
     }  # fmt: skip
+
+
+def routing_key_fields(key: str) -> dict[str, str]:
+    """As text for people; what is no UTF-8 also as octets, for whoever publishes it again."""
+    if is_unicode(key):
+        return {"routing_key": key}
+    octets = base64.b64encode(as_octets(key)).decode()
+    return {"routing_key": readable(key), "routing_key_base64": octets}
 
 
 def _body(raw: bytes) -> bytes:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ha.adapter.command_arguments import fault_of
 from ha.adapter.definitions_view import definitions_of
 from ha.adapter.directory_changes import DirectoryChanges, directory_of
 from ha.adapter.serving import not_serving
@@ -49,7 +50,11 @@ class Questions:
                 ok = command == "status" or status["status"] in READY
                 reply({"ok": ok, "reason": status["reason"], "status": status})
             case "query":
-                status = node.status() | {"queue_list": query_of(node.vhosts)}
+                begin = args.get("from", 0)
+                if type(begin) is not int or begin < 0:
+                    reply({"ok": False, "reason": "'from' is the number of a queue"})
+                    return
+                status = node.status() | query_of(node.vhosts, begin)
                 reply({"ok": True, "reason": status["reason"], "status": status})
             case "definitions":
                 reply(definitions_of(node.vhosts, node.broker.settings.users, node.status(), args))
@@ -100,8 +105,13 @@ class Questions:
         try:
             question = json.loads(payload)
             command, args = str(question["command"]), dict(question.get("args") or {})
-            args["operator"] = True
+            args.pop("operator", None)  # that is said here, not by whoever asks
+            fault = fault_of(command, args, vouches=True)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             reply({"ok": False, "reason": "not a management question"})
             return
+        if fault is not None:
+            reply({"ok": False, "reason": fault})
+            return
+        args["operator"] = True
         self._node.manage(command, args, reply, now)

@@ -16,19 +16,15 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.records import (
     Batch,
-    Bind,
     Dequeue,
     EnqueueRun,
     EntryDelete,
-    EntryPut,
-    ExchangeDeclare,
     ExchangeDelete,
     MessageId,
     QueueDeclare,
     QueueDelete,
     QueueEnds,
     Record,
-    Unbind,
 )  # fmt: skip
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
 from broker.model.vhosts import VirtualHosts
@@ -38,6 +34,7 @@ from ha.adapter.quarantine import Quarantine
 from ha.adapter.queue_words import gone_words
 from ha.adapter.recovery import Bases
 from ha.adapter.still_to_come import StillToCome
+from ha.adapter.told_definitions import ToldDefinitions
 from ha.adapter.withheld import Withheld
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import InSyncRecord
@@ -68,6 +65,7 @@ class ReplicaVhost:
         self._lacking: set[bytes] = set()
         """Queues of which messages were still to come when the store was last told of their ends."""
         self._still_to_come = StillToCome()
+        self._told = ToldDefinitions()
         self._withheld: Withheld | None = None
         """While a primary that expects this node has not yet told it everything."""
         self.position = ORIGIN
@@ -207,6 +205,7 @@ class ReplicaVhost:
         found.replica = fresh
 
     def abandon(self) -> None:
+        self._write_told()
         for queue, old in self._aside.items():
             found = self._vhosts.queues_by_uuid.get(queue)
             if found is not None:
@@ -236,32 +235,94 @@ class ReplicaVhost:
 
     # -- becoming equal
 
-    def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
-        """Delete what the primary has not, then apply what it has. Sentences about deleted queues."""
-        wanted = self._decode(payload)
-        sentences: list[str] = []
-        changes = [*self._temporary(), *self._stale(wanted, sentences), *wanted]
-        for record in changes:
+    def begin_definitions(self) -> None:
+        self._told = ToldDefinitions()
+        self._still_to_come.begin()
+        self._lacking.clear()
+        temporary = self._temporary()
+        for record in temporary:
             self._apply(record)
-        self._append(position, [*changes, *self._await_all(wanted)])
-        self._ledger.batch(Batch(position, 0, wanted), BACKUP)
-        return sentences
+        self._append(self.position, temporary)
 
-    def _await_all(self, wanted: list[Record]) -> list[Record]:
-        """No snapshot has begun: whoever is promoted by force from here lacks of each queue what history had
-        and is not here. For the store, too.
+    def take_definitions(self, position: Position, payload: bytes) -> None:
+        wanted = self._decode(payload)
+        stored: list[Record] = []
+        for record in wanted:
+            self._told.note(record)
+            if self._told.defers(record):
+                continue
+            changes = [*self._namesake_of(record), record]
+            for change in changes:
+                self._apply(change)
+            stored += changes
+            if isinstance(record, QueueEnds) and not record.deleted:
+                stored += self._await_all(record.queue)
+        self._write_told()
+        self._told.unwritten = stored
+        self._ledger.batch(Batch(position, 0, wanted), BACKUP)
+
+    def end_definitions(self, position: Position) -> list[str]:
+        told, self._told = self._told, ToldDefinitions()
+        stale: list[Record] = [*told.unbound(self._vhosts)]
+        for queue in list(self._vhosts.queues_by_uuid.values()):
+            gone = told.lacks_vhost(queue.vhost)
+            taken = gone or (queue.vhost, queue.name) in told.names
+            if queue.uuid not in told.queues and (queue.scope & Scope.LINK or taken):
+                stale += self._stale(queue, told, there=not gone and taken)
+        stale += told.others(self._vhosts)
+        for record in [*told.deferred, *stale]:
+            self._apply(record)
+        self._append(position, [*told.unwritten, *told.deferred, *stale])
+        return told.sentences
+
+    def _write_told(self) -> None:
+        """The part that came last, to the store, at the position of before: the last of all goes there with
+        the new one, so that whoever starts from the disk has all definitions of its position.
         """
-        declared = [self._vhosts.queues_by_uuid.get(r.uuid) for r in wanted if isinstance(r, QueueDeclare)]
-        queues = [queue for queue in declared if queue is not None]
-        self._still_to_come.begin(queues)
-        lacking = [queue for queue in queues if queue.replica.await_all()]
-        self._lacking = {queue.uuid for queue in lacking}
-        return [self._ends_of(queue) for queue in lacking if queue.scope & Scope.STORE]
+        if unwritten := self._told.unwritten:
+            self._told.unwritten = []
+            self._append(self.position, unwritten)
+
+    def _namesake_of(self, declared: Record) -> list[Record]:
+        """The primary has another queue of that name: the one that is here goes at once."""
+        if not isinstance(declared, QueueDeclare):
+            return []
+        vhost = self._vhosts.get(declared.vhost)
+        queue = vhost.queues.get(declared.name) if vhost is not None else None
+        if queue is None or queue.uuid == declared.uuid:
+            return []
+        return self._stale(queue, self._told, there=True)
+
+    def _stale(self, queue: Queue, told: ToldDefinitions, *, there: bool) -> list[Record]:
+        """The deletion of a queue that the primary has not; what its history never had in it is exported."""
+        grave = told.graves.get(queue.uuid)
+        beyond = minus(queue.snapshot(), had(grave.ends if grave is not None else {}))
+        count = self._export(queue, beyond)
+        if self._withheld is not None and queue.scope & Scope.LINK:
+            self._withheld.end(queue.uuid)
+        told.sentences.append(gone_words(queue.title, count, there=there, ended=grave is not None))
+        return [
+            QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE),
+            grave if grave is not None else QueueEnds(queue.uuid, {}, True, Scope.STORE),
+        ]
+
+    def _await_all(self, queue: bytes) -> list[Record]:
+        """Its snapshot has not begun: whoever is promoted by force from here lacks of it what history had and
+        is not here. For the store, too.
+        """
+        found = self._vhosts.queues_by_uuid.get(queue)
+        if found is None:
+            return []
+        self._still_to_come.add(found)
+        if not found.replica.await_all():
+            return []
+        self._lacking.add(queue)
+        return [self._ends_of(found)] if found.scope & Scope.STORE else []
 
     def _temporary(self) -> list[Record]:
         """Deletions of what is neither stored nor replicated: left from when this node served, and nobody's
         any more. It ends here as it does with the process; the ledger says so of its messages."""
-        exchanges = [x for x in self._vhosts.definitions() if isinstance(x, ExchangeDeclare)]
+        exchanges = [x for vhost in self._vhosts for x in vhost.exchanges.values() if not x.built_in]
         queues = [queue for queue in self._vhosts.queues_by_uuid.values() if not queue.scope]
         for queue in queues:
             reason = (Reason.OWNER_GONE if queue.exclusive else Reason.QUEUE_UNUSED).ledger_name
@@ -274,52 +335,6 @@ class ReplicaVhost:
             *(QueueDelete(queue.uuid, queue.name, queue.scope) for queue in queues),
             *(ExchangeDelete(x.name, x.scope, x.vhost) for x in exchanges if not x.scope),
         ]
-
-    def _stale(self, wanted: list[Record], sentences: list[str]) -> list[Record]:
-        """Deletions of what is replicated here and not on the primary; bindings first, then queues,
-        exchanges.
-        """
-        queues = {r.uuid for r in wanted if isinstance(r, QueueDeclare)}
-        names = {(r.vhost, r.name) for r in wanted if isinstance(r, QueueDeclare)}
-        exchanges = {(r.vhost, r.name) for r in wanted if isinstance(r, ExchangeDeclare)}
-        entries = {(r.kind, r.vhost, r.name) for r in wanted if isinstance(r, EntryPut)}
-        graves = {r.queue: r.ends for r in wanted if isinstance(r, QueueEnds) and r.deleted}
-        bindings = {encode_record(r) for r in wanted if isinstance(r, Bind)}
-        changes: list[Record] = []
-        for record in self._vhosts.definitions():
-            if not isinstance(record, Bind) or encode_record(record) in bindings:
-                continue
-            source = self._vhosts[record.vhost].exchanges[record.source]
-            if record.scope & Scope.LINK or (source.scope & Scope.LINK and record.queue in queues):
-                changes.append(Unbind(
-                    record.source, record.queue, record.target, record.routing_key, record.arguments,
-                    record.scope, record.vhost,
-                ))  # fmt: skip
-        for queue in list(self._vhosts.queues_by_uuid.values()):
-            gone = queue.vhost != ROOT and (VHOST, "", queue.vhost) not in entries
-            taken = gone or (queue.vhost, queue.name) in names
-            if queue.uuid not in queues and (queue.scope & Scope.LINK or taken):
-                beyond = minus(queue.snapshot(), had(graves.get(queue.uuid, {})))
-                count = self._export(queue, beyond)
-                if self._withheld is not None and queue.scope & Scope.LINK:
-                    self._withheld.end(queue.uuid)
-                there = not gone and taken
-                sentences.append(gone_words(queue.title, count, there=there, ended=queue.uuid in graves))
-                changes.append(QueueDelete(queue.uuid, queue.name, queue.scope | Scope.STORE))
-                changes.append(QueueEnds(queue.uuid, {}, True, Scope.STORE))
-        changes += [
-            ExchangeDelete(r.name, r.scope, r.vhost) for r in self._vhosts.definitions(Scope.LINK)
-            if isinstance(r, ExchangeDeclare) and (r.vhost, r.name) not in exchanges
-        ]  # fmt: skip
-        changes += [
-            EntryDelete(r.kind, r.vhost, r.name, r.scope) for r in self._vhosts.directory.entries()
-            if (r.kind, r.vhost, r.name) not in entries
-        ]  # fmt: skip
-        # Its own history has deleted these; the primary's knows nothing of it.
-        changes += [
-            QueueEnds(uuid, {}, True, Scope.STORE) for uuid, _ in self._vhosts.graves if uuid not in graves
-        ]
-        return changes
 
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
         found = self._queue(queue)
@@ -445,5 +460,9 @@ class ReplicaVhost:
 
 
 def _stored(payload: bytes) -> list[bytes]:
-    """The records that the store sees, still encoded."""
-    return [bytes(framed) for _, scope, framed in split_records(payload) if scope & Scope.STORE]
+    """The records that the store sees, still encoded. A large message is most often alone, and not copied."""
+    found = []
+    for _, scope, framed in split_records(payload):
+        if scope & Scope.STORE:
+            found.append(payload if len(framed) == len(payload) else bytes(framed))
+    return found

@@ -25,12 +25,13 @@ from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.source_vhost import SourceVhost
 from ha.core.copy_link import CopyMethod
 from ha.core.deadlines import earliest
-from ha.core.link import chunks
 from ha.core.membership import Status
 from ha.core.queue_copy import CopyState, QueueCopy
 from ha.core.queue_feeds import QueueFeeds
+from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
+    from broker.model.queue import Queue
     from broker.store.store import Store
     from ha.adapter.node import Node
 
@@ -91,6 +92,9 @@ class Replications:
         self.feeds = QueueFeeds(SourceVhost(node), self)
         self._copies: dict[str, _Copying] = {}
         self._owed: list[_Owed] = []
+        self._followers: list[Queue] = []
+        self._looked_at = -1
+        """The generation of definitions in which those were looked for."""
 
     def start(self) -> None:
         """Follow what was followed before this start."""
@@ -113,12 +117,12 @@ class Replications:
     def send_pieces(self, peer: int, method: int, parts: list[bytes]) -> None:
         inbound = self._node.hooks.peers.get(peer)
         if inbound is not None:
-            for piece in chunks(parts, inbound.extension_room):
+            for piece in cut(parts, inbound.extension_room):
                 inbound.send_extension(CHANNEL, method, piece)
             return
         dial = self._node.dials.open.get(peer)
         if dial is not None and dial.client.opened and not dial.client.wants_close:
-            for piece in chunks(parts, dial.client.extension_room):
+            for piece in cut(parts, dial.client.extension_room):
                 dial.client.send_extension(method, piece)
 
     def close(self, peer: int, code: int, text: str) -> None:
@@ -277,7 +281,7 @@ class Replications:
 
     def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Copying:
         node = self._node
-        model = CopyVhost(node.vhost, name, addresses, queue)
+        model = CopyVhost(node.vhost, name, addresses, queue, node.broker.wall_at)
         me = node.me
         copy = QueueCopy(
             queue, model, self, node_id=me.node_id, name=me.name, cluster_id=node.core.cluster_id or ""
@@ -315,11 +319,18 @@ class Replications:
         end_replica(vhost, queue, alone=self._alone)
         return True, f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
 
+    def _following(self) -> list[Queue]:
+        """Queues that follow another broker's. Looked for once after each change of definitions."""
+        vhost = self._node.vhost
+        if self._looked_at != vhost.generation:
+            self._looked_at = vhost.generation
+            self._followers = [queue for queue in vhost.queues.values() if follows(queue)]
+        return self._followers
+
     def status(self) -> dict[str, Any]:
         """`replications`: queues here that follow another broker's; `followers`: who follows queues here."""
-        vhost = self._node.vhost
         lines = []
-        for queue in vhost.queues.values():
+        for queue in self._following():
             origin = origin_of(queue)
             if origin is None:
                 continue

@@ -30,6 +30,8 @@ class HaSettings:
     """Where they find each other."""
     public_brokers: list[str] = field(default_factory=list)
     """Where clients find the same brokers, in the same order; empty: at the same addresses."""
+    listens: list[tuple[str, int]] = field(default_factory=list)
+    """Where this node listens for them, as configured; empty: not known."""
     replicate: str | None = None
     """Default level of queues and exchanges that do not say `x-replicate`; None: `all`. Without brokers there
     is none: they get it when there are some.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.model.records import Batch
+from broker.model.records import Batch, EnqueueRun
 from broker.model.values import ORIGIN, Scope
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
 from ha.adapter.recovery import Bases
+from ha.core.content import Content
+from ha.core.contents import Place
 
 if TYPE_CHECKING:
     from broker.model.history import History
@@ -37,7 +40,22 @@ class LinkSink:
     def batch(self, batch: Batch) -> None:
         primary = self._node.core.primary
         if primary is not None and primary.backups:
-            primary.batch(batch.position, batch.wall_ms, batch.payload(Scope.LINK), self._node.now)
+            payload = batch.payload(Scope.LINK)
+            places = _places(batch, payload, primary.contents.whole) if primary.contents.whole else []
+            primary.batch(batch.position, batch.wall_ms, payload, self._node.now, places)
+
+
+def _places(batch: Batch, payload: list[bytes], whole: Mapping[int, Content]) -> list[Place]:
+    """Where the batch has the octets of these messages. Each is alone in its records, at their ends."""
+    found = []
+    records = (record for record in batch.records if record.scope & Scope.LINK)
+    for index, (record, encoded) in enumerate(zip(records, payload, strict=True)):
+        if type(record) is EnqueueRun and isinstance(record.raws, list) and len(record.raws) == 1:
+            raw = record.raws[0]
+            content = whole.get(id(raw))
+            if content is not None:
+                found.append(Place(index, len(encoded) - len(raw) + content.at, content))
+    return found
 
 
 class LedgerSink:

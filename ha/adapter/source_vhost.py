@@ -35,7 +35,10 @@ class SourceVhost:
         members = {me.node_id}
         if record is not None:
             members |= {record.owner.node_id, *(who.node_id for who in record.in_sync), *record.names}
-        return Standing(me.node_id, me.name, core.epoch, core.cluster_id or "", frozenset(members), refusal)
+        wall_ms = self._node.broker.wall_at(self._node.now)
+        return Standing(
+            me.node_id, me.name, core.epoch, core.cluster_id or "", frozenset(members), refusal, wall_ms
+        )
 
     def find(self, name: str) -> Found | None:
         queue = self._vhost.queues.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.values import Position
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhosts import QueueInfo, VirtualHosts
 from ha.core.ha_broker import HaBroker
 from ha.core.link import VERSION
 from ha.core.membership import Member
@@ -13,6 +13,8 @@ from ha.core.role import Self_
 
 READY = ("ready", "active", "standalone", "recovering")
 """Statuses of a node that serves, or could at once."""
+QUERY_AT_ONCE = 1000
+"""Queues in one answer: clients wait meanwhile."""
 LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", "in_sync")
 
 
@@ -36,7 +38,7 @@ def status_of(
         "reason": _with_troubles(core, _reason(core, why), trouble),
         "position": list(position),
         "queues": len(vhosts.queues_by_uuid),
-        "paged": sum(queue.backlog.aside for queue in vhosts.queues_by_uuid.values()),
+        "paged": vhosts.paged,
         "version": VERSION,
         "primary": _primary(core, me),
         "withheld": core.withheld,
@@ -58,10 +60,13 @@ def _primary(core: HaBroker, me: Self_) -> str | None:
     return f"{me.name} at {address}" if address else me.name
 
 
-def query_of(vhosts: VirtualHosts) -> list[dict[str, Any]]:
-    """One line a queue; `replicate` is `replica` for one that follows another broker's; `policy`: the name of
-    the one that holds for it, or None."""
-    return [
+def query_of(vhosts: VirtualHosts, begin: int = 0) -> dict[str, Any]:
+    """`queue_list`: one line a queue, from number `begin` on; `replicate` is `replica` for one that follows
+    another broker's; `policy`: the name of the one that holds for it, or None. Only of a queue with
+    `x-single-active-consumer`: tag and address of the active one, or None. `more`: where the next piece
+    begins; None: there is none. Queues that come or go between two pieces may be left out, or told twice."""
+    found = vhosts.list_queues(begin, QUERY_AT_ONCE)
+    lines = [
         {
             "name": q.name,
             "vhost": q.vhost,
@@ -72,9 +77,20 @@ def query_of(vhosts: VirtualHosts) -> list[dict[str, Any]]:
             "durable": q.durable,
             "replicate": q.replicate.split(" ")[0],
             "policy": q.policy,
+            **(_active(q) if q.single_active else {}),
         }
-        for q in vhosts.list_queues()
+        for q in found
     ]
+    return {"queue_list": lines, "more": begin + len(lines) if len(lines) == QUERY_AT_ONCE else None}
+
+
+def _active(line: QueueInfo) -> dict[str, Any]:
+    """Which of its consumers gets the messages. The first key is RabbitMQ's."""
+    active = line.active
+    return {
+        "single_active_consumer_tag": active.tag if active is not None else None,
+        "single_active_consumer_client": active.sink.client if active is not None else None,
+    }
 
 
 def _link(core: HaBroker) -> str:
@@ -128,7 +144,7 @@ def _members(core: HaBroker) -> list[dict[str, Any]]:
             )
         if not member.connected and node_id not in states:
             line["status"] = "unreachable"
-        if trouble := core.neighbours.trouble_with(node_id) or _differs(core, member):
+        if trouble := core.neighbours.trouble_with(node_id) or _differs(core, member) or _clock(member):
             line["trouble"] = trouble
         found.append({**line, "self": False})
     return found
@@ -140,6 +156,11 @@ def _differs(core: HaBroker, member: Member) -> str:
     return f"does not join: {member.differs}" if there else ""
 
 
+def _clock(member: Member) -> str:
+    """Its clock is another than this node's; or ""."""
+    return member.clock.words(member.name) if member.connected and member.clock.apart else ""
+
+
 def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
     """And what keeps the brokers that are there apart, unless it says so already; that this node is not in
     its own list; and what keeps the authority from committing anything.
@@ -147,6 +168,8 @@ def _with_troubles(core: HaBroker, reason: str, authority: str) -> str:
     troubles = [each for each in core.neighbours.troubles() if each not in reason]
     members = core.membership.members.values()
     troubles += [f"{member.name} {differs}" for member in members if (differs := _differs(core, member))]
+    troubles += core.not_taken_in
+    troubles += [clock for member in members if (clock := _clock(member))]
     if left_out := core.neighbours.left_out():
         troubles.append(left_out)
     if authority:

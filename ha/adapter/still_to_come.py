@@ -7,8 +7,6 @@ known: it was deleted with the queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from broker.model.epoch_ends import Graves
 from broker.model.queue import Queue
 from broker.model.records import QueueEnds, Record
@@ -21,14 +19,12 @@ class StillToCome:
         self._lost: dict[bytes, dict[int, tuple[Range, ...]]] = {}
         """What a forced promotion has lost of each, by epoch."""
 
-    def begin(self, queues: Iterable[Queue]) -> None:
-        """A primary has defined these, and said how far its history goes; nothing has come."""
+    def begin(self) -> None:
+        """A primary is about to define its queues; nothing has come."""
         self._lost.clear()
-        for queue in queues:
-            self.add(queue)
 
     def add(self, queue: Queue) -> None:
-        """That one comes, perhaps anew."""
+        """That one comes, perhaps anew: the primary has said how far its history goes."""
         if queue.uuid not in self._lost:
             ends = queue.replica.ends()
             self._lost[queue.uuid] = {epoch: end.lacking for epoch, end in ends.items() if end.lacking}

@@ -45,6 +45,8 @@ class PeerAnswer:
     silence."""
     withheld: bool = False
     """It serves, and cannot prove that it is the primary: clients get nothing from it."""
+    follows: str = ""
+    """The name of the primary to which it has a link; "" without one."""
     life: str = ""
     terms: Terms = field(default_factory=dict)
 
@@ -78,6 +80,10 @@ class Evidence:
     copies: Sequence[str] = ()
     """Of each broker that answers and has this node's identity: a sentence that says so."""
     ack_timeout: float = 2.0
+    served: tuple[str, float] | None = None
+    """Which other node was heard to serve last, and how many seconds ago."""
+    left_out: str = ""
+    """Why this node's own address is not in its list, if it is not: a sentence."""
 
 
 FORCED = "force-lossy"

@@ -12,7 +12,7 @@ from ha.core.ack_times import AckTimes
 from ha.core.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SendMethod
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json
+from ha.core.in_sync_record import InSyncRecord, RecordVersion, record_from_json, refuse_unfounded
 from ha.core.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.membership import Status
 from ha.core.ports import BadEvent, ReplicaModel
@@ -78,6 +78,8 @@ class Backup:
         self._echo = 0.0
         self._acked: Ack | None = None
         self._heard = False
+        self._machine_ms = 0.0
+        """What this machine's clock showed when the newest heartbeat came."""
         self.said: Said | None = None
         self.heir = False
         """The primary is about to hand over to this node, or has."""
@@ -94,6 +96,7 @@ class Backup:
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
         self._acks, self._echo, self.disagreement = AckTimes(self._c.tuning.ack_timeout, now), 0.0, None
+        self._machine_ms = 0.0
         if self.link_end is not None:
             self.link_end.asked_again = True
         me, record = self._c.me, self._c.record
@@ -135,6 +138,7 @@ class Backup:
             return
         record = record_from_json(answer.get("record"))
         known = self._c.record
+        refuse_unfounded(record, known)
         if known is not None and record.version < known.version:
             raise LinkError(
                 f"the primary's record {tuple(record.version)} is older than ours {tuple(known.version)}"
@@ -163,10 +167,11 @@ class Backup:
             if kind is Frame.QUIESCE:
                 self._quiesce(body, self._replicator)
                 continue
-            if kind is Frame.DEFINITIONS and self._c.record is not None:
+            first = kind in (Frame.DEFINITIONS, Frame.DEFINED) and not self._replicator.defines
+            if first and self._c.record is not None:
                 self._begin(self._c.record, self._replicator.epoch)
             self._replicator.frame(kind, body)
-            if kind is Frame.BATCH:
+            if kind in (Frame.BATCH, Frame.BATCH_OF_CONTENTS):
                 self._acks.got(self._replicator.applied, self._replicator.sent_at, now)
             self._heed_ended()
             self._reset(self._replicator)
@@ -253,9 +258,13 @@ class Backup:
 
     def heartbeat(self, payload: bytes, now: float) -> None:
         self._last_heard, self._heard = now, True
-        sent_at = parse_heartbeat(payload)
-        self._echo = max(self._echo, sent_at)
-        self._acks.heard(sent_at, now)
+        beat, clocks = parse_heartbeat(payload), self._c.clocks
+        self._echo = max(self._echo, beat.sent_at)
+        self._acks.heard(beat.sent_at, now)
+        self._machine_ms = clocks.machine_at(now)
+        if self._replicator is not None:
+            clocks.heard(self._replicator.epoch, beat.wall_ms, now)
+        self._c.compare_clocks(self.primary_id, self.primary_name, beat.machine_ms, now)
 
     def excluded(self, payload: bytes) -> None:
         """The primary counts on us no longer; this is the last thing on that link. The record by which it
@@ -264,6 +273,7 @@ class Backup:
         self._excluded = True
         notice = parse_json(payload)
         record, known = record_from_json(notice.get("record")), self._c.record
+        refuse_unfounded(record, known)
         if known is None or record.version > known.version:
             self._save(record, self._c.copy.incomplete)
         self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
@@ -299,6 +309,7 @@ class Backup:
 
     def _record(self, told: dict[str, Any]) -> None:
         record, known = record_from_json(told), self._c.record
+        refuse_unfounded(record, known)
         if known is not None and record.version < known.version:
             raise LinkError(f"record {tuple(record.version)} after {tuple(known.version)}")
         listed = self._c.me.who in record.in_sync
@@ -328,7 +339,7 @@ class Backup:
         if self._replicator is None:
             self._heed_record()
         replicator = self._replicator
-        if replicator is None or self.peer is None or not replicator.applied.epoch:
+        if replicator is None or self.peer is None or not replicator.defines:
             return
         record = self._c.record
         applied = replicator.applied
@@ -343,6 +354,7 @@ class Backup:
             self._decoder.received,
             record.version if record else RecordVersion(0, 0),
             replicator.complete,
+            self._machine_ms,
         )
         if ack != self._acked or self._heard:
             self._acks.sent(now, ack.durable, complete=ack.complete)

@@ -7,8 +7,9 @@ stream means that, once caught up, this node is always a prefix of its primary's
 from __future__ import annotations
 
 from broker.model.values import ORIGIN
+from ha.core.coming_contents import ComingContents
 from ha.core.errors import LinkError
-from ha.core.link import Frame, parse_batch, parse_begin, parse_position, parse_queue
+from ha.core.link import BatchHead, Frame, parse_batch, parse_begin, parse_position, parse_queue
 from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.queue_replicator import QueueReplicator
 
@@ -20,6 +21,8 @@ class BrokerReplicator:
         self._model = model
         self.epoch = epoch
         self.applied = ORIGIN
+        self.defines = False
+        """The first part of the definitions has come."""
         self.sent_at = 0.0
         """When the primary sent the newest batch, on its clock."""
         self.guard_mark: int | None = None
@@ -32,6 +35,7 @@ class BrokerReplicator:
         """Queues whose snapshot has ended."""
         self.resets = 0
         """Queues that had to be sent again on this link."""
+        self.contents = ComingContents()
         self._awaited: set[bytes] = set()
         """Queues to be sent again that have not come whole yet."""
 
@@ -69,14 +73,17 @@ class BrokerReplicator:
     def frame(self, kind: Frame, body: bytes) -> None:
         """Apply one frame. LinkError on anything that cannot follow from what came before."""
         if kind is Frame.BATCH:
-            self._batch(body)
-        elif kind is Frame.DEFINITIONS:
-            position, payload = parse_position(body)
-            if position.epoch != self.epoch:
-                raise LinkError(f"definitions of epoch {position.epoch} on a link of epoch {self.epoch}")
-            self._model.begin_epoch(self.epoch)
-            self.sentences += self._model.reset_definitions(position, payload)
-            self.applied = position
+            self._batch(parse_batch(body))
+        elif kind is Frame.CONTENT:
+            self.contents.piece(body)
+        elif kind is Frame.DEFINITIONS or kind is Frame.DEFINED:
+            self._definitions(kind, body)
+        elif self.applied == ORIGIN:
+            raise LinkError(f"{kind.name} before the definitions are whole")
+        elif kind is Frame.BATCH_OF_CONTENTS:
+            self._batch(self.contents.batch(body))
+        elif kind is Frame.CONTENT_GONE:
+            self.contents.gone(body)
         elif kind is Frame.GUARD:
             if self._queues:
                 raise LinkError("a guard while queues are incomplete")
@@ -85,8 +92,21 @@ class BrokerReplicator:
         else:
             self._queue(kind, body)
 
-    def _batch(self, body: bytes) -> None:
-        head = parse_batch(body)
+    def _definitions(self, kind: Frame, body: bytes) -> None:
+        position, payload = parse_position(body)
+        if position.epoch != self.epoch or self.applied != ORIGIN:
+            raise LinkError(f"definitions of {tuple(position)} on a link of epoch {self.epoch}")
+        if not self.defines:
+            self.defines = True
+            self._model.begin_epoch(self.epoch)
+            self._model.begin_definitions()
+        if kind is Frame.DEFINITIONS:
+            self._model.take_definitions(position, payload)
+        else:
+            self.sentences += self._model.end_definitions(position)
+            self.applied = position
+
+    def _batch(self, head: BatchHead) -> None:
         expected = (self.applied.epoch, self.applied.n + 1)
         if head.position != expected:
             raise LinkError(f"batch {tuple(head.position)} where {expected} was due")

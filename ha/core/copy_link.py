@@ -85,7 +85,8 @@ def parse_question(payload: bytes) -> Question:
 @dataclass(slots=True, frozen=True)
 class Answer:
     """`ok`: it does, in `epoch`, as the queue `uuid`. Else `reason` is a sentence, and `gone` says that it
-    serves, and has no such queue (any more)."""
+    serves, and has no such queue (any more). `wall_ms`: the clock that it dates messages by; 0: it does not
+    say."""
 
     ok: bool
     reason: str
@@ -93,6 +94,7 @@ class Answer:
     epoch: int = 0
     uuid: str = ""
     gone: bool = False
+    wall_ms: int = 0
 
     def encode(self) -> bytes:
         return to_json({**asdict(self), "reason": self.reason[:LONGEST_REASON]})
@@ -104,6 +106,7 @@ def parse_answer(payload: bytes) -> Answer:
         answer = Answer(
             bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
             count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
+            count(document.get("wall_ms", 0)),
         )  # fmt: skip
         if answer.ok and len(bytes.fromhex(answer.uuid)) != UUID:
             raise ValueError(answer.uuid)

@@ -39,6 +39,8 @@ class Standing(NamedTuple):
     members: frozenset[str]
     """Node ids of its cluster, its own among them."""
     refusal: str
+    wall_ms: int
+    """The clock that it dates messages by."""
 
 
 class SourceModel(Protocol):
@@ -86,6 +88,9 @@ class CopyModel(Protocol):
         """Messages held."""
 
     def held(self) -> IdsByEpoch: ...
+
+    def dated_by(self, wall_ms: int, now: float) -> None:
+        """The source's clock, now: messages taken from then on are dated by this broker's instead."""
 
     def declare(self, uuid: bytes, payload: bytes) -> None:
         """The queue comes to be here, if it is not there yet. LinkError if it cannot."""

@@ -13,6 +13,7 @@ from typing import Any
 from broker.model.values import FOREVER, ORIGIN, Position
 from ha.core.authority import Authority
 from ha.core.backup import Backup
+from ha.core.clocks import Clocks
 from ha.core.connection_observer import Decision, decide
 from ha.core.deadlines import earliest
 from ha.core.effects import (
@@ -205,6 +206,16 @@ class HaBroker:
         return self._c.record if self.primary is not None else self.promotion.committed
 
     @property
+    def not_taken_in(self) -> list[str]:
+        """While this node serves: who is there and wants to join, and why it may not."""
+        refused = self._peer_methods.not_taken_in.values() if self.primary is not None else ()
+        return list(dict.fromkeys(refused))
+
+    @property
+    def clocks(self) -> Clocks:
+        return self._c.clocks
+
+    @property
     def proven_until(self) -> float:
         """From then on `heed_lease` has to be asked first of all, in each tick."""
         return self.primary.lease.until if self.primary is not None else FOR_EVER
@@ -354,7 +365,11 @@ class HaBroker:
     def stand(self) -> dict[str, Any]:
         """How this node stands, for a hello."""
         return self._introductions.document(
-            self.epoch, self._position(), promoting=self.promotion.active, withheld=self.withheld
+            self.epoch,
+            self._position(),
+            promoting=self.promotion.active,
+            withheld=self.withheld,
+            follows=self.backup.primary_name if self.backup is not None and self.backup.linked else "",
         )
 
     def serve(self, attempt: Attempt, now: float) -> str:

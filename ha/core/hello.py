@@ -71,6 +71,7 @@ def peer_answer(document: dict[str, Any]) -> PeerAnswer:
             seen=count(document.get("seen", 0)),
             promoting=bool(document.get("promoting", False)),
             withheld=bool(document.get("withheld", False)),
+            follows=label(document.get("follows", "")),
             terms=terms_from_json(document.get("terms", {})),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -121,6 +122,8 @@ class JoinRequest:
                 f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}: take it out of "
                 f"ha.brokers, or start it with an empty data directory"
             )
+        if self.epoch > epoch:
+            return f"it knows of epoch {self.epoch} and does not show the record: {me.name} serves in {epoch}"
         if holds > epoch:  # a copy goes from epoch to epoch, and never back
             return (
                 f"it was no backup of this pair: what it holds is of epoch {holds}, and {me.name} serves in "

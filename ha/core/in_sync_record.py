@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 
 from ha.core.errors import LinkError
 
+EPOCH_STEP = 1 << 16
+"""An epoch is a counter x 2^16 + the node's number: two nodes never mint the same one."""
+MOST_TERMS = 1 << 22
+"""Promotions, and starts of a standalone broker, that a node may have missed: one each 2 s, for 97 days."""
 _MOST = 1 << 62
 _LONGEST = 100
 
@@ -106,6 +110,20 @@ def is_behind(held: InSyncRecord | None, own: InSyncRecord | None) -> bool:
     if own is None or held is None:
         return own is not None
     return held.cluster_id == own.cluster_id and held.version < own.version
+
+
+def is_beyond(epoch: int, known: int) -> bool:
+    """Whether no cluster gets from epoch `known` to `epoch`: each term raises the counter by one."""
+    return epoch - known > MOST_TERMS * EPOCH_STEP
+
+
+def refuse_unfounded(record: InSyncRecord, known: InSyncRecord | None) -> None:
+    """LinkError if a primary's `record` cannot have come from the one that this node has."""
+    if known is not None and record.cluster_id != known.cluster_id:
+        raise LinkError(f"a record of cluster {record.cluster_id}, and this node's is of {known.cluster_id}")
+    least = known.epoch if known is not None else 0
+    if is_beyond(record.epoch, least):
+        raise LinkError(f"a record of epoch {record.epoch}, which cannot follow {least}")
 
 
 def record_from_json(document: Any) -> InSyncRecord:

@@ -10,9 +10,11 @@ from typing import Any
 from broker.model.values import Position
 from ha.core.authority import PeerAnswer
 from ha.core.effects import ClosePeer, SendMethod
+from ha.core.errors import LinkError
 from ha.core.hello import hello_answer, peer_answer
 from ha.core.lineage import Lineage
 from ha.core.link import Method, to_json
+from ha.core.membership import Status
 from ha.core.neighbours import Neighbours
 from ha.core.role import Context
 
@@ -25,12 +27,15 @@ class Introductions:
         self._lineage = lineage
         self._neighbours = neighbours
 
-    def document(self, epoch: int, position: Position, *, promoting: bool, withheld: bool) -> dict[str, Any]:
+    def document(
+        self, epoch: int, position: Position, *, promoting: bool, withheld: bool, follows: str
+    ) -> dict[str, Any]:
         """How this node stands, as it tells others."""
         lineage = self._lineage
-        return hello_answer(
+        told = hello_answer(
             self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting, withheld=withheld
         )
+        return told | {"follows": follows}
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
         """Say how this node stands, and ask the same."""
@@ -41,8 +46,8 @@ class Introductions:
         self, peer: int, document: dict[str, Any], address: str | None, now: float
     ) -> PeerAnswer | None:
         """What a peer says of itself, written down; None if nothing is to be concluded from it, since it is
-        this node itself, of another cluster, or outdated. `address`: it is the answer of one that this node
-        dialed.
+        this node itself, of another cluster, outdated, or not to be believed. `address`: it is the answer
+        of one that this node dialed.
         """
         answer = peer_answer(document)
         if answer.node_id == self._c.me.node_id and answer.life == self._c.me.life:
@@ -52,13 +57,15 @@ class Introductions:
             return None
         if self._copied(answer, address) or self._neighbours.outdated(answer, document.get("asked")):
             return None
+        if not self._lineage.foreign(answer) and self._doubted(answer, address):
+            return None
         member = self._c.membership.member(answer.node_id)
         member.name, member.incarnation = answer.name, answer.incarnation
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
             member.address, member.connected = self._neighbours.public(address), True
             self._neighbours.answered(address, answer, document.get("asked"), now)
-        self._neighbours.heard(answer)
+        self._neighbours.heard(answer, now)
         if not self._lineage.foreign(answer):
             if address is not None:
                 self._neighbours.of_ours(address)
@@ -66,6 +73,18 @@ class Introductions:
         if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
             self._c.log(sentence)
         return None
+
+    def _doubted(self, answer: PeerAnswer, address: str | None) -> bool:
+        """Does it tell of epochs that cannot be? LinkError of one that dialed in."""
+        record = self._c.record
+        is_primary = self._c.membership.status in (Status.RECOVERING, Status.ACTIVE)
+        serves_in = record.epoch if is_primary and record is not None else None
+        why = self._lineage.doubt(answer, serves_in)
+        if why and address is None:
+            raise LinkError(f"{answer.name} {why}")
+        if why and address is not None and (sentence := self._neighbours.doubted(address, why)):
+            self._c.log(sentence)
+        return bool(why)
 
     def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
         """Is it another process with this node's identity, or with that of one which is at another address?

@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.model.values import Position
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import RecordVersion
 
-VERSION = 6
+VERSION = 8
 """Of the link protocol. A peer with another major version is refused with a sentence."""
 UUID = 16
 """Octets of a queue's."""
@@ -55,7 +55,7 @@ class Frame(enum.IntEnum):
     BATCH = 1
     """epoch, n, wall_ms, sent_at, then the batch's encoded records."""
     DEFINITIONS = 2
-    """epoch, n of the history it belongs after, then encoded records of every replicated object."""
+    """epoch, n of the history it belongs after, then encoded records: a part of all replicated objects."""
     QUEUE_BEGIN = 3
     """Queue uuid, then the sequence from which on this epoch's messages come as history: its snapshot, of all
     before that, begins."""
@@ -71,19 +71,42 @@ class Frame(enum.IntEnum):
     QUIESCE = 8
     """A point's name and queue uuids with digests of what the queues hold: here the copy equals the primary,
     and both note what they hold."""
+    DEFINED = 9
+    """epoch, n, as in the parts before: that was the last of them, and the batch after that position is next.
+    """
+    CONTENT = 10
+    """A number, then octets: the next piece of a large message that is still to be published, in order. The
+    first one of a number begins it."""
+    CONTENT_GONE = 11
+    """A number: no batch brings that message."""
+    BATCH_OF_CONTENTS = 12
+    """As BATCH, but between its head and its records a count, then so many times a number and an offset in
+    the records, growing: there the octets of that message are left out, all of which have come before."""
 
 
 _HEAD = struct.Struct(">IB")
 _BATCH = struct.Struct(">QQQd")
 _POSITION = struct.Struct(">QQ")
 _LIVE_FROM = struct.Struct(">Q")
-_ACK = struct.Struct(">QQQQdQQQB")
-_TIME = struct.Struct(">d")
+_NUMBER = struct.Struct(">Q")
+_COUNT = struct.Struct(">H")
+_PLACE = struct.Struct(">QQ")
+_ACK = struct.Struct(">QQQQdQQQBd")
+_BEAT = struct.Struct(">ddd")
 
 
 def frame(kind: enum.IntEnum, parts: list[bytes]) -> list[bytes]:
     """One stream frame as parts to be joined by the writer; the payload itself is not copied."""
     return [_HEAD.pack(sum(map(len, parts)), kind), *parts]
+
+
+class LeftOut(NamedTuple):
+    """Octets of a message that a batch leaves out: of the record with this index, from `at` on."""
+
+    number: int
+    record: int
+    at: int
+    octets: int
 
 
 def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[bytes]) -> list[bytes]:
@@ -92,6 +115,57 @@ def batch_frame(position: Position, wall_ms: int, sent_at: float, payload: list[
     return [
         _HEAD.pack(length, Frame.BATCH) + _BATCH.pack(position.epoch, position.n, wall_ms, sent_at), *payload,
     ]  # fmt: skip
+
+
+def content_number(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
+def parse_content(body: bytes) -> tuple[int, bytes]:
+    """A message's number, and a piece of it."""
+    if len(body) < _NUMBER.size:
+        raise LinkError("a frame is too short for the number of its message")
+    return int(_NUMBER.unpack_from(body)[0]), body[_NUMBER.size :]
+
+
+def batch_of_contents(
+    position: Position, wall_ms: int, sent_at: float, payload: list[bytes], left_out: list[LeftOut]
+) -> list[bytes]:
+    """A batch without the octets of messages that have gone ahead. `left_out` is in the order of records."""
+    parts: list[bytes] = []
+    places: list[bytes] = []
+    at, record = 0, 0
+    for number, index, start, octets in left_out:
+        whole = payload[index]
+        at += sum(map(len, payload[record:index])) + start
+        parts += payload[record:index]
+        parts += filter(None, (whole[:start], whole[start + octets :]))
+        places.append(_PLACE.pack(number, at))
+        at += len(whole) - start - octets
+        record = index + 1
+    head = _BATCH.pack(position.epoch, position.n, wall_ms, sent_at)
+    return frame(
+        Frame.BATCH_OF_CONTENTS, [head, _COUNT.pack(len(places)), *places, *parts, *payload[record:]]
+    )
+
+
+def parse_batch_of_contents(body: bytes, take: Callable[[int], list[bytes]]) -> BatchHead:
+    """The batch as BATCH would have brought it. `take` gives the pieces of a message by its number."""
+    head = parse_batch(body)
+    rest = head.payload
+    if len(rest) < _COUNT.size or len(rest) < (
+        base := _COUNT.size + _PLACE.size * _COUNT.unpack_from(rest)[0]
+    ):
+        raise LinkError("a batch is too short for its list of messages")
+    parts: list[bytes] = []
+    done = base
+    for number, offset in _PLACE.iter_unpack(rest[_COUNT.size : base]):
+        at = base + offset
+        if not done <= at <= len(rest):
+            raise LinkError(f"a message at {offset} of a batch of {len(rest) - base} bytes")
+        parts += [rest[done:at], *take(number)]
+        done = at
+    return head._replace(payload=b"".join([*parts, rest[done:]]))
 
 
 def begin_frame(queue: bytes, live_from: int) -> list[bytes]:
@@ -150,28 +224,45 @@ class Ack(NamedTuple):
     """Newest in-sync record fsynced by the sender."""
     complete: bool
     """Everything before GUARD, snapshots included, is applied and on disk."""
+    machine_ms: float = 0.0
+    """What the machine's wall clock showed when the newest heartbeat came; 0: none has come."""
 
     def encode(self) -> bytes:
-        return _ACK.pack(*self.applied, *self.durable, self.echo, self.received, *self.record, self.complete)
+        return _ACK.pack(
+            *self.applied,
+            *self.durable,
+            self.echo,
+            self.received,
+            *self.record,
+            self.complete,
+            self.machine_ms,
+        )
 
 
 def parse_ack(payload: bytes) -> Ack:
     if len(payload) != _ACK.size:
         raise LinkError(f"an ack of {len(payload)} bytes")
-    ae, an, de, dn, echo, received, epoch, revision, complete = _ACK.unpack(payload)
-    return Ack(
-        Position(ae, an), Position(de, dn), echo, received, RecordVersion(epoch, revision), bool(complete)
-    )
+    ae, an, de, dn, echo, received, epoch, revision, complete, machine_ms = _ACK.unpack(payload)
+    record = RecordVersion(epoch, revision)
+    return Ack(Position(ae, an), Position(de, dn), echo, received, record, bool(complete), machine_ms)
 
 
-def heartbeat(sent_at: float) -> bytes:
-    return _TIME.pack(sent_at)
+class Heartbeat(NamedTuple):
+    """A primary's sign of life: when it was sent, on its own clock, in seconds; and what two wall clocks show
+    there, in milliseconds: the one that messages are dated by, and the machine's."""
+
+    sent_at: float
+    wall_ms: float
+    machine_ms: float
+
+    def encode(self) -> bytes:
+        return _BEAT.pack(*self)
 
 
-def parse_heartbeat(payload: bytes) -> float:
-    if len(payload) != _TIME.size:
+def parse_heartbeat(payload: bytes) -> Heartbeat:
+    if len(payload) != _BEAT.size:
         raise LinkError("a heartbeat of the wrong size")
-    return float(_TIME.unpack(payload)[0])
+    return Heartbeat(*_BEAT.unpack(payload))
 
 
 def to_json(document: dict[str, Any]) -> bytes:
@@ -187,16 +278,6 @@ def parse_json(payload: bytes, what: str = "a link message") -> dict[str, Any]:
     if not isinstance(document, dict):
         raise LinkError(f"{what} is not a JSON object")
     return document
-
-
-def chunks(parts: list[bytes], room: int) -> Iterator[bytes]:
-    """Cut joined parts into pieces of at most `room` bytes, one per DATA method."""
-    whole = parts[0] if len(parts) == 1 else b"".join(parts)
-    if len(whole) <= room:
-        yield whole
-        return
-    for at in range(0, len(whole), room):
-        yield whole[at : at + room]
 
 
 Kind = TypeVar("Kind", bound=enum.IntEnum)

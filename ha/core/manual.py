@@ -10,13 +10,14 @@ from __future__ import annotations
 from ha.core.authority import Evidence, PeerAnswer, Verdict
 from ha.core.backup import LinkEnd
 from ha.core.effects import ReadRegister, SwapRegister
-from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
+from ha.core.in_sync_record import EPOCH_STEP, Incarnation, InSyncRecord, RecordVersion
 from ha.core.membership import Status
 from ha.core.role import Self_
 
-EPOCH_STEP = 1 << 16
-"""An epoch is counter x 2^16 + the node's number: two nodes never mint the same one."""
-
+FORCE = "--force-lossy"
+REFUSES = "refuses this node"
+SERVED_LATELY = 60.0
+"""Seconds."""
 AGAIN = "end it, start it again and ask once more"
 """It answers then, and does not serve: who is in the record is promoted unforced."""
 IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
@@ -46,7 +47,7 @@ class ManualAuthority:
 
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """The rules first, so that a forced promotion that needs no force is recorded as what it is."""
-        verdict = self._judge(evidence)
+        verdict = _with_what_is_known(self._judge(evidence), evidence)
         if verdict.granted or not force_lossy:
             return verdict
         return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
@@ -102,6 +103,8 @@ class ManualAuthority:
                 "confirmed messages",
                 f"put it back, or promote another one; {IF_LOST}",
             )
+        if e.unanswered and e.left_out:
+            return _no(e.left_out, "put it there, on all nodes, and start this node again")
         if e.unanswered:
             return _no(
                 f"{', '.join(e.unanswered)} and may hold data",
@@ -252,6 +255,26 @@ def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
     """It has all, in memory too: it would lose less than whoever was started again since."""
     who = Incarnation(answer.node_id, answer.incarnation)
     return (who in record.in_sync and not answer.resetting) or who == record.owner
+
+
+def _with_what_is_known(verdict: Verdict, e: Evidence) -> Verdict:
+    """A refusal names the addresses at which nobody was reached. It advises no force while another node was
+    heard to serve a moment ago, and none against one that is there and refuses this node: nothing is lost for
+    good then."""
+    if verdict.granted or ("start" not in verdict.way and FORCE not in verdict.way):
+        return verdict
+    way = verdict.way
+    runs = next((silence for silence in e.unanswered if REFUSES in silence), None)
+    served = e.served if e.served is not None and e.served[1] < SERVED_LATELY else None
+    if FORCE in way and (served is not None or runs is not None):
+        first, _, _ = way.rpartition("; if ")
+        then = "see its log"
+        if served is not None:
+            then = f"{served[0]} served {served[1]:.0f} s ago, so check that node first"
+        way = f"{first}; {then}" if first else then
+    if untold := [silence for silence in e.unanswered if silence not in verdict.reason]:
+        way = f"{way} ({'; '.join(untold)})"
+    return Verdict(False, verdict.reason, way=way)
 
 
 def _no(reason: str, way: str) -> Verdict:

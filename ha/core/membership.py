@@ -7,9 +7,10 @@ which Qpid lacks: a primary that meets a newer one must be able to step down.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ha.core.clocks import Comparison
 from ha.core.errors import IllegalTransition
 
 
@@ -62,6 +63,8 @@ class Member:
     connected: bool = False
     differs: str = ""
     """Why it does not follow this node, which serves: what the two are configured to differently."""
+    clock: Comparison = field(default_factory=Comparison)
+    """Its machine's wall clock, against this one's."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +76,7 @@ class Member:
             "epoch": self.epoch,
             "in_sync": self.in_sync,
             "connected": self.connected,
+            "clock_ahead_ms": None if self.clock.ahead_ms is None else round(self.clock.ahead_ms),
         }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from ha.core.authority import PeerAnswer
 from ha.core.status_check import PeerAddress
 
+WRONG_PASSWORD = "; ha.username and ha.password have to be the same on all nodes"
 THIS = "this very node"
 COPY = "one of the two data directories is a copy of the other; give one of the two nodes an empty one"
 
@@ -30,6 +31,10 @@ class Neighbours:
         self._over: dict[str, tuple[int, int]] = {}
         """By node id: the epoch that it has handed over, and the last question to it by then."""
         self._dialed: dict[int, str] = {}
+        self.absent = ""
+        """A sentence if the configuration has no address that could be this node's."""
+        self.served: tuple[str, float] | None = None
+        """The node that was heard to serve last, by its own word, its link or another node's; and when."""
 
     # -- dials
 
@@ -59,7 +64,8 @@ class Neighbours:
         if unresolved:
             entry.trouble = f"is not reached: {unresolved}"
         if refusal:
-            entry.trouble = f"refuses this node ({refusal})"
+            wrong = WRONG_PASSWORD if refusal.startswith("403") else ""
+            entry.trouble = f"refuses this node ({refusal}{wrong})"
 
     def lost(self, peer: int) -> str | None:
         """A connection is gone: the id of the node that was at its other end, if this node had dialed it.
@@ -84,9 +90,19 @@ class Neighbours:
         self.book[address].is_self = True
         self._dialed.pop(peer, None)
 
-    def heard(self, answer: PeerAnswer) -> None:
+    def heard(self, answer: PeerAnswer, now: float) -> None:
         """What a node said of itself, asked or not."""
         self.answers[answer.node_id] = answer
+        if answer.serving:
+            self.heard_to_serve(answer.name, now)
+        elif answer.follows:
+            self.heard_to_serve(answer.follows, now)
+        elif self.served is not None and self.served[0] == answer.name:
+            self.served = None
+
+    def heard_to_serve(self, name: str, now: float) -> None:
+        """That node serves, as it says, or another one does, or its link tells."""
+        self.served = name, now
 
     def ask_anew(self) -> None:
         """The next hellos are another question; nobody has answered it, were it in this very instant."""
@@ -97,6 +113,7 @@ class Neighbours:
     def over(self, node_id: str, epoch: int) -> None:
         """That node has handed over: it serves no more in that epoch, and never will again."""
         self._over[node_id] = (epoch, self.question)
+        self.served = None
 
     def outdated(self, answer: PeerAnswer, question: object) -> bool:
         """It says that it serves, and said so before it handed over: the handover has come first, by another
@@ -153,6 +170,12 @@ class Neighbours:
         )
         return "" if known == entry.trouble else f"{address} {entry.trouble}"
 
+    def doubted(self, address: str, why: str) -> str:
+        """What the node at `address` says is not believed: a sentence the first time, then ""."""
+        entry = self.book[address]
+        known, entry.trouble = entry.trouble, f"is not believed: it {why}"
+        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+
     def of_ours(self, address: str) -> None:
         """The node at `address` is of this cluster, or of none yet."""
         self.book[address].trouble = ""
@@ -192,7 +215,10 @@ class Neighbours:
         return [*away, *self.copies()]
 
     def left_out(self) -> str:
-        """A sentence if another node was met at each address: none is left for this one. Else ""."""
+        """A sentence if another node was met at each address: none is left for this one; or if the
+        configuration says so. Else ""."""
+        if self.absent and not any(entry.is_self for entry in self.book.values()):
+            return self.absent
         if not self.book or any(entry.is_self or entry.node_id is None for entry in self.book.values()):
             return ""
         return "no address in ha.brokers is this node's: nobody can be told where it is"

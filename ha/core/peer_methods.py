@@ -13,16 +13,15 @@ from ha.core.backup import Backup
 from ha.core.effects import ExpelPeer, SendMethod
 from ha.core.errors import LinkError
 from ha.core.hello import join_request
-from ha.core.in_sync_record import Incarnation
+from ha.core.in_sync_record import Incarnation, is_beyond
 from ha.core.introductions import Introductions
 from ha.core.lineage import Lineage
 from ha.core.link import Ack, Method, parse_ack, parse_json, to_json
 from ha.core.membership import Status
 from ha.core.neighbours import Neighbours
-from ha.core.ports import IdsByEpoch
 from ha.core.primary import Primary
 from ha.core.promotion import Promotion
-from ha.core.queue_snapshot import decode_have
+from ha.core.queue_snapshot import HaveDecoder
 from ha.core.role import Context
 from ha.core.terms import difference, disagreement
 
@@ -69,12 +68,15 @@ class PeerMethods:
         self._lineage = lineage
         self._neighbours = neighbours
         self._node = node
-        self._have: dict[int, bytearray] = {}
+        self._have: dict[int, HaveDecoder] = {}
         self._last_refusal = ""
+        self.not_taken_in: dict[int, str] = {}
+        """Of peers that are there and asked to join: who, and why not."""
 
     def lost(self, peer: int) -> None:
         """A connection is gone."""
         self._have.pop(peer, None)
+        self.not_taken_in.pop(peer, None)
         if self._node.backup is not None:
             self._node.backup.reconcile(peer)
 
@@ -120,9 +122,9 @@ class PeerMethods:
             told = parse_json(payload, "an answer to a hello")
             self._hello(peer, told, now, self._neighbours.address_of(peer))
         elif method == Method.HAVE:
-            have = self._have.setdefault(peer, bytearray())
-            have += payload
-            if len(have) > HAVE_MOST:
+            have = self._have.setdefault(peer, HaveDecoder())
+            have.feed(payload)
+            if have.received > HAVE_MOST:
                 raise LinkError("it holds more than a request to join may say")
         elif method == Method.RESET_QUEUE:
             if self._node.primary is not None:
@@ -137,6 +139,7 @@ class PeerMethods:
 
     def _follow(self, backup: Backup, method: int, payload: bytes, now: float) -> None:
         """The primary that this node follows, or has asked to be taken in by, speaks."""
+        self._neighbours.heard_to_serve(backup.primary_name, now)
         if method == Method.DATA:
             backup.data(payload, now)
         elif method == Method.HEARTBEAT:
@@ -155,6 +158,8 @@ class PeerMethods:
         primary = self._node.primary
         if primary is None:
             return
+        if is_beyond(ack.record.epoch, primary.epoch):
+            raise LinkError(f"acknowledged epoch {ack.record.epoch}, which cannot follow {primary.epoch}")
         if ack.record.epoch > primary.epoch and peer in primary.peers():
             self._node.step_down(f"a backup knows of epoch {ack.record.epoch}", now)
         else:
@@ -178,7 +183,7 @@ class PeerMethods:
     def _meet(self, answer: PeerAnswer, now: float) -> None:
         """Learn from what it knows. A primary that meets a higher epoch stops at once."""
         node = self._node
-        if self._lineage.cluster_id is None and node.status.serves:
+        if node.status is Status.STANDALONE:  # nobody succeeds a broker of its own
             return
         if answer.epoch > node.epoch and node.status.serves:
             node.step_down(
@@ -229,11 +234,11 @@ class PeerMethods:
     def _join(self, peer: int, request: dict[str, Any], now: float) -> None:
         """A peer asks to be taken in."""
         node, cluster_id = self._node, self._lineage.cluster_id
-        held: dict[bytes, IdsByEpoch] = decode_have(bytes(self._have.pop(peer, b"")))
+        held = self._have.pop(peer, HaveDecoder()).whole()
         ask = join_request(request)
-        if ask.cluster_id == cluster_id and ask.epoch > node.epoch and node.status.serves:
-            node.step_down(f"{ask.name} knows of epoch {ask.epoch}, this node serves in {node.epoch}", now)
         primary = node.primary
+        if primary is not None and ask.cluster_id == cluster_id and ask.epoch > primary.epoch:
+            self._introductions.ask(peer, node.stand())  # its answer shows the record, or there is none
         backups = primary.backups.values() if primary is not None else ()
         epoch = primary.epoch if primary is not None else None
         told = self._neighbours.answers.get(ask.who.node_id)
@@ -243,8 +248,10 @@ class PeerMethods:
             if refusal != self._last_refusal:
                 self._c.log(f"{ask.name} is not taken in: {refusal}")
             self._last_refusal = refusal or ""
+            self.not_taken_in[peer] = f"{ask.name} is not taken in: {refusal}"
             self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
             return
+        self.not_taken_in.pop(peer, None)
         primary.join(peer, ask, held, now)
 
 

@@ -6,6 +6,7 @@ waits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from broker.model.records import Entry, MessageId, Piece
@@ -17,6 +18,16 @@ IdsByEpoch = dict[int, ReplicationIdSet]
 """Ids of one queue: a set of sequences per epoch, no empty sets."""
 
 
+class DefinitionsPart(NamedTuple):
+    """A part of the definitions of one position, in an order that applies: entries of the directory, what
+    history ever had in deleted queues, exchanges, queues, bindings, what it ever had in each queue."""
+
+    records: list[bytes]
+    """Encoded."""
+    queues: list[tuple[bytes, int]]
+    """Uuid and next sequence of the queues of which it says how far history had got."""
+
+
 class PrimaryModel(Protocol):
     """Asked between ticks, right after the history was flushed: what it shows is what `position` says."""
 
@@ -26,12 +37,9 @@ class PrimaryModel(Protocol):
     def durable(self) -> Position:
         """All up to it is on this node's disk."""
 
-    def definitions(self) -> list[bytes]:
-        """Encoded records of all replicated objects, in an order that applies, and of what history ever had
-        in each queue, deleted ones too."""
-
-    def queues(self) -> list[tuple[bytes, int]]:
-        """Uuid and next sequence of every replicated queue."""
+    def definitions(self, most: int) -> Iterator[DefinitionsPart]:
+        """All replicated objects as they are now, in parts of at most so many records, which are made when
+        they are asked for, ticks later perhaps."""
 
     def next_sequence(self, queue: bytes) -> int:
         """Of the next message that is published to the queue, which is there."""
@@ -127,8 +135,16 @@ class ReplicaModel(Protocol):
     def abandon(self) -> None:
         """No more comes: the old copies stay, with what came of the new ones, and without what left."""
 
-    def reset_definitions(self, position: Position, payload: bytes) -> list[str]:
-        """Become equal in definitions; what goes is exported before. Sentences about what was dropped."""
+    def begin_definitions(self) -> None:
+        """All definitions of a primary follow, in parts."""
+
+    def take_definitions(self, position: Position, payload: bytes) -> None:
+        """A part of what it had at `position`: it is declared here. LinkError if it cannot be read or
+        applied."""
+
+    def end_definitions(self, position: Position) -> list[str]:
+        """That was all, and history goes on from there: what the primary has not goes, and is exported
+        before. Sentences about what was dropped."""
 
     def begin_queue(self, queue: bytes, end: MessageId) -> str:
         """Expect a snapshot up to `end`, and count as lacking what is not here; the queue's name."""

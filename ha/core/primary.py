@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from broker.model.values import Position
+from ha.core.contents import Contents, Place
 from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken, LinkError
@@ -23,7 +24,7 @@ from ha.core.feeder import Feeder
 from ha.core.hello import JoinRequest
 from ha.core.in_sync_record import Incarnation, InSyncRecord
 from ha.core.lease import Lease
-from ha.core.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
+from ha.core.link import UUID, Ack, Frame, Method, frame, position_bytes, to_json
 from ha.core.membership import Status
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.queue_guard import QueueGuard
@@ -50,9 +51,9 @@ class Primary:
         self._keeper = keeper
         self.lease = Lease(context.tuning.lease, keeper.proven_at)
         self._dethroned = dethroned
-        self._feeder = Feeder(context, model, record.epoch)
         self.epoch = record.epoch
         self.backups: dict[str, RemoteBackup] = {}
+        self._feeder = Feeder(context, model, record.epoch, lambda: self.backups.values())
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
         self._watermark = Watermark(record.epoch)
@@ -197,7 +198,11 @@ class Primary:
         }  # fmt: skip
         if backup.expected:
             answer["rest"] = backup.rest(self._c.tuning, now)
-        self._c.do(SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)))
+        self._c.do(
+            SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)),
+            # It knows this node's clock before it can be promoted, however soon that is.
+            SendMethod(backup.peer, Method.HEARTBEAT, self._c.beat(now)),
+        )
         self._c.log(f"{backup.name} joins, holding {len(backup.has)} queues")
         self._c.do(Announce("joining", backup.who.node_id, backup.name, ""))
 
@@ -210,7 +215,9 @@ class Primary:
             self._feeder.begin(backup, now)
         if backup.phase in (Phase.IN_SYNC, Phase.COMMITTED) and backup.queue:
             self._hungry = self._feeder.feed(backup) or self._hungry
-        if backup.phase is Phase.CATCHING:
+        if backup.phase is Phase.CATCHING and backup.behind:
+            self._hungry = self._feeder.define(backup, now) or self._hungry
+        if backup.phase is Phase.CATCHING and not backup.behind:
             self._hungry = self._feeder.feed(backup) or self._hungry
             if not backup.queue and backup.paid_up and backup.is_close(self._c.tuning, now):
                 position = self._model.position()
@@ -222,7 +229,9 @@ class Primary:
                 self._settle()
         if backup.phase is Phase.GUARDED and backup.guard is not None:
             whole = backup.complete and backup.acked_durable >= backup.guard.free
-            since = max(backup.silent_since(), self._awake_since) if whole else backup.guarded_at
+            since = (
+                max(backup.silent_since(self._c.tuning), self._awake_since) if whole else backup.guarded_at
+            )
             if whole and now >= backup.include_at and not self._keeper.busy:
                 self._include(backup, now)
             elif not backup.expected and now - since > self._c.tuning.ack_timeout:
@@ -246,9 +255,16 @@ class Primary:
 
     # -- the flow
 
-    def batch(self, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
-        """This tick's history goes to every live backup."""
-        self._feeder.batch(self.backups.values(), position, wall_ms, payload, now)
+    @property
+    def contents(self) -> Contents:
+        """Large messages that go to the backups while they come."""
+        return self._feeder.contents
+
+    def batch(
+        self, position: Position, wall_ms: int, payload: list[bytes], now: float, places: list[Place]
+    ) -> None:
+        """This tick's history goes to every live backup. `places`: where it has what has gone ahead."""
+        self._feeder.batch(self.backups.values(), position, wall_ms, payload, now, places)
 
     def ack(self, peer: int, ack: Ack, now: float) -> None:
         """A backup reports. LinkError costs it its link."""
@@ -258,6 +274,10 @@ class Primary:
             return
         before, before_durable = backup.acked, backup.acked_durable
         backup.acknowledged(ack, now)
+        self.contents.moved(backup)
+        if ack.machine_ms > 0 and ack.echo > backup.compared:
+            backup.compared = ack.echo
+            self._c.compare_clocks(backup.who.node_id, backup.name, ack.machine_ms, now)
         if backup.acked > before:
             self._c.note_replicated(backup.name, before, backup.acked, "applied")
         if backup.acked_durable > before_durable:
@@ -378,6 +398,7 @@ class Primary:
             self.quiesce(now)
             self._points.milestone(self.backups.values())
         self._hungry, self._ticked_at = False, now
+        self.contents.end_tick()
         for backup in list(self.backups.values()):
             if backup.peer is not None:
                 self._advance(backup, now)
@@ -404,7 +425,7 @@ class Primary:
             self._next_beat = now + tuning.heartbeat
             for backup in self._all():
                 if backup.peer is not None and backup.phase is not Phase.WAITING:
-                    self._c.do(SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(now)))
+                    self._c.do(SendMethod(backup.peer, Method.HEARTBEAT, self._c.beat(now)))
         for backup in list(self.backups.values()):
             if why := backup.verdict(tuning, now, self._awake_since):
                 self._lose(backup, why, now)

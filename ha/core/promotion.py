@@ -154,6 +154,7 @@ class Promotion:
         return evidence_of(
             self._c, newest, self._lineage.cluster_id, self._stage.following(), self._position(), answers,
             unanswered, self._neighbours.strangers(), self._neighbours.copies(mine=True),
+            self._neighbours.served, self._neighbours.left_out(),
         )  # fmt: skip
 
     def kin(self) -> dict[str, PeerAnswer]:

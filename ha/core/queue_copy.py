@@ -122,7 +122,7 @@ class QueueCopy:
         """One method of one of them. What cannot be right costs that connection."""
         try:
             if method == CopyMethod.ANSWER:
-                self._answered(peer, parse_answer(payload))
+                self._answered(peer, parse_answer(payload), now)
             elif peer != self._peer:
                 return  # late
             elif method == CopyMethod.DATA:
@@ -139,7 +139,7 @@ class QueueCopy:
                 self._against(self._open[peer], str(error))
             self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
 
-    def _answered(self, peer: int, answer: Answer) -> None:
+    def _answered(self, peer: int, answer: Answer, now: float) -> None:
         address = self._open.get(peer)
         if self._peer is not None or address is None:
             return
@@ -156,6 +156,8 @@ class QueueCopy:
         self.heard.clear()
         self._decoder, self._at, self._acked, self._total = StreamDecoder(CopyFrame), BEFORE_ALL, 0, None
         self._uuid, self._newest = bytes.fromhex(answer.uuid), answer.epoch
+        if answer.wall_ms:
+            self._model.dated_by(answer.wall_ms, now)
         self._wire.send_pieces(peer, CopyMethod.HAVE, [encode_ids(self._model.held())])
         self._wire.send(peer, CopyMethod.GO, self._uuid)
 

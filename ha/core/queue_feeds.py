@@ -94,7 +94,7 @@ class QueueFeeds:
         if question.uuid and question.uuid != found.uuid.hex():
             other = f"its queue '{question.queue}' is another one of the same name"
             return Answer(False, other, me.name, me.epoch, gone=True)
-        return Answer(True, "", me.name, me.epoch, found.uuid.hex())
+        return Answer(True, "", me.name, me.epoch, found.uuid.hex(), wall_ms=me.wall_ms)
 
     def _go(self, peer: int, queue: bytes) -> None:
         have = bytes(self._have.pop(peer, b""))

@@ -14,6 +14,7 @@ from operator import itemgetter
 from broker.model.records import Entry, MessageId
 from broker.model.replication_id_set import ReplicationIdSet, to_ranges
 from ha.core.errors import LinkError
+from ha.core.link import UUID
 from ha.core.ports import IdsByEpoch
 
 _COUNT = struct.Struct(">I")
@@ -115,12 +116,44 @@ def encode_have(held: dict[bytes, IdsByEpoch], room: int) -> list[bytes]:
     return payloads
 
 
-def decode_have(body: bytes) -> dict[bytes, IdsByEpoch]:
-    held: dict[bytes, IdsByEpoch] = {}
-    at = 0
-    while at < len(body):
-        queue = body[at : at + 16]
-        if len(queue) < 16:
+class HaveDecoder:
+    """Takes HAVE payloads as they come, so that no one of them costs much; a queue may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self.held: dict[bytes, IdsByEpoch] = {}
+        self.received = 0
+        """Octets taken."""
+        self._rest = bytearray()
+        self._needed = 0
+
+    def feed(self, payload: bytes) -> None:
+        """LinkError for what cannot be ids."""
+        self.received += len(payload)
+        self._rest += payload
+        if len(self._rest) < self._needed:
+            return
+        body, at = bytes(self._rest), 0
+        while (end := _end_of_queue(body, at)) <= len(body):
+            self.held[body[at : at + UUID]], at = decode_ids(body, at + UUID)
+        del self._rest[:at]
+        self._needed = end - at
+
+    def whole(self) -> dict[bytes, IdsByEpoch]:
+        """All queues, with what is held of each. LinkError if the last is cut short."""
+        if self._rest:
             raise LinkError("a queue of a have message is cut short")
-        held[queue], at = decode_ids(body, at + 16)
-    return held
+        return self.held
+
+
+def _end_of_queue(body: bytes, at: int) -> int:
+    """Where a queue of a HAVE ends, or where more has to be known to tell."""
+    at += UUID + _COUNT.size
+    if at > len(body):
+        return at
+    (epochs,) = _COUNT.unpack_from(body, at - _COUNT.size)
+    for _ in range(epochs):
+        at += _EPOCH.size
+        if at > len(body):
+            return at
+        at += _EPOCH.unpack_from(body, at - _EPOCH.size)[1] * _RANGE.size
+    return at

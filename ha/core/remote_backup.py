@@ -5,7 +5,7 @@ Owner: Primary. Makes calls on its QueueGuard and its ReplicatingSubscriptions, 
     ASKED      has asked to join, while the exclusion of its former link is being committed
     EXPECTED   named by the record after a promotion, not here yet: everything is held for it
     WAITING    has asked to join; begins right after the next flush
-    CATCHING   definitions sent, snapshots on their way, live batches too
+    CATCHING   definitions on their way, then what came to pass since, then snapshots and live batches
     GUARDED    all snapshots sent, its lag is short: confirms wait for it from now on
     INCLUDING  the authority is asked to include it: from now on the record may name it; GUARDED again if
                it says that it does not yet
@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from broker.model.values import ORIGIN, Position
+from ha.core.content import Progress
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, RecordVersion
 from ha.core.link import Ack
-from ha.core.ports import IdsByEpoch
+from ha.core.ports import DefinitionsPart, IdsByEpoch
 from ha.core.queue_guard import QueueGuard
 from ha.core.replicating_subscription import ReplicatingSubscription
 from ha.core.tuning import Tuning
@@ -46,6 +49,25 @@ class Phase(enum.Enum):
 LIVE = (Phase.IN_SYNC, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING, Phase.COMMITTED)
 COUNTED = (Phase.IN_SYNC, Phase.INCLUDING, Phase.COMMITTED, Phase.LOST, Phase.LEAVING)
 """Tuples, the usual first: a set would hash the phase, which Python does slowly, at each ack."""
+
+
+class _Sent(NamedTuple):
+    """A batch that is not durable there yet: when it was sent, which byte of the link is its last, how many
+    bytes were on their way then, itself included, and how many it has."""
+
+    position: Position
+    at: float
+    end: int
+    ahead: int
+    size: int
+
+
+class Held(NamedTuple):
+    """A batch for a joiner that has not got all definitions yet: its frame, and the frame's bytes."""
+
+    position: Position
+    parts: list[bytes]
+    size: int
 
 
 class RemoteBackup:
@@ -70,7 +92,12 @@ class RemoteBackup:
         """
         self.guard: QueueGuard | None = None
         self.has: dict[bytes, IdsByEpoch] = {}
+        self.definitions: Iterator[DefinitionsPart] | None = None
+        """Those that are still to be sent."""
         self.queue: deque[ReplicatingSubscription] = deque()
+        self.held: deque[Held] = deque()
+        """Batches that follow on definitions, and wait until all of these are sent."""
+        self.held_bytes = 0
         self.sent = ORIGIN
         self.acked = ORIGIN
         self.acked_durable = ORIGIN
@@ -79,6 +106,8 @@ class RemoteBackup:
         self.fed = 0
         """Bytes sent when the last share of its snapshot was."""
         self.last_ack = now
+        self.compared = 0.0
+        """Clocks were compared by its answer to what was sent then."""
         self.complete = False
         self.guarded_at = now
         self.include_at = now
@@ -89,7 +118,16 @@ class RemoteBackup:
         """The newest record that it has on disk."""
         self.owes: Position | None = None
         """Where it was guarded; if it stalled then, it is not guarded again before it has got there."""
-        self._unacked: deque[tuple[Position, float]] = deque()
+        self.contents: dict[int, Progress] = {}
+        """Large messages that go to it ahead of their batches."""
+        self._travelling: deque[_Sent] = deque()
+        """Batches of which not every byte has been handled there."""
+        self._arrived: deque[tuple[_Sent, float, int]] = deque()
+        """Those of which it has, since when, and how many bytes its disk had to take then, theirs included.
+        """
+        self._unsynced = 0
+        self._moved = now
+        """When it last had handled more bytes than before."""
 
     @property
     def live(self) -> bool:
@@ -119,7 +157,29 @@ class RemoteBackup:
         """Its link has closed; from now on it has its time to come back, wherever it was before."""
         self.peer, self.phase, self.expected = None, Phase.LOST, False
         self.last_ack = now
-        self._unacked.clear()
+        self._travelling.clear()
+        self._arrived.clear()
+        self._unsynced = 0
+        self.definitions = None
+        self.contents.clear()
+        self.held.clear()
+        self.held_bytes = 0
+
+    @property
+    def behind(self) -> bool:
+        """History waits until it has the definitions, and what has come since."""
+        return self.definitions is not None or bool(self.held)
+
+    def hold(self, position: Position, parts: list[bytes], size: int) -> None:
+        """A batch is to wait."""
+        self.held.append(Held(position, parts, size))
+        self.held_bytes += size
+
+    def let_go(self) -> Held:
+        """The oldest of them goes out."""
+        oldest = self.held.popleft()
+        self.held_bytes -= oldest.size
+        return oldest
 
     @property
     def in_flight(self) -> int:
@@ -128,13 +188,16 @@ class RemoteBackup:
 
     @property
     def lag(self) -> int:
-        """Batches sent and not yet applied."""
-        return self.sent.n - self.acked.n if self.acked.epoch == self.sent.epoch else self.sent.n
+        """Batches not yet applied there."""
+        sent = self.sent.n - self.acked.n if self.acked.epoch == self.sent.epoch else self.sent.n
+        return sent + len(self.held)
 
-    def sending(self, position: Position, now: float) -> None:
-        """A batch goes out; it is overdue when not durable there in time."""
+    def sending(self, position: Position, size: int, now: float, ahead: int = 0) -> None:
+        """A batch of `size` bytes goes out, of which so many more went ahead; it is overdue when not durable
+        there in time."""
         self.sent = position
-        self._unacked.append((position, now))
+        end = self.bytes_sent + size
+        self._travelling.append(_Sent(position, now, end, end - self.bytes_received, size + ahead))
 
     def acknowledged(self, ack: Ack, now: float) -> None:
         """Take an ack. LinkError if it claims what was never sent, or goes back."""
@@ -146,14 +209,24 @@ class RemoteBackup:
                 raise LinkError(f"acknowledged {ack.applied}, but {self.sent} is the last sent")
             self.acked = max(self.acked, ack.applied)
             self.acked_durable = max(self.acked_durable, min(ack.durable, ack.applied))
-            while self._unacked and self._unacked[0][0] <= self.acked_durable:
-                self._unacked.popleft()
-        self.bytes_received, self.record = ack.received, max(self.record, ack.record)
+        self._got(ack.received, now)
+        self.record = max(self.record, ack.record)
         self.last_ack = now
         self.complete = self.complete or ack.complete
         guard, counts = self.guard, self.complete or not self.expected
         if guard is not None and counts and self.acked.epoch == guard.free.epoch:
             guard.release(self.acked, self.acked_durable, self.sent)
+
+    def _got(self, received: int, now: float) -> None:
+        """So many bytes have been handled there."""
+        if received > self.bytes_received:
+            self.bytes_received, self._moved = received, now
+        while self._travelling and self._travelling[0].end <= received:
+            batch = self._travelling.popleft()
+            self._unsynced += batch.size
+            self._arrived.append((batch, now, self._unsynced))
+        while self._arrived and self._arrived[0][0].position <= self.acked_durable:
+            self._unsynced -= self._arrived.popleft()[0].size
 
     def linked(self, proven_at: float) -> None:
         """It has joined. From now on nothing but its own acknowledgements is proof; until the first of them,
@@ -177,7 +250,8 @@ class RemoteBackup:
         """It would hold confirms for a moment only: little is on its way, or, on a long and busy line, only
         the stream, none of it for long.
         """
-        oldest = self._unacked[0][1] if self._unacked else now
+        owed = self._arrived[0][0] if self._arrived else self._travelling[0] if self._travelling else None
+        oldest = now if owed is None else owed.at
         only_stream = self.bytes_received >= self.fed
         return self.in_flight <= tuning.short_lag or (only_stream and now - oldest <= tuning.short_delay)
 
@@ -193,11 +267,11 @@ class RemoteBackup:
             if now - self.since > tuning.backup_timeout:
                 return f"it has not caught up within {tuning.backup_timeout:g} s of the promotion"
         elif self.counted:
-            if now - max(self.silent_since(), awake_since) > tuning.ack_timeout:
+            if now - max(self.silent_since(tuning), awake_since) > tuning.ack_timeout:
                 return f"no acknowledgement for {tuning.ack_timeout:g} s"
         elif now - max(self.last_ack, awake_since) > tuning.backup_timeout:
             return f"no acknowledgement for {tuning.backup_timeout:g} s"
-        elif self.in_flight > tuning.joiner_max:
+        elif self.in_flight + self.held_bytes > tuning.joiner_max:
             return "it cannot keep up"
         return ""
 
@@ -205,9 +279,21 @@ class RemoteBackup:
         """When its primary, awake since then, would give it up, if it says nothing more."""
         if self.on_the_clock:
             return self.since + tuning.backup_timeout
-        since = self.silent_since() if self.counted else self.last_ack
+        since = self.silent_since(tuning) if self.counted else self.last_ack
         return max(since, awake_since) + (tuning.ack_timeout if self.counted else tuning.backup_timeout)
 
-    def silent_since(self) -> float:
-        """Since when it owes an answer: its last ack, or the oldest batch it has not made durable."""
-        return min(self.last_ack, self._unacked[0][1]) if self._unacked else self.last_ack
+    def silent_since(self, tuning: Tuning) -> float:
+        """Since when it owes an answer: its last ack, or the oldest batch that it has not made durable.
+
+        A large batch, and what is behind it, is not overdue while its bytes move: on the link it has its time
+        from when the last of them were handled, there from when it arrived, and beyond that as long as they
+        take at `Tuning.least_rate`.
+        """
+        if self._arrived:
+            _, arrived, unsynced = self._arrived[0]
+            return min(self.last_ack, arrived + unsynced / tuning.least_rate)
+        if self._travelling:
+            batch = self._travelling[0]
+            latest = batch.at + batch.ahead / tuning.least_rate
+            return min(self.last_ack, max(batch.at, min(self._moved, latest)))
+        return self.last_ack

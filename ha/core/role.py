@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from broker.model.values import Position
+from ha.core.clocks import Clocks
 from ha.core.effects import Effect, Log, Note, SaveRecord
 from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.link import Heartbeat
 from ha.core.membership import Membership
 from ha.core.own_copy import OwnCopy
 from ha.core.tuning import Tuning
@@ -46,6 +48,7 @@ class Context:
     membership: Membership
     record: InSyncRecord | None
     copy: OwnCopy
+    clocks: Clocks = field(default_factory=Clocks)
     effects: list[Effect] = field(default_factory=list)
 
     def do(self, *effects: Effect) -> None:
@@ -65,6 +68,17 @@ class Context:
         """From now on. Saves decided before, and still to be made, must not take the mark back."""
         self.copy.incomplete = True
         self.effects = [replace(e, incomplete=True) if isinstance(e, SaveRecord) else e for e in self.effects]
+
+    def beat(self, now: float) -> bytes:
+        """A primary's heartbeat."""
+        return Heartbeat(now, self.clocks.wall_at(now), self.clocks.machine_at(now)).encode()
+
+    def compare_clocks(self, node_id: str, name: str, machine_ms: float, now: float) -> None:
+        """Another node's wall clock showed this when its word came, `now`."""
+        clock = self.membership.member(node_id).clock
+        clock.note(machine_ms - self.clocks.machine_at(now))
+        if clock.news():
+            self.log(clock.words(name))
 
     def log(self, sentence: str) -> None:
         self.effects.append(Log(sentence))

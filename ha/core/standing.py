@@ -75,6 +75,7 @@ def state_of(backup: RemoteBackup) -> dict[str, Any]:
     }
     if backup.live:
         state |= {
-            "lag": backup.lag, "lag_bytes": backup.in_flight, "queues_left": len(backup.queue),
+            "lag": backup.lag, "lag_bytes": backup.in_flight + backup.held_bytes,
+            "queues_left": len(backup.queue),
         }  # fmt: skip
     return state

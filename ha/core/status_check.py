@@ -87,6 +87,8 @@ def evidence_of(
     unanswered: Sequence[str],
     foreign: Sequence[str],
     copies: Sequence[str],
+    served: tuple[str, float] | None,
+    left_out: str,
 ) -> Evidence:
     """What a promotion of this node is judged by."""
     return Evidence(
@@ -106,4 +108,10 @@ def evidence_of(
         foreign=foreign,
         copies=copies,
         ack_timeout=context.tuning.ack_timeout,
+        served=(
+            (served[0], max(0.0, context.clocks.now - served[1]))
+            if served is not None and served[0] != context.me.name
+            else None
+        ),
+        left_out=left_out,
     )

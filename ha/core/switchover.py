@@ -29,7 +29,7 @@ from broker.model.values import Position
 from ha.core.authority import PeerAnswer
 from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput
 from ha.core.in_sync_record import Incarnation
-from ha.core.link import Method, heartbeat, to_json
+from ha.core.link import Method, to_json
 from ha.core.membership import Status
 from ha.core.ports import PrimaryModel
 from ha.core.primary import Primary
@@ -226,7 +226,7 @@ class Switchover:
         """
         if plan.asked is None and heir.peer is not None:
             plan.asked = now
-            self._c.do(SendMethod(heir.peer, Method.HEARTBEAT, heartbeat(now)))
+            self._c.do(SendMethod(heir.peer, Method.HEARTBEAT, self._c.beat(now)))
         return plan.asked is not None and heir.has_heard(plan.asked)
 
     def _left(self, primary: Primary, plan: Plan, heir: RemoteBackup, position: Position) -> str:

@@ -16,12 +16,17 @@ class Tuning:
     block_on_loss: bool = False
     min_backups: int = 0
     ack_timeout: float = 2.0
+    least_rate: int = 8 << 20
+    """Bytes a second that a link and a disk move at least: a large batch may take as long, beyond
+    `ack_timeout`, as long as its bytes move."""
     backup_timeout: float = 5.0
     heartbeat: float = 2.0 / 3
     lease: float = 3.0
     """How old the proof of being primary may be."""
     snapshot_chunk: int = 1 << 18
     """About how much of a snapshot is read and sent in a tick: publishers are never held for long."""
+    definitions_chunk: int = 500
+    """Records of definitions, at most, that are made and sent to a joiner in a tick."""
     joiner_window: int = 4 << 20
     """Link bytes sent to a joiner and not yet acknowledged, above which no more snapshot is sent."""
     short_lag: int = 1 << 20
@@ -29,7 +34,13 @@ class Tuning:
     short_delay: float = 0.05
     """So may one that makes each batch durable within this time, however many are on their way."""
     joiner_max: int = 256 << 20
-    """A joiner with more unacknowledged bytes than this is dropped: it cannot keep up; it may try again."""
+    """A joiner with more unacknowledged bytes than this, or bytes that wait to be sent until it has the
+    definitions, is dropped: it cannot keep up; it may try again."""
+    contents_window: int = 1 << 20
+    """Link bytes on their way above which no more of a large message is sent ahead of its batch; its client
+    is not read from while a backup lags as much behind it."""
+    contents_max: int = 256 << 20
+    """Octets of large messages that are on their way ahead, above which no other one goes ahead."""
     quiesce_every: float = 5.0
     """Time between two quiesce points while a backup is in sync."""
     quiesce_queues: int = 500

@@ -8,6 +8,7 @@ import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER, frame
 from broker.amqp091.grammar import encode, encode_frame
+from broker.pieces import MIB, assembling_max
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import Raw, Seen, World, content, message
 
@@ -123,9 +124,40 @@ def test_15_tune_ok_with_a_frame_max_out_of_bounds(frame_max: int) -> None:
 
 
 def test_16_channel_numbers() -> None:
-    _refused(encode_frame(2048, "channel.open"), 504)
-    _refused(encode_frame(65535, "channel.open"), 504)
     _refused(encode_frame(1, "channel.open"), 504)
+
+
+def test_16_more_channels_than_agreed_whatever_their_numbers() -> None:
+    world = World()
+    with neighbour_unharmed(world):
+        client = world.open(channel=0, channel_max=2)
+        for number in (65535, 2048):
+            assert client.call(number, "channel.open").name == "channel.open-ok"
+        client.call(2048, "queue.declare", queue="gone", passive=True)
+        assert client.call(7, "channel.open").name == "channel.open-ok", "a closing channel is not open"
+        client.send(8, "channel.open")
+        assert "channels opened (2)" in _close_of(client, 530)["reply_text"]
+
+
+def test_16_closes_of_both_ends_that_cross() -> None:
+    """The client answers the broker's close as well, after its own was answered: that is no channel error."""
+    world = World()
+    with neighbour_unharmed(world):
+        client = world.open()
+        client.call(2, "channel.open")
+        client.raw(
+            message(1, b"lost", "no such exchange")
+            + encode_frame(1, "channel.close", reply_code=200)
+            + message(1, b"late", "")
+            + encode_frame(1, "channel.open")
+        )
+        assert client.names() == ["channel.close", "channel.close-ok", "channel.open-ok"]
+        client = world.open()
+        client.raw(message(1, b"lost", "no such exchange") + encode_frame(1, "channel.close", reply_code=200))
+        assert client.names() == ["channel.close", "channel.close-ok"]
+        client.raw(message(1, b"late", "") + encode_frame(1, "channel.close-ok"))
+        assert client.read() == []
+        assert client.call(1, "channel.open").name == "channel.open-ok"
 
 
 def test_17_content_out_of_place() -> None:
@@ -153,7 +185,7 @@ def test_18_endless_empty_body_frames() -> None:
     _refused(PUBLISH + head + frame(3, 1, b""), 501)
 
 
-@pytest.mark.parametrize("size", [16 * 2**20 + 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("size", [128 * 2**20 + 1, 2**63, 2**64 - 1])
 def test_18_too_large_a_message_closes_its_channel_only(size: int) -> None:
     world = World()
     with neighbour_unharmed(world):
@@ -169,6 +201,12 @@ def test_18_too_large_a_message_closes_its_channel_only(size: int) -> None:
         assert client.call(2, "queue.declare", queue="q", passive=True)["message_count"] == 0
         client.send(1, "channel.close-ok")
         assert client.call(1, "channel.open").name == "channel.open-ok"
+
+
+def test_18_one_message_of_the_largest_size_in_the_smallest_frames_has_room() -> None:
+    for size in (1, 16 * MIB, 128 * MIB):
+        frames = size // (4096 - 8) + 2
+        assert size + 8 * frames + 4096 <= assembling_max(size)
 
 
 def test_18_unfinished_messages_on_many_channels_are_bounded() -> None:

@@ -51,7 +51,7 @@ def rolling_upgrade(play: Play) -> None:
 
 
 def _version(machine: Machine) -> str:
-    ask = "from importlib.metadata import version; print(version('understudy'))"
+    ask = "from importlib.metadata import version; print(version('understudy-amqp'))"
     return machine.run(f"{_ENVIRONMENT}/python", "-c", ask)[1]
 
 

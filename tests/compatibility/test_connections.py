@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import kombu
 import pika
 import pytest
+from amqp.exceptions import AccessRefused
 from pika.exceptions import ConnectionClosedByBroker, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from broker.engine import MIB
+from broker.pieces import MIB
+from tests.broker.server.live import Live
 from tests.compatibility.clients import private, refused
 
 
@@ -21,9 +24,29 @@ def test_capabilities(connection: Any) -> None:
     }  # fmt: skip
 
 
+def test_product(live: Live) -> None:
+    with kombu.Connection(f"amqp://guest:guest@{live.host}:{live.port}//") as connection:
+        assert not connection.qos_semantics_matches_spec
+        told = connection.connection.server_properties
+    assert (told["product"], told["version"]) == ("RabbitMQ", "3.13.7")
+    assert told["understudy_version"] and told["platform"].startswith("Understudy ")
+
+
 def test_login_refused(connect: Callable[..., Any]) -> None:
     with pytest.raises(ProbableAuthenticationError, match="ACCESS_REFUSED"):
         connect(credentials=pika.PlainCredentials("guest", "wrong"))
+
+
+@pytest.mark.parametrize("password", ["guest", "wrong"])
+def test_amqplain(live: Live, password: str) -> None:
+    with kombu.Connection(
+        f"amqp://guest:{password}@{live.host}:{live.port}//", login_method="AMQPLAIN"
+    ) as connection:
+        if password == "guest":
+            connection.connect()
+            return
+        with pytest.raises(AccessRefused, match="authentication mechanism AMQPLAIN"):
+            connection.connect()
 
 
 def test_virtual_hosts(connect: Callable[..., Any], channel: Any) -> None:
@@ -45,7 +68,7 @@ def test_frame_max_and_channel_max(connect: Callable[..., Any]) -> None:
     tuned = connect()._impl.params
     assert (tuned.frame_max, tuned.channel_max) == (MIB // 8, 2047)
     small = connect(frame_max=4096, channel_max=1)
-    small.channel()
+    small.channel(65535)
     assert small._impl.params.frame_max == 4096
     with pytest.raises(pika.exceptions.NoFreeChannels):
         small.channel()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import kombu
 import pytest
 
+from tests.broker.server.live import Live
 from tests.compatibility.clients import (
+    PATIENCE,
     Got,
     cut_off,
     drained,
@@ -49,6 +52,30 @@ def test_prefetch_of_a_channel(connection: Any, channel: Any) -> None:
     channel.basic_ack(got[-1][0].delivery_tag, multiple=True)
     got.wait(connection, 6)
     assert ready(channel, queue) == 4
+
+
+def test_prefetch_that_celery_raises(live: Live, new: New) -> None:
+    """The calls of `celery.worker.consumer.tasks`: each task with an ETA raises the prefetch by one. Three
+    queues with a prefetch of one have one message at work, not three."""
+    with kombu.Connection(f"amqp://guest:guest@{live.host}:{live.port}//") as connection:
+        channel = connection.default_channel
+        everywhere = not connection.qos_semantics_matches_spec
+        channel.basic_qos(0, 1, everywhere)
+        queues = [kombu.Queue(new("celery"), exclusive=True) for _ in range(3)]
+        got: list[Any] = []
+        consumer = kombu.Consumer(channel, queues, accept=["json"], callbacks=[lambda *a: got.append(a)])
+        consumer.consume()
+        producer = kombu.Producer(channel)
+        for queue in queues:
+            producer.publish({}, routing_key=queue.name)  # which hears what has come meanwhile
+        while not got:
+            connection.drain_events(timeout=PATIENCE)
+        assert sum(channel.queue_declare(q.name, passive=True).message_count for q in queues) == 2
+        assert len(got) == 1
+        for most in (2, 3):
+            consumer.qos(prefetch_count=most, apply_global=everywhere)
+            while len(got) < most:
+                connection.drain_events(timeout=PATIENCE)
 
 
 def test_prefetch_size(connection: Any) -> None:
@@ -126,6 +153,14 @@ def test_cancel_notification(connection: Any, channel: Any, new: New) -> None:
     connection.channel().queue_delete(queue)
     wait_until(connection, lambda: cancelled)
     assert cancelled[0].method.consumer_tag == tag
+
+
+def test_a_queue_deleted_by_its_consumer(live: Live) -> None:
+    with kombu.Connection(f"amqp://guest:guest@{live.host}:{live.port}//") as connection:
+        channel = connection.channel()
+        channel.queue_declare("deleted by its consumer")
+        channel.basic_consume("deleted by its consumer", callback=lambda message: None)
+        assert channel.queue_delete("deleted by its consumer") == 0
 
 
 def test_cancel_leaves_what_was_delivered_outstanding(connection: Any, channel: Any) -> None:
@@ -212,14 +247,25 @@ def test_arguments_of_a_consumer_of_a_wrong_type(
     got.wait(connection, 1)
 
 
-def test_single_active_consumer(connection: Any, channel: Any) -> None:
-    queue = private(channel, **{"x-single-active-consumer": True})
-    one, two = Got(), Got()
-    for got in (one, two):
-        channel.basic_consume(queue, got)
+def test_single_active_consumer(connect: Callable[..., Any], connection: Any, new: New) -> None:
+    """The one that came first gets all. When it goes, the next one takes over."""
+    queue, first, one, two = new("single"), connect(), Got(), Got()
+    channel = connection.channel()
+    channel.queue_declare(queue, arguments={"x-single-active-consumer": True})
+    active = first.channel()
+    active.basic_consume(queue, one)
+    channel.basic_consume(queue, two)
+    with refused(403, f"queue '{queue}' in vhost '/' in exclusive use"):
+        connection.channel().basic_consume(queue, Got(), exclusive=True)
     publish(channel, queue, *TEN)
-    wait_until(connection, lambda: len(one) + len(two) == 10)
-    assert one and two
+    one.wait(first, 10)
+    active.basic_ack(one[2][0].delivery_tag, multiple=True)
+    assert one.bodies == TEN and not two
+    first.close()
+    two.wait(connection, 7)
+    assert two.bodies == TEN[3:]
+    assert all(method.redelivered for method, _, _ in two)
+    channel.queue_delete(queue)
 
 
 def test_direct_reply_to(connection: Any) -> None:

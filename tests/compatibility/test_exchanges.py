@@ -177,3 +177,10 @@ def test_bindings_of_what_is_not_there(connection: Any, channel: Any, new: New) 
     with refused(404, "no queue 'gone' in vhost '/'"):
         connection.channel().queue_bind("gone", "amq.fanout")
     channel.queue_unbind(queue, "amq.direct", "never bound")
+    channel.queue_unbind(queue, "gone", "a")
+    channel.queue_unbind("gone", "amq.direct", "a")
+    channel.queue_unbind("gone", "gone", "a")
+    channel.exchange_unbind("gone", "amq.direct", "a")
+    channel.exchange_unbind("amq.direct", "gone", "a")
+    with refused(403, "operation not permitted on the default exchange"):
+        channel.queue_unbind("gone", "", "a")

@@ -132,6 +132,11 @@ def test_arguments_of_a_wrong_type_or_value(channel: Any, name: str, value: Any,
         channel.queue_declare("wrong", arguments={name: value})
 
 
+def test_large_arguments(channel: Any) -> None:
+    with refused(406, "PRECONDITION_FAILED - arguments of 20010 octets are above the maximum of 16384"):
+        channel.queue_declare("wrong", arguments={"mine": "x" * 20_000})
+
+
 def test_arguments_without_a_meaning_are_kept(connection: Any, new: New) -> None:
     name = new("q")
     connection.channel().queue_declare(name, arguments={"x-mine": 1})
@@ -152,15 +157,25 @@ def test_types_of_queues(connection: Any, new: New) -> None:
 
 
 @pytest.mark.parametrize("kind", [{}, {"exclusive": True}, {"auto_delete": True}, {"durable": True}])
-def test_a_quorum_queue_may_be_of_any_kind_and_has_no_limit_of_deliveries(
-    channel: Any, new: New, kind: dict[str, bool]
-) -> None:
+def test_a_quorum_queue_may_be_of_any_kind(channel: Any, new: New, kind: dict[str, bool]) -> None:
     name = new("q")
-    channel.queue_declare(name, arguments={"x-queue-type": "quorum", "x-delivery-limit": 1}, **kind)
-    publish(channel, name, b"x")
-    for _ in range(4):
-        method, _, body = channel.basic_get(name)
-        assert body == b"x"
-        channel.basic_nack(method.delivery_tag, requeue=True)
-    assert drained(channel, name) == [b"x"]
+    channel.queue_declare(name, arguments={"x-queue-type": "quorum"}, **kind)
     channel.queue_delete(name)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_delivery_limit(channel: Any, kind: str) -> None:
+    dead = private(channel)
+    queue = private(channel, **{
+        "x-queue-type": kind, "x-delivery-limit": 2, "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": dead,
+    })  # fmt: skip
+    publish(channel, queue, b"x", headers={"x-delivery-count": 7})
+    counts = []
+    while (found := channel.basic_get(queue))[0] is not None:
+        method, properties, _ = found
+        counts.append(properties.headers["x-delivery-count"])
+        channel.basic_nack(method.delivery_tag, requeue=True)
+    assert counts == [7, 1, 2], "the first delivery is as it was published"
+    _, properties, body = channel.basic_get(dead)
+    assert (body, properties.headers["x-death"][0]["reason"]) == (b"x", "delivery_limit")

@@ -13,10 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cluster.engine import Engine, NoEngine
 from tests.cluster.images import base_image, fetch
 from tests.deploy.tools import DEPLOY, PATIENCE, REQUIRED, ROOT
+from understudy.config import load
+from understudy.daemon import users_of
 
 FILE = DEPLOY / "container" / "Containerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -54,6 +57,40 @@ def test_what_runs_is_not_root_and_says_whether_it_is_well() -> None:
     for name in ("ENTRYPOINT", "CMD"):
         assert isinstance(json.loads(stage[name]), list), "no shell between engine and broker"
     assert json.loads(re.sub(r"^.*? CMD ", "", stage["HEALTHCHECK"]))
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_the_pair_of_the_compose_file_has_settings_that_are_good(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each service is a node of one pair, that clients reach with the user of the environment."""
+    paper = yaml.safe_load((DEPLOY / "container" / "compose.yml").read_text())
+    service = paper["services"][name]
+    for key, value in dict(words.split("=", 1) for words in _environment()).items():
+        monkeypatch.setenv(key, value)
+    for key, value in service["environment"].items():
+        monkeypatch.setenv(key, re.sub(r"\$\{\w+:\?[^}]*\}", "word", value))
+    settings = load(None)
+    assert settings.broker.name == service["hostname"] == name
+    assert [str(address) for address in settings.ha.brokers] == [
+        f"{other}:5672" for other in paper["services"]
+    ]
+    users = {user.name: user for user in users_of(settings)}
+    assert users.keys() == {"shop", "ha"} and not users["shop"].loopback_only
+    inside = [int(port.rsplit(":", 1)[1]) for port in service["ports"]]
+    assert inside == [
+        settings.broker.listen[0].port,
+        settings.broker.http.port if settings.broker.http else 0,
+    ]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert (
+        ROOT / "deploy" / "container" / service["build"]["context"] / service["build"]["dockerfile"]
+    ).exists()
+    assert set(paper["volumes"]) == set(paper["services"])
+
+
+def _environment() -> list[str]:
+    return [word for instruction, words in instructions() if instruction == "ENV" for word in words.split()]
 
 
 def test_nothing_is_left_of_what_built_it() -> None:

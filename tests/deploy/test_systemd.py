@@ -146,7 +146,7 @@ def publish_and_get(port: int, process: subprocess.Popen[bytes]) -> None:
                 assert box.get(timeout=PATIENCE).payload == {"order": 1}
                 box.close()
                 return
-        except OSError:
+        except (OSError, kombu.exceptions.OperationalError):
             assert process.poll() is None and time.monotonic() < deadline, "the broker does not come up"
 
 

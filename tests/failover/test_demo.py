@@ -52,7 +52,7 @@ def test_a_terminated_demo_leaves_no_process_behind(tmp_path: Path) -> None:
         assert len(children) == 9, "two brokers, four publishers, three consumers"
         demo.send_signal(signal.SIGTERM)
         _, errors = demo.communicate(timeout=60)
-        assert (demo.returncode, errors.strip()) == (130, "understudy: interrupted")
+        assert (demo.returncode, errors.strip()) == (143, "understudy: interrupted by SIGTERM")
         assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     finally:
         demo.kill()

@@ -21,17 +21,19 @@ from understudy.client import Consumer, Publisher
 
 _Queue: Any = kombu.entity.Queue
 ORDERS = _Queue("orders", durable=True)
+LINK = "ha.password=lab"
+"""The default is no good at a broker of its own, as a source."""
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    with Pair(tmp_path / "pair") as made:
+    with Pair(tmp_path / "pair", LINK) as made:
         yield made
 
 
 @pytest.fixture
 def far(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path / "far", local_places(["far"])) as made:
+    with Cluster(tmp_path / "far", local_places(["far"]), LINK) as made:
         made.start("far", brokers="")
         yield made
 

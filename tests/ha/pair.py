@@ -79,6 +79,8 @@ class Host:
     """Of its own, from its next start on."""
     called: str = ""
     """Its broker.name, if that is not `name`."""
+    wall_error: int = 0
+    """Milliseconds by which its wall clock is wrong."""
 
     @property
     def running(self) -> Node:
@@ -164,7 +166,7 @@ class Pair:
                 random_bytes=host.random_bytes,
                 log=host.log.append,
             )
-            host.node.start(self.now, self.wall)
+            host.node.start(self.now, self.wall + host.wall_error)
 
     def kill(self, host: Host, *, clean: bool = True, keep: bool = False) -> None:
         """What was not synced is lost (`keep`: only the process is; the kernel writes on). Peers see
@@ -229,7 +231,7 @@ class Pair:
             deadline = node.next_deadline()
             if deadline is not None and deadline <= self.now:
                 node.timers(self.now)
-            node.end_tick(self.now, self.wall)
+            node.end_tick(self.now, self.wall + host.wall_error)
             node.take_dirty()
             for dial in node.wants_dials():
                 self._dial(host, dial.dial_id, dial.port)
@@ -312,13 +314,17 @@ class Pair:
     def declare(self, host: Host, name: str, **more: Any) -> None:
         host.running.vhost.declare_queue(name, owner=self, durable=True, **more)
 
-    def snapshots(self, host: Host, chunk: int, window: int = 4 << 20, lag: int = 1 << 20) -> None:
-        """From now on that primary reads and sends about so many bytes of snapshots a tick, while no more
-        than `window` are on their way to the joiner, whose lag is short below `lag`.
+    def snapshots(
+        self, host: Host, chunk: int, window: int = 4 << 20, lag: int = 1 << 20, definitions: int = 500
+    ) -> None:
+        """From now on that primary reads and sends about so many bytes of snapshots a tick, or so many
+        records of `definitions`, while no more than `window` bytes are on their way to the joiner, whose lag
+        is short below `lag`.
         """
         context = host.running.core._c
         context.tuning = replace(
-            context.tuning, snapshot_chunk=chunk, joiner_window=window, short_lag=lag
+            context.tuning, snapshot_chunk=chunk, joiner_window=window, short_lag=lag,
+            definitions_chunk=definitions,
         )  # fmt: skip
 
     def publish(self, host: Host, queue: str, texts: str, *, persistent: bool = True) -> Position:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from copy import deepcopy
 
 from broker.model.values import Position
-from ha.core.refusal import NEXT
 from tests.ha.pair import STEP, Host, Pair
 from tests.simulation.virtual_disk import VirtualDisk
 from tests.tiers import sweep
@@ -58,7 +57,7 @@ def parted() -> tuple[Pair, Joins, VirtualDisk]:
         pair.publish(a, queue, "xy")
     pair.publish(a, "q", "t", persistent=False)
     pair.run(2.5)
-    pair.snapshots(a, 30)
+    pair.snapshots(a, 30, definitions=2)
     return pair, joins, b.disk
 
 
@@ -99,11 +98,11 @@ def test_a_joiners_copy_is_cut_at_every_byte(step: int) -> None:
             pair, joins, disk = parted()
             a, b = pair.hosts
         else:
-            assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
+            assert any(why in answer["reason"] for why in REFUSALS), (passing, answer["reason"])
             restart(pair, b, keep=bool(passing // step % 2))
             pair.run(0.01)
             answer = pair.ask(b, "promote")
-            assert answer["reason"].partition(NEXT)[0].endswith(REFUSALS), (passing, answer["reason"])
+            assert any(why in answer["reason"] for why in REFUSALS), (passing, answer["reason"])
             pair.heal()
             restart(pair, b, keep=True)
             pair.until(lambda b=b: b.status == "ready")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ha.pair import Host, Pair
+from tests.ha.pair import STEP, Host, Pair
 
 ALICE = {"action": "put", "kind": "user", "vhost": "", "name": "alice", "value": {"tags": ["monitoring"]}}
 MAY = {
@@ -183,3 +183,22 @@ def test_one_fault_and_nothing_of_it_is_so(changes: Any, words: str) -> None:
     answer = pair.ask(pair[0], "define", changes=changes)
     assert not answer["ok"] and answer["refused"] and words in answer["reason"]
     assert names(pair[0]) == (set(), set())
+
+
+def test_a_joiner_never_has_half_of_a_change_of_two() -> None:
+    """It is told of one entry a tick, and may be promoted between two of them."""
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.kill(b)
+    pair.run(2.5)
+    assert define(pair, a, ALICE, MAY)["ok"]
+    pair.snapshots(a, 40, definitions=1)
+    pair.start(b)
+    seen = set()
+    for _ in range(400):
+        pair.run(STEP)
+        directory = b.running.vhosts.directory
+        seen.add(("alice" in directory.users, ("/", "alice") in directory.permissions))
+    assert seen == {(False, False), (True, True)}
+    assert b.status == "ready" and equal(pair)

@@ -8,27 +8,32 @@ from hypothesis import strategies as st
 
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
+from ha.core import coming_contents
+from ha.core.coming_contents import ComingContents
 from ha.core.errors import LinkError
 from ha.core.in_sync_record import Incarnation, RecordVersion, first_record, record_from_json
 from ha.core.link import (
     Ack,
     Frame,
+    LeftOut,
     StreamDecoder,
     batch_frame,
-    chunks,
+    batch_of_contents,
+    content_number,
     frame,
     parse_ack,
     parse_batch,
     parse_json,
 )
 from ha.core.queue_snapshot import (
-    decode_have,
+    HaveDecoder,
     decode_ids,
     encode_have,
     encode_ids,
     minus,
     total,
 )
+from understudy.shared.octets import cut
 
 BODIES = st.lists(st.tuples(st.sampled_from(Frame), st.binary(max_size=40)), max_size=8)
 
@@ -37,14 +42,14 @@ BODIES = st.lists(st.tuples(st.sampled_from(Frame), st.binary(max_size=40)), max
 def test_frames_survive_any_cut(frames: list[tuple[Frame, bytes]], room: int) -> None:
     stream = b"".join(b"".join(frame(kind, [body])) for kind, body in frames)
     decoder = StreamDecoder(Frame)
-    found = [f for piece in chunks([stream], room) for f in decoder.feed(piece)]
+    found = [f for piece in cut([stream], room) for f in decoder.feed(piece)]
     assert found == frames
     assert decoder.received == len(stream)
 
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_link_error_or_nothing(data: bytes) -> None:
-    for parse in (StreamDecoder(Frame).feed, parse_ack, parse_json, parse_batch, decode_ids, decode_have):
+    for parse in (StreamDecoder(Frame).feed, parse_ack, parse_json, parse_batch, decode_ids, _have):
         try:
             parse(data)
         except LinkError:
@@ -91,8 +96,19 @@ def test_have() -> None:
     held = {bytes([i]) * 16: {7: ReplicationIdSet([(1, 5), (9, 9)])} for i in range(5)}
     payloads = encode_have(held, 100)
     assert len(payloads) > 1
-    back = decode_have(b"".join(payloads))
+    back = _have(*payloads)
     assert {q: list(ids[7].ranges()) for q, ids in back.items()} == {q: [(1, 5), (9, 9)] for q in held}
+    with pytest.raises(LinkError):
+        _have(*payloads[:-1], payloads[-1][:-1])
+    stream = b"".join(payloads)
+    assert _have(*(stream[at : at + 1] for at in range(len(stream)))).keys() == held.keys()
+
+
+def _have(*payloads: bytes) -> dict[bytes, dict[int, ReplicationIdSet]]:
+    decoder = HaveDecoder()
+    for payload in payloads:
+        decoder.feed(payload)
+    return decoder.whole()
 
 
 def test_a_record_and_its_revisions() -> None:
@@ -117,3 +133,47 @@ def test_a_record_does_not_grow_with_every_node_that_was_ever_in_it() -> None:
     record = record.included(Incarnation("b" * 32, 1), "b").included(Incarnation("d" * 32, 1), "d")
     record = record.promoted(2, Incarnation("b" * 32, 1), "b", record.cluster_id)
     assert record.names == {"b" * 32: "b", "d" * 32: "d"}
+
+
+OCTETS = st.binary(max_size=20)
+RECORDS = st.lists(st.tuples(OCTETS, st.none() | st.binary(min_size=1, max_size=20), OCTETS), max_size=6)
+
+
+@given(RECORDS)
+def test_a_batch_without_its_large_messages_is_made_whole(
+    records: list[tuple[bytes, bytes | None, bytes]],
+) -> None:
+    payload = [before + (content or b"") + after for before, content, after in records]
+    left_out = [
+        LeftOut(n, n, len(before), len(content)) for n, (before, content, _) in enumerate(records) if content
+    ]
+    coming = ComingContents()
+    for n, (_, content, _) in enumerate(records):
+        if content:
+            for piece in cut([content], 7):
+                coming.piece(content_number(n) + piece)
+    frames = batch_of_contents(Position(1, 2), 3, 4.0, payload, left_out)
+    [(kind, body)] = StreamDecoder(Frame).feed(b"".join(frames))
+    assert kind is Frame.BATCH_OF_CONTENTS
+    assert len(body) == 34 + 16 * len(left_out) + sum(map(len, payload)) - sum(p.octets for p in left_out)
+    assert coming.batch(body) == (Position(1, 2), 3, 4.0, b"".join(payload))
+    assert coming.octets == 0
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_a_hostile_batch_of_messages_is_a_link_error_or_one(rest: bytes, begun: bool) -> None:
+    coming = ComingContents()
+    coming.piece(content_number(0) + b"abc")
+    head = b"".join(batch_of_contents(Position(1, 2), 3, 4.0, [], []))[5:-2]
+    try:
+        coming.batch(head + rest if begun else rest)
+    except LinkError:
+        assert coming.octets in (0, 3)
+
+
+def test_more_than_a_link_may_hold_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coming_contents, "FRAME_LIMIT", 10)
+    coming = ComingContents()
+    coming.piece(content_number(1) + bytes(10))
+    with pytest.raises(LinkError, match="11 bytes of messages that are in no batch"):
+        coming.piece(content_number(2) + b"a")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 from typing import Any
 
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
 from broker.engine import Peer
-from tests.ha.pair import Host, Pair
+from broker.model.octets import as_octets, as_text
+from tests.ha.pair import Host, Pair, raw
 
 
 def test_a_fresh_pair_waits_in_joining_until_one_is_promoted() -> None:
@@ -59,6 +61,36 @@ def test_a_killed_primary_comes_back_as_an_equal_backup() -> None:
     assert not [k for k, _ in a.ledger.kinds if k == "quarantine"], (
         "what history dequeued is dropped silently"
     )
+
+
+def test_keys_that_are_no_text_survive_a_failover_and_two_disks() -> None:
+    keys = [as_text(octets) for octets in (b"\xff", b"\0", b"a.\x80", b"\xff" * 255, b"\xed\xa0\x80")]
+    pair = Pair()
+    pair.up()
+    a, b = pair.hosts
+    pair.declare(a, "q")
+    vhost = a.running.vhost
+    for key in keys:
+        vhost.bind_queue("q", "amq.topic", key, owner=pair)
+        vhost.publish(
+            vhost.route("amq.topic", key), [raw("x")], persistent=True, channel=1, largest_frame=30,
+            producer="p/1", first_tag=1,
+        )  # fmt: skip
+    pair.until(lambda: pair.confirmed(a, vhost.history.position))
+    assert pair.fingerprint(a) == pair.fingerprint(b)
+    pair.kill(a)
+    assert pair.ask(b, "promote")["ok"]
+    pair.start(a)
+    pair.until(lambda: a.status == "ready")
+    pair.kill(b)
+    assert pair.ask(a, "promote")["ok"]
+    queue = a.running.vhost.queues["q"]
+    held = [entry[1] for entry in queue.held_entries()]
+    assert [envelope.routing_key for envelope in held] == keys
+    assert all(envelope.deliver_tail.endswith(as_octets(envelope.routing_key) + b"\xce") for envelope in held)
+    assert [a.running.vhost.route("amq.topic", key).queues for key in keys] == [(queue,)] * len(keys)
+    lines = pair.ask(a, "definitions")["bindings"]
+    assert {json.dumps(line["routing_key"]) for line in lines} >= {'{"$bytes": "/w=="}', '"\\u0000"'}
 
 
 def test_only_what_is_missing_is_fetched() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from ha.core.link import Method
 from ha.core.manual import ManualAuthority
 from ha.core.membership import Status
 from ha.core.refusal import NEXT
+from ha.core.register import RegisterAuthority
 from ha.core.role import Self_
 from tests.ha.pair import Pair
 from tests.simulation.virtual_disk import VirtualDisk
@@ -50,6 +52,10 @@ def test_a_primary_that_hangs_and_is_lost_leaves_the_flag_that_the_refusal_names
     a, b = pair.hosts
     a.frozen = True
     pair.run(5.0)
+    early = pair.ask(b, "promote")["reason"]
+    assert "(127.0.0.1:5000 does not answer)" in early and "force" not in early
+    assert "ask once more; a served 6 s ago, so check that node first" in early
+    pair.run(60.0)
     assert "with --force-lossy" in pair.ask(b, "promote")["reason"]
     forced = pair.ask(b, "promote", force_lossy=True)
     assert forced["ok"] and NEXT not in forced["reason"]
@@ -148,8 +154,7 @@ def test_who_catches_up_with_a_primary_that_hangs_is_told_to_start_that_one_agai
     a.frozen = True
     reason = pair.ask(b, "promote")["reason"]
     assert reason.startswith(
-        "not promoted: this node is catching up with a, whose link is up: it may lack confirmed messages; "
-        "next: wait until it is ready; "
+        "not promoted: this node is catching up with a, whose link is up: it may lack confirmed messages"
     )
     assert "if a hangs, end it, start it again and promote it" in reason
 
@@ -170,6 +175,61 @@ def test_whose_copy_is_not_whole_names_the_backup_that_runs_on(spoilt: dict[str,
     )  # fmt: skip
     verdict = ManualAuthority().judge(found, force_lossy=False)
     assert verdict.sentence == "c runs on since the record was written; next: promote c"
+
+
+def evidence(**more: Any) -> Evidence:
+    """A node that was started again, and that the record does not name."""
+    names = {letter * 32: letter for letter in "ab"}
+    owner, this = (Incarnation(node_id, 1) for node_id in names)
+    record = InSyncRecord("f" * 32, 65537, 3, owner, frozenset(), names)
+    found: dict[str, Any] = {
+        "me": Self_(this.node_id, "b", 2, 2), "status": Status.JOINING, "record": record, "newest": record,
+        "record_lost": False, "incomplete": False, "resetting": 0, "ended": 0,
+        "position": Position(65537, 9), "linked": False, "link_end": None,
+    }  # fmt: skip
+    return Evidence(**(found | more))
+
+
+@pytest.mark.parametrize("authority", [ManualAuthority(), RegisterAuthority()])
+@pytest.mark.parametrize("more", [
+    {}, {"incomplete": True}, {"newest": None}, {"newest": None, "record_lost": True}, {"resetting": 1},
+    {"newest": None, "record": None, "unanswered": ["h:1 does not answer"]},
+])  # fmt: skip
+def test_no_refusal_leads_to_force_while_another_node_was_heard_to_serve(
+    authority: ManualAuthority, more: dict[str, Any]
+) -> None:
+    """Or while one is there that refuses this node: a wrong password is no reason to lose messages."""
+    refuses = {"unanswered": ["h:1 refuses this node (403 ACCESS_REFUSED)"]}
+    for heard in ({}, {"served": ("a", 61.0)}, {"served": ("a", 59.0)}, refuses):
+        verdict = authority.judge(evidence(**(more | heard)), force_lossy=False)
+        if not verdict.granted and heard.get("served") != ("a", 59.0) and heard is not refuses:
+            continue
+        assert "force" not in verdict.sentence
+    unanswered = authority.judge(evidence(unanswered=["h:1 does not answer"]), force_lossy=False)
+    assert "(h:1 does not answer)" in unanswered.sentence and "--force-lossy" in unanswered.sentence
+
+
+def test_a_node_that_is_not_in_its_own_list_says_so() -> None:
+    why = "no address in ha.brokers is this node's"
+    found = evidence(record=None, newest=None, unanswered=["h:1 does not answer"], left_out=why)
+    verdict = ManualAuthority().judge(found, force_lossy=False)
+    assert verdict.reason.startswith(why) and "force" not in verdict.sentence
+
+
+def test_the_primary_tells_of_a_node_with_its_own_name() -> None:
+    pair = Pair()
+    pair.hosts[1].called = "a"
+    pair.start()
+    a, b = pair.hosts
+    pair.run(0.3)
+    assert pair.ask(a, "promote")["ok"]
+    pair.run(1.0)
+    assert (
+        "a is not taken in: both are called a: give one another broker.name" in a.running.status()["reason"]
+    )
+    pair.kill(b)
+    pair.run(0.2)
+    assert "not taken in" not in a.running.status()["reason"]
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

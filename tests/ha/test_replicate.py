@@ -250,3 +250,27 @@ def test_a_queue_that_follows_is_itself_not_followed() -> None:
     second = copies.ask(copies.b, "replicate", 15.0, source=["127.0.0.1:5001"], queue="q")
     assert not second["ok"]
     assert "its queue 'q' is itself replicated, from 127.0.0.1:5000" in second["reason"]
+
+
+@pytest.mark.parametrize("errors", [(0, 3 * 3_600_000), (3 * 3_600_000, 0)])
+@pytest.mark.parametrize("again", [False, True])
+def test_stopped_where_the_clock_is_another_messages_live_as_long_as_they_should(
+    errors: tuple[int, int], again: bool
+) -> None:
+    """`again`: some have come before the connection broke, the others after it."""
+    copies = Copies(dequeue_lag=0.0)
+    a, b = copies[0], copies.b
+    a.wall_error, b.wall_error = errors
+    copies.begin("q", {"x-message-ttl": 60_000})
+    copies.publish(a, "q", "ab")
+    assert copies.replicate()["ok"]
+    copies.follows(a)
+    if again:
+        copies.reset(a, b)
+    copies.publish(a, "q", "c")
+    copies.follows(a)
+    assert copies.ask(b, "replicate-stop", name="q")["ok"]
+    copies.run(50)
+    assert copies.contents(b, "q") == "abc"
+    copies.run(15)
+    assert copies.contents(b, "q") == ""

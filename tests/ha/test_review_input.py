@@ -56,11 +56,12 @@ def test_whatever_stands_in_a_hello_no_sentence_about_it_breaks_the_node(text: s
 def test_a_primary_with_a_long_name_is_met_and_its_clients_are_told_so() -> None:
     pair = pair_up()
     a, b = pair.hosts
-    liar = Liar(pair, a)
+    liar, epoch = Liar(pair, a), a.running.core.epoch + (1 << 20)
+    assert a.running.core.record is not None
     liar.say(
         Method.HELLO,
-        me(cluster_id=cluster(pair), name="\U0001f407" * 1000, epoch=a.running.core.epoch + (1 << 20),
-           status="active", serving=True),
+        me(cluster_id=cluster(pair), name="\U0001f407" * 1000, epoch=epoch, status="active", serving=True,
+           record=a.running.core.record.as_json() | {"epoch": epoch}),
     )  # fmt: skip
     pair.run(0.1)
     assert (a.running.stopped, a.status) == (None, "joining")

@@ -33,7 +33,10 @@ def test_who_lets_this_node_in_is_no_longer_in_trouble_for_having_refused_it() -
     """It may be stopped before it has answered a hello: that is silence, and nothing else."""
     neighbours = Neighbours(["h:1"])
     neighbours.failed("h:1", "403 ACCESS_REFUSED", 1.0)
-    assert neighbours.away() == ["h:1 refuses this node (403 ACCESS_REFUSED)"]
+    assert neighbours.away() == [
+        "h:1 refuses this node (403 ACCESS_REFUSED; ha.username and ha.password have to be the same on all"
+        " nodes)"
+    ]
     neighbours.opened(7, "h:1")
     assert not neighbours.strangers()
     neighbours.lost(7)

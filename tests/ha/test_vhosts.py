@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.model.history import History
+from broker.model.queue import Queue
 from broker.model.records import Batch, EntryDelete, EntryPut
 from broker.model.values import Position, Scope
 from broker.model.vhosts import VirtualHosts
 from broker.store.store import SegmentStore, open_store
+from ha.adapter import status_view
 from ha.adapter.recovery import Bases, recover
 from tests.broker.model.helpers import OWNER, Everything, end_tick, publish, uuids
 from tests.ha.client import Client
@@ -167,6 +171,33 @@ def asked(host: Host, command: str, **args: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     host.running.manage(command, args, answers.append, 0.0)
     return answers[0]
+
+
+def test_operators_see_all_queues_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_view, "QUERY_AT_ONCE", 1)
+    _, (a, _) = two()
+    seen = []
+    begin: int | None = 0
+    while begin is not None:
+        status = asked(a, "query", **{"from": begin})["status"]
+        seen += [(line["vhost"], line["name"]) for line in status["queue_list"]]
+        begin = status["more"]
+    assert seen == [("/", "q"), ("abroad", "q")]
+    assert asked(a, "query", **{"from": -1}) == {"ok": False, "reason": "'from' is the number of a queue"}
+
+
+def test_a_status_looks_at_no_queue() -> None:
+    """Monitors ask often, and there may be a hundred thousand queues: clients would wait for each answer."""
+
+    class Counted(dict[bytes, Queue]):
+        def values(self) -> Any:
+            raise AssertionError("all queues are looked at")
+
+    _, (a, _) = two()
+    vhosts = a.running.vhosts
+    asked(a, "status")
+    vhosts.queues_by_uuid = Counted(vhosts.queues_by_uuid)
+    assert asked(a, "status")["status"]["queues"] == 2
 
 
 def test_operators_see_where_a_queue_is() -> None:

@@ -1,26 +1,31 @@
-"""The Celery application that `test_celery` and its worker process share; not a test."""
+"""The Celery application that `test_celery` and its worker process share, set as docs/CELERY.md has it."""
 
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from celery import Celery
 
-app = Celery("interop", broker=os.environ.get("INTEROP_BROKER"), backend=os.environ.get("INTEROP_RESULTS"))
+PAPER = Path(__file__).parents[2] / "docs" / "CELERY.md"
+
+
+def settings_of(number: int) -> dict[str, Any]:
+    """What the block of Python with that number in the paper sets."""
+    found: dict[str, Any] = {}
+    exec(re.findall(r"^```python\n(.*?)^```", PAPER.read_text(), re.DOTALL | re.MULTILINE)[number], found)
+    return {key: value for key, value in found.items() if not key.startswith("__")}
+
+
+app = Celery("interop")
+app.config_from_object(SimpleNamespace(**settings_of(0)))
 app.conf.update(
-    broker_connection_retry_on_startup=True,
-    broker_connection_max_retries=None,
-    broker_transport_options={"confirm_publish": True},
+    broker_url=os.environ.get("INTEROP_BROKER"),
+    result_backend=os.environ.get("INTEROP_RESULTS"),
     result_chord_retry_interval=0.1,
-    task_acks_late=True,
-    task_publish_retry_policy={
-        "max_retries": 200,
-        "interval_start": 0.1,
-        "interval_step": 0.05,
-        "interval_max": 0.2,
-    },
-    worker_prefetch_multiplier=4,
 )
 task: Any = app.task
 

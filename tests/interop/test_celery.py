@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,21 @@ def test_a_worker_runs_retries_chords_and_answers_control(
         assert chord(tasks.add.s(n, n) for n in range(5))(tasks.total.s()).get(timeout=PATIENCE) == 20
         assert group(tasks.add.s(n, 1) for n in range(3))().get(timeout=PATIENCE) == [1, 2, 3]
         assert tasks.app.control.inspect(timeout=5).ping()
+        later = [tasks.add.apply_async((n, 0), countdown=3600) for n in range(20)]
+        assert tasks.add.delay(3, 4).get(timeout=PATIENCE) == 7, "tasks with a countdown block nobody"
+        assert len(later) == 20
+
+
+def test_the_settings_for_django_are_the_same() -> None:
+    from celery import Celery
+
+    from tests.interop.celery_tasks import settings_of
+
+    plain, django = settings_of(0), settings_of(1)
+    assert {key.removeprefix("CELERY_").lower(): value for key, value in django.items()} == plain
+    app = Celery("django")
+    app.config_from_object(SimpleNamespace(**django), namespace="CELERY")
+    assert {key: getattr(app.conf, key) for key in plain} == plain
 
 
 def test_a_worker_goes_on_after_a_failover_and_no_task_is_lost(

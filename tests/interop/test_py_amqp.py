@@ -27,7 +27,8 @@ def _get(channel: Any, queue: str) -> Any:
 
 
 def test_server_properties(connection: Any) -> None:
-    assert connection.server_properties["product"] == "Understudy"
+    assert connection.server_properties["product"] == "RabbitMQ"
+    assert connection.server_properties["platform"].startswith("Understudy ")
     assert connection.server_capabilities["publisher_confirms"]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
-PAPERS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
+PAPERS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -83,6 +83,15 @@ def test_every_import_is_a_declared_dependency() -> None:
             assert names & declared, (
                 f"{path.relative_to(ROOT)} imports {name}, which pyproject.toml does not name"
             )
+
+
+def test_what_is_to_be_installed_is_this_project_and_has_that_extra() -> None:
+    """On PyPI `understudy` is another project."""
+    name, extras = PROJECT["name"], PROJECT["optional-dependencies"].keys()
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    for path in [*PAPERS, *sources]:
+        for wanted, extra in re.findall(r"pip install '([\w.-]+)\[(\w+)\]'", path.read_text()):
+            assert wanted in (name, ".") and extra in extras, f"{path.relative_to(ROOT)}: {wanted}[{extra}]"
 
 
 def imported(tree: ast.Module) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 from tests.simulation.clock import Clock
 from tests.simulation.journal import Journal, Line
@@ -46,7 +47,7 @@ class Actor(SessionOwner):
     heartbeat = 0
     reconnect = RECONNECT
     expected_codes = EXPECTED_CODES
-    vhost = "/"
+    vhost: ClassVar[str] = "/"
 
     def __init__(self, around: Surroundings, name: str, *, cut_every: float = 0.0) -> None:
         self.around = around

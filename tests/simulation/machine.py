@@ -96,6 +96,7 @@ class Machine:
         self.sync_time = plan.sync_time
         self.tick_time = plan.tick
         self.segment_bytes, self.window = plan.segment, plan.window
+        self.large_message, self.share = 1 << 20, 16_000
         self.slow = SlowDisk()
         self.may_stop = False
         """Its disk is made to fail: that the node stops is what it must do."""
@@ -178,8 +179,9 @@ class Machine:
         log = SegmentLog(self.disk, files.store_directory, segment_bytes=self.segment_bytes)
         self.store = SegmentStore(log, self._sync)
         self.node = Node(
-            broker=BrokerSettings(name=self.name), ha=self.settings, store=self.store,
-            files=files, ledger=self.new_ledger(), random_bytes=self._random_bytes, log=self._log,
+            broker=BrokerSettings(name=self.name, large_message=self.large_message, share=self.share),
+            ha=self.settings, store=self.store, files=files, ledger=self.new_ledger(),
+            random_bytes=self._random_bytes, log=self._log,
         )  # fmt: skip
         if self.window:
             self.node.vhosts.window = self.window

@@ -24,9 +24,11 @@ from broker.model.records import (
     Record,
     Unbind,
 )
+from ha.core.coming_contents import ComingContents
 from ha.core.in_sync_record import record_from_json
 from ha.core.link import (
     Ack,
+    BatchHead,
     Frame,
     Method,
     StreamDecoder,
@@ -36,7 +38,7 @@ from ha.core.link import (
     parse_position,
     parse_queue,
 )
-from ha.core.queue_snapshot import decode_have, decode_piece, total
+from ha.core.queue_snapshot import HaveDecoder, decode_piece, total
 from ha.core.quiesce import parse_point
 from tests.ha.telling import epoch_text, ids_text, readable, record_line
 from tests.simulation import wire
@@ -283,7 +285,8 @@ class LinkTalk:
         self._dialer = dialer
         self._names = names
         self._decoder = StreamDecoder(Frame)
-        self._have: list[bytes] = []
+        self._contents = ComingContents()
+        self._have = HaveDecoder()
         self._hellos: dict[bool, tuple[object, ...]] = {}
         self._last_ack: Ack | None = None
 
@@ -300,7 +303,7 @@ class LinkTalk:
             case Method.HELLO | Method.HELLO_OK:
                 yield self._hello(method == Method.HELLO, json.loads(body))
             case Method.HAVE:
-                self._have.append(body)
+                self._have.feed(body)
             case Method.JOIN:
                 yield self._join(json.loads(body))
             case Method.JOIN_OK:
@@ -342,8 +345,8 @@ class LinkTalk:
         return said(text, group="hellos", news=news)
 
     def _join(self, document: dict[str, Any]) -> Event:
-        held = decode_have(b"".join(self._have))
-        self._have = []
+        held = self._have.whole()
+        self._have = HaveDecoder()
         queues = ", ".join(
             f"{self._names.queue(uuid)} ({ids_text(ids)})" for uuid, ids in held.items() if total(ids)
         )
@@ -368,11 +371,23 @@ class LinkTalk:
     def _stream(self, frame: Frame, body: bytes) -> Iterator[Event]:
         match frame:
             case Frame.BATCH:
-                yield self._batch(body)
+                yield self._batch(parse_batch(body))
+            case Frame.BATCH_OF_CONTENTS:
+                yield self._batch(self._contents.batch(body))
             case Frame.DEFINITIONS:
                 position, rest = parse_position(body)
                 items = [item for record in decode_records(rest) for item in self._record(record)]
-                yield said(f"definitions, then history from {position.n} on", *items, news=True)
+                shown = any(item.text for item in items)
+                yield said(f"definitions of {position.n}", *items, group="definitions", news=shown)
+            case Frame.DEFINED:
+                position, _ = parse_position(body)
+                yield said(f"definitions are whole; history goes on from {position.n}", news=True)
+            case Frame.CONTENT:
+                self._contents.piece(body)
+                yield said("a piece of a message", group="pieces of messages")
+            case Frame.CONTENT_GONE:
+                self._contents.gone(body)
+                yield said("that message is not published", group="pieces of messages")
             case Frame.QUEUE_BEGIN:
                 uuid, live_from = parse_begin(body)
                 name = self._names.queue(uuid)
@@ -401,8 +416,7 @@ class LinkTalk:
             case Frame.QUIESCE:
                 yield said(f"quiesce point {parse_point(body)[0]}", group=POINTS)
 
-    def _batch(self, body: bytes) -> Event:
-        head = parse_batch(body)
+    def _batch(self, head: BatchHead) -> Event:
         items = [item for record in decode_records(head.payload) for item in self._record(record)]
         event = said(f"batch {head.position.n}", *items, group="batches")
         event.position = head.position

@@ -14,7 +14,7 @@ from random import Random
 from tests.simulation.fault_plan import FaultPlan, draw_faults, draw_force, draw_spoilt_copy
 from tests.simulation.mover_plan import MoverPlan, draw_movers
 from tests.simulation.pacemaker_plan import PacemakerPlan, draw_pacemaker
-from tests.simulation.rule_plan import RulePlan, draw_more_rules, draw_rule_users
+from tests.simulation.rule_plan import RulePlan, draw_more_rules, draw_patient_user, draw_rule_users
 from tests.simulation.topology import Topology, draw_alternates, draw_internal, draw_topology
 
 MOST_CLIENTS = 8
@@ -24,6 +24,8 @@ FORCED = 1 / 20
 """Part of the seeds in which an operator forces a promotion."""
 SPOILT_COPIES = 1 / 10
 """Of those whose quiesce points come to every queue soon, the part in which a copy differs."""
+HOURS_APART = 4 / 5
+"""Of the seeds in which messages live for seconds, the part in which wall clocks are wrong by hours."""
 ONE_CLOCK = 1 / 5
 """Part of the seeds in which the monotonic clock of every node is the world's."""
 
@@ -65,14 +67,20 @@ class MachinePlan:
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """How a joiner is fed, in bytes (`ha.core.tuning`): with small numbers a snapshot takes many ticks. And
-    how much a quiesce point lists: with small numbers it takes many points to list all queues."""
+    """How a joiner is fed (`ha.core.tuning`): with small numbers that takes many ticks. How much a quiesce
+    point lists: with small numbers it takes many points to list all queues. From how many octets on a
+    message goes ahead of its batch, in how large a window. And how many steps a client's input has in a
+    turn."""
 
     snapshot_chunk: int = 1 << 18
+    definitions_chunk: int = 500
     joiner_window: int = 4 << 20
     short_lag: int = 1 << 20
     quiesce_queues: int = 500
     quiesce_most: int = 100_000
+    large_message: int = 1 << 20
+    contents_window: int = 1 << 20
+    share: int = 16_000
 
     @property
     def lists_all(self) -> bool:
@@ -264,6 +272,8 @@ def draw_plan(seed: int) -> Plan:
     if Random(f"{seed}/authority").random() < PACEMAKERS:
         authority = "pacemaker"  # of both others a third; their plans are what they were
     ruled = draw_rule_users(Random(f"{seed}/rules"), Random(f"{seed}/policies"), cut_every=apart)
+    rules = tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled)
+    rules = (*rules, *draw_patient_user(Random(f"{seed}/patient user"), cut_every=apart))
     window = Random(f"{seed}/window").choice((0, 0, 1, 3, 20))
     segment = Random(f"{seed}/segments").choice((500, 3_000, 20_000, 1 << 25))
     plan = Plan(
@@ -273,7 +283,11 @@ def draw_plan(seed: int) -> Plan:
         on_backup_loss=rng.choice(("continue", "continue", "block")),
         min_backups=rng.choice((0, 0, 0, 1)),
         timing=timing,
-        link=_points(_link(rng), Random(f"{seed}/points")),
+        link=_contents(
+            _points(_parts(_link(rng), Random(f"{seed}/parts")), Random(f"{seed}/points")),
+            Random(f"{seed}/contents"),
+            Random(f"{seed}/budget"),
+        ),
         network=network,
         machines=tuple(
             replace(machine, segment=segment, window=window)
@@ -294,7 +308,7 @@ def draw_plan(seed: int) -> Plan:
         churners=tuple(replace(k, cut_every=apart) for k in churners),
         pollers=tuple(replace(p, cut_every=apart) for p in pollers),
         temporaries=tuple(replace(t, cut_every=apart) for t in temporaries),
-        rules=tuple(draw_more_rules(Random(f"{seed}/{user.name}/more rules"), user) for user in ruled),
+        rules=rules,
         faults=draw_faults(
             Random(f"{seed}/faults"), authority=authority, nodes=nodes, all_durable=topology.all_durable
         ),
@@ -304,6 +318,8 @@ def draw_plan(seed: int) -> Plan:
         registrar=Random(f"{seed}/registrar").choice((0.0, 0.0, 0.02, 0.2)),
     )
     plan = replace(plan, machines=_uptimes(Random(f"{seed}/uptimes"), plan.machines))
+    if len(rules) > len(ruled):
+        plan = replace(plan, machines=_wall_clocks(Random(f"{seed}/wall clocks"), plan.machines))
     spoilt = Random(f"{seed}/spoilt copy")
     if spoilt.random() < SPOILT_COPIES and plan.link.lists_all:
         plan = replace(plan, faults=draw_spoilt_copy(spoilt, plan.faults))
@@ -322,6 +338,17 @@ def _link(rng: Random) -> LinkPlan:
         joiner_window=rng.choice((1000, 4 << 20)),
         short_lag=rng.choice((1000, 1 << 20)),
     )
+
+
+def _parts(link: LinkPlan, rng: Random) -> LinkPlan:
+    return replace(link, definitions_chunk=rng.choice((1, 4, 500)))
+
+
+def _contents(link: LinkPlan, rng: Random, budget: Random) -> LinkPlan:
+    return replace(
+        link, large_message=rng.choice((1, 60, 1 << 20)), contents_window=rng.choice((1, 300, 1 << 20)),
+        share=budget.choice((1, 10, 200, 16_000)),
+    )  # fmt: skip
 
 
 def _points(link: LinkPlan, rng: Random) -> LinkPlan:
@@ -388,6 +415,14 @@ def _uptimes(rng: Random, machines: tuple[MachinePlan, ...]) -> tuple[MachinePla
         replace(m, uptimes=tuple(rng.randrange(rng.choice((10, 1_000, 1_200_000))) for _ in range(5)))
         for m in machines
     )
+
+
+def _wall_clocks(rng: Random, machines: tuple[MachinePlan, ...]) -> tuple[MachinePlan, ...]:
+    """All hours apart. Not by less: what is over while copies are compared would spoil that."""
+    if rng.random() >= HOURS_APART:
+        return machines
+    errors = rng.sample((0, -10_800_000, 10_800_000, -86_400_000, 86_400_000), len(machines))
+    return tuple(replace(m, wall_error=error) for m, error in zip(machines, errors, strict=True))
 
 
 def _publisher(rng: Random, name: str) -> PublisherPlan:

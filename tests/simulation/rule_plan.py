@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+PATIENT = 1 / 3
+"""Part of the runs with a client whose messages live for seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -106,6 +109,30 @@ def _rule_user(rng: Random, policies: Random, name: str, cut_every: float) -> Ru
         cut_every=cut_every,
         rules_by=policies.choice(("arguments", "arguments", "policy", "both")),
     )
+
+
+def draw_patient_user(rng: Random, *, cut_every: float) -> tuple[RulePlan, ...]:
+    """One in a third of the runs. Its messages live for longer than a failover takes, so that it can be seen
+    whether they end early by it."""
+    if rng.random() >= PATIENT:
+        return ()
+    plan = RulePlan(
+        "patient",
+        durable=rng.random() < 0.8,
+        message_ttl=rng.choice((3_000, 6_000)),
+        expiration=rng.choice((None, None, 6_000)),
+        max_length=None,
+        overflow="",
+        dead_letters=rng.random() < 0.5,
+        max_priority=0,
+        persistent=rng.choice((0.5, 1.0, 1.0)),
+        interval=rng.choice((0.02, 0.1)),
+        burst=rng.choice((1, 4)),
+        gets=rng.choice((0.0, 0.3)),
+        rejects=rng.choice((0.0, 0.5)),
+        cut_every=cut_every,
+    )
+    return (plan,)
 
 
 def draw_more_rules(rng: Random, plan: RulePlan) -> RulePlan:

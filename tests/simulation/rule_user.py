@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulation import wire
 from tests.simulation.actors import Actor, ClientFault, Surroundings
@@ -92,7 +92,7 @@ class RuleUser(Actor):
     """Publishes with confirms, resends what is in doubt; gets some, acks or rejects them. It is in a virtual
     host of its own, and has it made where it is not."""
 
-    vhost = RULED
+    vhost: ClassVar[str] = RULED
 
     def __init__(self, around: Surroundings, plan: RulePlan, governor: Governor) -> None:
         super().__init__(around, plan.name, cut_every=plan.cut_every)

@@ -142,6 +142,71 @@ def test_18_a_queue_of_a_chain_keeps_its_own_rules() -> None:
         pair.look()
 
 
+def on_the_way(**rules: Any) -> Pair:
+    """A client's messages of ten seconds are a second old at most."""
+    pair = Pair(count=1, rules=(replace(RULES, **rules),))
+    pair.run(1.0)
+    assert len(held(pair.a, "r-r1")) > 1
+    return pair
+
+
+def put_on(pair: Pair, seconds: float) -> None:
+    """The clock that messages are dated by."""
+    node = pair.a.running
+    node.broker.go_on_from(node.now, node.broker.wall_at(node.now) + seconds * 1000)
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_18_no_message_expires_before_its_time(dead_letters: bool) -> None:
+    pair = on_the_way(dead_letters=dead_letters, message_ttl=10_000)
+    put_on(pair, 1.0)
+    pair.run(1.0)
+    put_on(pair, 10.0)
+    with violates(18, "expires in r-r1 [78].*before its time"):
+        pair.run(1.0)
+
+
+def test_18_an_expired_message_leaves_no_queue_of_a_chain_early() -> None:
+    slow = replace(BRIEF, message_ttl=10_000)
+    pair = on_the_way(max_length=2, dead_letters=True, steps=(slow,))
+    put_on(pair, 10.0)
+    with violates(18, "expires in e1-r1 .*before its time"):
+        pair.run(1.0)
+
+
+def test_18_a_node_without_a_primary_to_follow_goes_by_its_own_clock() -> None:
+    pair = on_the_way(message_ttl=10_000)
+    since, dating = pair.clock.now, pair.checkers.dating
+    for machine in (pair.a, pair.b):
+        dating.promoted(machine, since)
+        assert dating.kept(since - 1.0)
+    before = dating.off(since, since)
+    assert dating.off(since + 0.1, since + 0.1) < before < 1.0 and dating.off(since, since + 1.0) > before
+    pair.b.life += 1
+    dating.promoted(pair.b, since)
+    assert not dating.kept(since - 1.0) and dating.kept(since + 0.1)
+    put_on(pair, 3600.0)
+    pair.run(1.0)
+
+
+def test_18_what_another_clock_keeps_alive_keeps_those_behind_it() -> None:
+    """Found by the simulation (153): after a cold start whose node's clock was a day behind."""
+    pair = Ruled(message_ttl=None)
+    pair.user.plan = replace(pair.user.plan, message_ttl=100)
+    with violates(18, "is in r-r1, and its time is over"):
+        pair.look()
+    pair.checkers.dating._anew = pair.user.messages[1].sent[0]
+    pair.look()
+
+
+def test_18_what_is_over_is_not_delivered() -> None:
+    pair = Ruled(message_ttl=100)
+    number, message = next(iter(pair.user.messages.items()))
+    pair.user.on_got(message, message.sent[-1])
+    with violates(18, f"r1:{number} is delivered"):
+        pair.user.on_got(message, message.sent[-1] + 1.0)
+
+
 def test_18_only_what_is_rejected_goes_round() -> None:
     pair = Ruled(dead_letters=True, steps=(BRIEF,), cycle=True, gets=1.0, rejects=1.0)
     assert not pair.raws("d-r1")

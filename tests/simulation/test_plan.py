@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -21,6 +22,16 @@ def test_a_seed_gives_one_plan_and_its_names_are_its_own(seed: int) -> None:
     assert len(plan.machines) == plan.nodes in range(2, 6)
     assert len(actors) in range(1, 9)
     assert plan.operator.first in {machine.name for machine in plan.machines}
+
+
+def test_many_seeds_have_messages_that_outlive_a_failover_between_clocks_that_are_hours_apart() -> None:
+    plans = [draw_plan(seed) for seed in range(1, 101)]
+    patient = [plan for plan in plans if any((user.message_ttl or 0) >= 3_000 for user in plan.rules)]
+    errors = [sorted(machine.wall_error for machine in plan.machines) for plan in patient]
+    apart = [found for found in errors if all(b - a > 3_600_000 for a, b in pairwise(found))]
+    assert len(patient) > 20 and len(apart) > len(patient) / 2
+    others = [machine for plan in plans if plan not in patient for machine in plan.machines]
+    assert {machine.wall_error for machine in others} == {0, -100, 5_000}
 
 
 def test_sources_are_apart_by_purpose() -> None:

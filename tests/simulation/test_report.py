@@ -68,7 +68,7 @@ def test_a_whole_run_tells_how_a_backup_is_taken_in() -> None:
     for word in (
         "join, from epoch",
         "join-ok, record",
-        "definitions, then history from",
+        "definitions are whole; history goes on from",
         "guard: from after",
     ):
         assert any(text.startswith(word) for text in said), word

@@ -40,7 +40,8 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert done.stderr.strip().endswith("pip install 'understudy[spark]'") and done.stderr.count("\n") == 1
+    assert done.stderr.strip().endswith("pip install 'understudy-amqp[spark]'")
+    assert done.stderr.count("\n") == 1
 
 
 def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_table_json_and_report_of_one_run(
     answer = spark.reconcile.reconcile(session, find_ledgers([tmp_path / "books"]))
     answer["queues"][0]["name"] = "<b>orders</b>"
     monkeypatch.setattr(spark.reconcile, "reconcile_folders", lambda *_, **__: answer)
-    table = run(tmp_path / "books", "--report", tmp_path / "run.html")
+    table = run(tmp_path / "books", "--output", tmp_path / "run.html")
     assert table.exit_code == 0
     assert "PROVEN" in table.stdout and "outage" in table.stdout
     printed = run(tmp_path / "books", "--format", "json")
@@ -105,7 +106,7 @@ def test_table_json_and_report_of_one_run(
     assert tags.open == [] and tags.fetched == []
     assert "http" not in page and "<b>orders" not in page and "&lt;b&gt;orders" in page
     assert page.count('class="outage"') >= 2, "the outage is in the picture and in its key"
-    unwritable = run(tmp_path / "books", "--format", "json", "--report", "/proc/run.html")
+    unwritable = run(tmp_path / "books", "--format", "json", "--output", "/proc/run.html")
     assert (unwritable.exit_code, json.loads(unwritable.stdout)) == (3, answer), "the verdict is not lost"
     assert "cannot write /proc/run.html" in unwritable.stderr and unwritable.stderr.count("\n") == 1
     for verdict, status in (("violated", 1), ("not provable", 2)):

@@ -95,7 +95,9 @@ class FakeChannel:
         properties = {"application_headers": {"x-replication-id": identifier}} if identifier else {}
         info = {"redelivered": redelivered, "exchange": "", "routing_key": "q", "delivery_tag": tag}
         self.consuming["callback"](
-            SimpleNamespace(body=b"body %d" % tag, properties=properties, delivery_info=info)
+            SimpleNamespace(
+                body=b"body %d" % tag, properties=properties, delivery_info=info, octets_of_key=None
+            )
         )
 
 

@@ -44,5 +44,5 @@ def test_without_the_engine_the_log_says_what_to_install(
         speak_amqp10(broker)
     assert not broker.protocols
     assert [record.message for record in caplog.records] == [
-        "no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy[amqp10]')"
+        "no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')"
     ]

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli import cli, run
+from understudy.cli import _OF_RABBITMQCTL, cli, run
+from understudy.client_tls import ClientTls, parse_broker
 
 
 def understudy(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -62,7 +63,7 @@ def server_that(answer: bytes) -> Iterator[str]:
         ("serve", "--listen", "nowhere"),
         ("serve", "--http", "nowhere"),
         ("serve", "extra"),
-        ("status", "-b", "nowhere"),
+        ("status", "-b", "nowhere:"),
         ("status", "--format", "xml"),
         ("status", "--expect", "perfect"),
         ("status", "--timeout", "5"),
@@ -83,6 +84,26 @@ def test_a_wrong_command_line_is_one_line_and_exit_2(
     assert out == ""
     assert err.startswith("understudy: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("stauts", "status"), ("list_queues", "query"), ("set_policy", "policy set"), ("zzz", "")],
+)
+def test_a_word_that_is_no_command_is_told_with_the_one_that_is_meant(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli.main, [word]) == 2
+    hint = f" Did you mean 'understudy {meant}'?" if meant else ""
+    assert capsys.readouterr().err == f"understudy: No such command '{word}'.{hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "address"),
+    [("h", "h:5672"), ("amqp://h", "h:5672"), ("amqps://h/", "amqps://h:5671"), ("[::1]", "[::1]:5672")],
+)
+def test_an_address_needs_no_port(said: str, address: str) -> None:
+    assert str(parse_broker(said, ClientTls())) == address
 
 
 @pytest.mark.parametrize("command", ["status", "ready", "promote", "demote", "switchover", "query", "ping"])
@@ -141,6 +162,12 @@ def test_passwd_prints_a_user_for_the_configuration_file(
         door.authenticate("joe", "wrong", loopback=True)
     with pytest.raises(LoginRefused):
         door.authenticate("guest", "guest", loopback=True)
+
+
+@pytest.mark.parametrize("meant", sorted(set(_OF_RABBITMQCTL.values())))
+def test_what_a_word_of_rabbitmqctl_hints_at_is_there(meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in meant.split() if word.islower() and word.isalpha()]
+    assert understudy(capsys, *words, "--help")[0] == 0
 
 
 def test_output_that_cannot_be_written_is_one_line_and_exit_3() -> None:

@@ -194,7 +194,7 @@ def test_the_command_line_says_why_there_is_no_tls(
     ("arguments", "named"),
     [
         (("-b", "https://h:1"), "'https://h:1' is not an address"),
-        (("-b", "amqps://h"), "'h' is not an address"),
+        (("-b", "amqps://h:"), "'h:' is not an address"),
         (("-b", "amqps://h:1", "--tls-ca", "/nowhere.pem"), "/nowhere.pem"),
     ],
 )

@@ -57,6 +57,7 @@ def test_every_key_of_a_file_is_read(tmp_path: Path) -> None:
         brokers = "127.0.0.1:5001,127.0.0.1:5002"
         replicate = "configuration"
         ack_timeout = "750ms"
+        password = "secret"
         [auth.users.joe]
         password = "{HASH}"
         tags = ["administrator"]
@@ -118,6 +119,10 @@ def test_set_beats_a_flag_of_its_own_command() -> None:
         ("ha.username=", "ha.username"),
         ("broker.heartbeat=70000s", "broker.heartbeat"),
         ("broker.max_message_size=0", "broker.max_message_size"),
+        ("broker.max_message_size=129MiB", "broker.max_message_size"),
+        ("auth.default_user=shop", "auth.default_password"),
+        ("auth.default_password=word", "auth.default_user"),
+        ("auth.default_password=", "auth.default_password"),
         ("broker.listen=a..b:5672", "a..b"),
         ("ledger.rotate=0", "ledger.rotate"),
         ("broker.listen=localhost", "'localhost'"),

@@ -14,6 +14,7 @@ import pytest
 
 from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
+from broker.security.logins import Logins
 from tests.understudy.test_http import StandIn
 from understudy.control import ControlServer
 
@@ -45,7 +46,7 @@ def serving(path: Path, asking: Asking, node: StandIn | None = None) -> StandIn:
 
 def _server(node: StandIn) -> ControlServer:
     server = ControlServer(
-        node, Authenticator(default_users()), clock=lambda: 1.0, tick_soon=node.tick
+        node, Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=node.tick
     )  # fmt: skip
     server.disk = Disk()  # type: ignore[assignment]
     return server

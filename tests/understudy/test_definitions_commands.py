@@ -33,7 +33,8 @@ NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies"), 0)
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers that know nothing of each other."""
     places = local_places(("one", "two"))
-    with Cluster(tmp_path_factory.mktemp("nodes"), places, "broker.http=127.0.0.1:0") as made:
+    settings = ("broker.http=127.0.0.1:0", "ha.password=lab")
+    with Cluster(tmp_path_factory.mktemp("nodes"), places, *settings) as made:
         made.start("one", "two", brokers="")
         yield made
 
@@ -219,10 +220,10 @@ def test_a_wildcard_is_reached_on_loopback(bound: str, found: str) -> None:
 def test_who_is_no_administrator_learns_and_changes_nothing(nodes: Cluster) -> None:
     code, out, err = command(nodes, "export", "one", "--password", "wrong")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    for login in (None, "guest:wrong", "ha:ha"):
+    for login in (None, "guest:wrong", "ha:lab"):
         for method in ("GET", "POST"):
             answer = http_call(nodes, "one", method, login=login, body=b'{"queues": []}')
-            assert answer.code == (403 if login == "ha:ha" else 401)
+            assert answer.code == (403 if login == "ha:lab" else 401)
             assert b"queues" not in answer.body
 
 
@@ -242,7 +243,8 @@ def http_call(
     connection = http.client.HTTPConnection(door, timeout=60)
     try:
         token = base64.b64encode((login or "").encode()).decode()
-        headers = {} if login is None else {"Authorization": f"Basic {token}"}
+        headers = {"Content-Type": "application/json"} if body else {}
+        headers |= {} if login is None else {"Authorization": f"Basic {token}"}
         connection.request(method, f"/api/definitions{query}", body or None, headers)
         answer = connection.getresponse()
         return Answer(answer.status, answer.read(), dict(answer.headers))
@@ -261,16 +263,16 @@ def test_http_gives_the_very_same_document(nodes: Cluster) -> None:
 
 
 def test_http_takes_what_it_gives_and_says_what_it_did(nodes: Cluster) -> None:
-    posted = json.dumps({"queues": [queue("posted", arguments={"x-single-active-consumer": True})]}).encode()
+    posted = json.dumps({"queues": [queue("posted", arguments={"x-queue-mode": "lazy"})]}).encode()
     dry = http_call(nodes, "one", "POST", "?dry_run=true", body=posted)
     assert (dry.code, json.loads(dry.body)["declared"]["queues"]) == (200, 1)
     strict = http_call(nodes, "one", "POST", "?strict", body=posted)
-    assert (strict.code, "x-single-active-consumer" in json.loads(strict.body)["reason"]) == (400, True)
+    assert (strict.code, "x-queue-mode" in json.loads(strict.body)["reason"]) == (400, True)
     assert b"posted" not in exported(nodes, "one")
     done = http_call(nodes, "one", "POST", body=posted)
     found: dict[str, Any] = json.loads(done.body)
     assert (done.code, found["ok"], found["declared"]["queues"]) == (200, True, 1)
-    assert [left["what"] for left in found["not_here"]] == ["argument x-single-active-consumer"]
+    assert [left["what"] for left in found["not_here"]] == ["argument x-queue-mode"]
     assert b"posted" in exported(nodes, "one")
     again = http_call(nodes, "one", "POST", body=exported(nodes, "one"))
     assert (again.code, json.loads(again.body)["declared"]["queues"]) == (200, 0)

@@ -8,6 +8,8 @@ from typing import Any
 import amqp
 import pytest
 
+from broker.model.octets import as_octets
+from ha.adapter.definitions_view import definitions_of
 from tests.broker.server.live import Live, live_broker
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.definitions_made import binding, exchange, file_of, names, queue
@@ -55,6 +57,19 @@ def test_arguments_arrive_as_the_kinds_that_the_file_has(live: Live) -> None:
     assert (made.internal, made.durable, made.auto_delete, made.type.value) == (True, True, False, "headers")
     assert vhost.exchanges["y"].auto_delete
     assert len(made.bindings) == 2
+
+
+def test_a_key_that_is_no_text_is_bound_as_octets(live: Live) -> None:
+    keys: list[Any] = [{"$bytes": "/wA="}, {"$bytes": "7aCA"}, "a\0", "ä"]
+    bindings = [binding(routing_key=key) for key in keys]
+    assert run(
+        live, plan_of(file_of(queues=[queue()], exchanges=[exchange()], bindings=bindings), NOTHING)
+    ).whole
+    bound = live.broker.vhost.exchanges["x"].bindings.values()
+    octets = [b"\xff\0", b"\xed\xa0\x80", b"a\0", "ä".encode()]
+    assert [as_octets(each.routing_key) for each in bound] == octets
+    told = definitions_of(live.broker.vhost.whole, [], {"status": "active"}, {})["bindings"]
+    assert [each["routing_key"] for each in told] == keys
 
 
 def test_the_second_time_everything_is_there_and_nothing_changes(live: Live) -> None:

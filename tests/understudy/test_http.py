@@ -16,6 +16,7 @@ import pytest
 
 from broker.security.authenticator import Authenticator
 from broker.security.identity import User, default_users
+from broker.security.logins import Logins
 from broker.security.tls import Tls
 from tests.broker.stored import hashed
 from tests.tls import Authority
@@ -64,14 +65,15 @@ def visit(node: StandIn, *requests: tuple[str, str, dict[str, Any]], amqp: HostP
 
     async def run() -> Asked:
         users = (*default_users(), User("joe", password="joe"))
-        login = Authenticator(users, stored=STORED.get)
+        login = Logins(Authenticator(users, stored=STORED.get))
         server = HttpServer(node, login, clock=lambda: 1.0, tick_soon=node.tick, amqp=amqp)
         at = await server.start(HostPort("127.0.0.1", 0))
         found: Asked = []
         try:
             async with aiohttp.ClientSession() as session:
                 for method, path, arguments in requests:
-                    async with session.request(method, f"http://{at}{path}", **arguments) as answer:
+                    bare = {} if "json" in arguments else {"skip_auto_headers": ["Content-Type"]}
+                    async with session.request(method, f"http://{at}{path}", **bare, **arguments) as answer:
                         found.append((answer.status, await answer.text()))
         finally:
             await server.close()
@@ -86,6 +88,8 @@ def login(name: str, password: str) -> dict[str, Any]:
 
 
 GUEST = login("guest", "guest")
+JSON = {"Content-Type": "application/json"}
+AS_JSON = "Content-Type: application/json"
 
 
 @pytest.mark.parametrize(
@@ -195,11 +199,12 @@ def test_a_refusal_is_a_409_with_the_reason() -> None:
 )
 def test_a_wrong_body_is_a_400(body: bytes) -> None:
     node = StandIn()
+    sent = {"headers": GUEST["headers"] | JSON, "data": body}
     answers = visit(
         node,
-        ("POST", "/api/promote", {**GUEST, "data": body}),
-        ("POST", "/api/demote", {**GUEST, "data": body}),
-        ("POST", "/api/switchover", {**GUEST, "data": body}),
+        ("POST", "/api/promote", sent),
+        ("POST", "/api/demote", sent),
+        ("POST", "/api/switchover", sent),
     )
     assert [code for code, _ in answers] == [400, 400, 400]
     assert node.asked == []
@@ -223,6 +228,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         "events": {"excluded": 2}, "quarantined": 5, "withheld": True,
         "dequeues": {"waiting": 7, "longest_lag": 0.0125, "left": {"expired": 3}},
         "ledger": {"path": "p", "lost": 4, "failures": 2, "failing": False, "last_write": 1.5},
+        "memory": {"messages": 5, "unfinished": 6},
     }  # fmt: skip
     ((_, text),) = visit(node, ("GET", "/metrics", {}))
     for line in (
@@ -240,6 +246,7 @@ def test_metrics_tell_the_lag_of_each_backup_and_what_happened() -> None:
         'understudy_messages_left_total{reason="expired"} 3.0',
         "understudy_dequeue_lag_seconds_max 0.0125",
         "understudy_withheld 1.0",
+        'understudy_memory_bytes{part="unfinished"} 6.0',
         "understudy_authority_ok 1.0",
     ):
         assert line in text.splitlines()
@@ -269,7 +276,7 @@ def test_metrics_tell_of_the_certificate_in_use_and_of_one_that_is_refused(tmp_p
 
 @pytest.mark.parametrize("path", ["/api/promote", "/api/definitions"])
 def test_a_body_that_is_not_what_its_headers_say_is_a_400(path: str) -> None:
-    headers = GUEST["headers"] | {"Content-Encoding": "gzip"}
+    headers = GUEST["headers"] | JSON | {"Content-Encoding": "gzip"}
     request = "POST", path, {"data": b"{}", "headers": headers}
     [(status, text)] = visit(StandIn(), request, amqp=HostPort("127.0.0.1", 1))
     assert status == 400
@@ -279,8 +286,8 @@ def test_a_body_that_is_not_what_its_headers_say_is_a_400(path: str) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        b"POST /api/promote HTTP/1.1\r\nHost: x\r\nContent-Length: -3\r\n\r\n",
-        b"GET /health/live HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"POST /api/promote HTTP/1.1\r\nHost: localhost\r\nContent-Length: -3\r\n\r\n",
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
         b"GET /health/live HTTP/7.7\r\n\r\n",
         b"\x16\x03\x01\x00\xa5 hello\r\n\r\n",
     ],
@@ -290,7 +297,7 @@ def test_a_request_that_is_none_is_a_400_and_at_most_one_line_in_the_log(
 ) -> None:
     async def scene() -> bytes:
         server = HttpServer(
-            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+            StandIn(), Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=lambda: None
         )
         reader, writer = await asyncio.open_connection(*await server.start(HostPort("127.0.0.1", 0)))
         try:
@@ -310,10 +317,11 @@ def test_a_request_that_is_none_is_a_400_and_at_most_one_line_in_the_log(
 def test_a_request_that_is_broken_off_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         server = HttpServer(
-            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+            StandIn(), Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=lambda: None
         )
         reader, writer = await asyncio.open_connection(*await server.start(HostPort("127.0.0.1", 0)))
-        headers = f"Host: x\r\nExpect: 100-continue\r\nAuthorization: {GUEST['headers']['Authorization']}"
+        headers = f"Host: localhost\r\n{AS_JSON}\r\nExpect: 100-continue\r\n"
+        headers += f"Authorization: {GUEST['headers']['Authorization']}"
         writer.write(f"POST /api/promote HTTP/1.1\r\nContent-Length: 9\r\n{headers}\r\n\r\n".encode())
         assert b"100" in await reader.readline()  # it waits for the body
         writer.close()
@@ -329,12 +337,13 @@ def test_a_request_that_is_broken_off_is_one_line_in_the_log(caplog: pytest.LogC
 def test_an_open_connection_does_not_hold_up_the_end() -> None:
     async def scene() -> float:
         server = HttpServer(
-            StandIn(), Authenticator(default_users()), clock=lambda: 1.0, tick_soon=lambda: None
+            StandIn(), Logins(Authenticator(default_users())), clock=lambda: 1.0, tick_soon=lambda: None
         )
         at = await server.start(HostPort("127.0.0.1", 0))
         reader, writer = await asyncio.open_connection(*at)
         headers = "\r\n".join(f"{name}: {value}" for name, value in GUEST["headers"].items())
-        head = "POST /api/promote HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue"
+        head = f"POST /api/promote HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n{AS_JSON}"
+        head += "\r\nExpect: 100-continue"
         writer.write(f"{head}\r\n{headers}\r\n\r\n".encode())
         assert b"100" in await reader.readline()  # it waits for the body
         began = time.monotonic()

@@ -95,3 +95,31 @@ def test_an_empty_body_is_of_the_type_that_others_have(
     properties = {} if encoding is None else {"content_encoding": encoding}
     delivery = received(broker, _Message(b"", **properties))
     assert delivery.body == body and type(delivery.body) is type(body)
+
+
+@pytest.mark.parametrize("octets", [b"\xff", b"\xff\0\xfe", b"\xff" * 255])
+@pytest.mark.parametrize("body", [b"", b"x"])
+def test_keys_and_properties_that_are_no_text_are_bytes(
+    broker: BrokerThread, octets: bytes, body: bytes
+) -> None:
+    ids = {"correlation_id": octets, "content_encoding": octets, "type": "ü", "priority": 3, "timestamp": 5}
+    ids["application_headers"] = {"n": 1}
+    with Publisher(str(broker.address), "shop", declare=[ORDERS]) as shop:
+        shop.connect()
+        returned: list[Any] = []
+        channel = shop._session.channel  # type: ignore[union-attr]
+        channel.queue_bind("orders", "amq.direct", octets)
+        channel.events["basic_return"].add(lambda *told: returned.append(told))
+        channel.basic_publish(_Message(body, **ids), "amq.direct", octets)
+        channel.basic_publish(_Message(b"next"), "", "orders")
+        channel.basic_publish(_Message(body, **ids), "", octets, mandatory=True)
+        shop.publish(b"last", "orders")
+        shop.flush(5)
+        with Consumer(str(broker.address), "orders", "billing") as billing:
+            delivery, behind = billing.receive(5), billing.receive(5)
+            assert billing.failover.connects == 1
+    assert delivery is not None and behind is not None and behind.body == b"next"
+    assert (delivery.exchange, delivery.routing_key, delivery.body) == ("amq.direct", octets, body)
+    headers = {name: value for name, value in delivery.headers.items() if name != "x-replication-id"}
+    assert {**delivery.properties, "application_headers": headers} == ids
+    assert (len(returned), returned[0][-1].octets_of_key) == (1, octets)

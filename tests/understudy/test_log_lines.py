@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import amqp
 import pytest
 
 from tests.understudy.serving import serving
-from understudy.log_lines import OneLine
+from understudy.log_lines import JsonLine, OneLine
 
 
 def _formatted(text: str) -> str:
@@ -36,8 +37,24 @@ def test_a_traceback_keeps_its_lines_and_none_of_them_looks_like_an_event() -> N
     assert all(line.startswith("    ") for line in lines[1:])
 
 
+def test_in_json_each_line_is_one_object() -> None:
+    text = "unexpected error\nTraceback (most recent call last):\n  x\nValueError: b\x1b[2J\u2028b"
+    line = JsonLine().format(logging.LogRecord("x", logging.WARNING, "x.py", 1, "%s", (text,), None))
+    assert line.isprintable() and line.isascii()
+    found = json.loads(line)
+    assert found.pop("time").endswith("+00:00")
+    assert found == {
+        "level": "warning",
+        "logger": "x",
+        "message": "unexpected error",
+        "traceback": "Traceback (most recent call last):\n  x\nValueError: b\x1b[2J\u2028b",
+    }
+
+
 def test_a_client_cannot_write_lines_of_its_own(tmp_path: Path) -> None:
     with serving(tmp_path) as node:
+        amqp.Connection(str(node.amqp), client_properties={"connection_name": "shop\n1"}).connect()
+        assert r"open: user 'guest', virtual host '/', client 'shop\n1', AMQP 0-9-1" in node.until("shop")
         with (
             amqp.Connection(str(node.amqp)) as connection,  # type: ignore[no-untyped-call]
             pytest.raises(amqp.NotFound),  # type: ignore[attr-defined]

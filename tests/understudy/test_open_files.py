@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from broker.server.listener import listen
+from broker.server.shell import RESERVE
 from tests.understudy.serving import PATIENCE, serving
 from understudy.config_types import HostPort
 from understudy.daemon import resident_bytes
-from understudy.open_files import CLIENTS, VISITORS, Room, room_of
+from understudy.open_files import VISITORS, room_of
 
 
 @contextmanager
@@ -83,14 +84,15 @@ def test_the_kernel_is_told_of_the_whole_backlog() -> None:
 
 @pytest.mark.parametrize("limit", [20, 100, 1024, 4096, 65536])
 def test_connections_leave_room_for_files(limit: int) -> None:
-    clients, visitors = room_of(limit)
-    assert 0 < clients <= CLIENTS
+    clients, reserve, lingering, visitors = room_of(limit)
+    assert clients > 0 and reserve > 0
     assert 0 < visitors <= VISITORS
-    assert clients + 2 * visitors <= limit - min(128, limit // 4)
+    assert clients + 2 * (visitors + reserve) + lingering <= limit - min(128, limit // 4)
 
 
 def test_there_is_room_for_all_under_systemd() -> None:
-    assert room_of(65536) == Room(CLIENTS, VISITORS)
+    clients, reserve, _, visitors = room_of(65536)
+    assert clients > 60_000 and (reserve, visitors) == (RESERVE, VISITORS)
 
 
 @pytest.mark.parametrize("door", ["AMQP", "HTTP"])

@@ -4,16 +4,18 @@ once. The way through real brokers is in tests/failover/test_quarantine.py.
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import amqp
+import pika
 import pytest
 
 from broker.amqp091.frames import HEADER, body_frames, frame
 from broker.amqp10.conversion import incoming
-from broker.amqp10.types import Described, ULong, write
+from broker.model.octets import as_text
 from broker.model.records import Entry, Envelope
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
@@ -22,6 +24,7 @@ from tests.understudy.test_cli import closed_port, understudy
 from understudy.quarantine import QuarantineFolder
 from understudy.quarantine_message import Message
 from understudy.quarantine_notes import NOTED, Notes
+from understudy.shared.amqp10.types import Described, ULong, write
 
 ORDERS = bytes(range(16))
 OTHERS = bytes(range(16, 32))
@@ -134,6 +137,38 @@ def test_nothing_in_quarantine_is_no_error(capsys: pytest.CaptureFixture[str], t
     assert (code, out) == (0, f"nothing in quarantine in {tmp_path}/quarantine\n")
     assert run(capsys, "show", "-d", str(tmp_path)) == (code, out, "")
     assert run(capsys, "republish", "-d", str(tmp_path)) == (code, out, "")
+
+
+def test_keys_and_properties_that_are_no_text_are_shown_and_go_back_as_they_were(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    octets = b"\xff\0\xed\xa0\x80"
+    writer = Quarantine(RealFiles(), str(tmp_path), 3)
+    head: dict[str, Any] = {"correlation_id": octets}
+    writer.export(ORDERS, "orders", [entry(1, b"one", as_text(octets), exchange="amq.direct", **head)])
+    writer.export(OTHERS, "others", [entry(1, b"two", as_text(octets), **head)])
+    code, out, err = run(capsys, "show", "-d", str(tmp_path))
+    assert (code, err) == (0, "")
+    assert r"key \xff\x00\xed\xa0\x80" in out
+    code, out, err = run(capsys, "show", "-d", str(tmp_path), "--format", "json")
+    assert (code, err) == (0, "")
+    line = json.loads(out)["messages"][0]
+    assert line["routing_key_base64"] == base64.b64encode(octets).decode()
+    assert line["routing_key"] == octets.decode(errors="replace")
+    with BrokerThread() as broker:
+        address = str(broker.address)
+        port = int(address.rpartition(":")[2])
+        where = ("--route", "-d", str(tmp_path), "-b", address)
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as reader:
+            channel = reader.channel()
+            channel.queue_declare("orders")
+            channel.queue_bind("orders", "amq.direct", octets)
+            assert run(capsys, "republish", "orders", *where)[0] == 0
+            method, properties, body = channel.basic_get("orders", auto_ack=True)
+        code, _, err = run(capsys, "republish", "others", *where)
+    assert (method.routing_key, properties.correlation_id, body) == (octets, octets, b"one")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.endswith("is not there (0 confirmed, 0 noted, 0 in doubt, 1 not sent)\n")
 
 
 FORGED = "orders\n\x1b[2Junderstudy: all is well\u202e"

@@ -67,11 +67,28 @@ def test_query_in_json_is_the_nodes_own_answer(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == STATUS
 
 
+def test_query_asks_until_it_has_all_queues(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces = {0: (["a", "b"], 2), 2: (["b", "c"], 4), 4: ([], None)}
+
+    def answer(*asked: Any, **_: Any) -> dict[str, Any]:
+        names, more = pieces[(asked[2] or {"from": 0})["from"]]
+        queues = [{"name": name, "vhost": "/"} for name in names]
+        return {"ok": True, "status": STATUS | {"queue_list": queues, "more": more}}
+
+    monkeypatch.setattr("understudy.cli_manage.ask", answer)
+    assert run(cli.main, ["query", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [queue["name"] for queue in found["queue_list"]] == ["a", "b", "c"] and "more" not in found
+
+
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_a_narrow_terminal_loses_no_part_of_a_table(width: int) -> None:
     out = io.StringIO()
-    Console(file=out, width=width).print(rows("members", STATUS["members"]))
-    cells = [line.strip("│").split("│") for line in out.getvalue().splitlines() if line.startswith("│")]
+    Console(file=out, width=width).print(rows("members", STATUS["members"], plain=False))
+    body = out.getvalue().partition("├")[2].splitlines()
+    cells = [line.strip("│").split("│") for line in body if line.startswith("│")]
     columns = ["".join(cell.strip() for cell in column) for column in zip(*cells, strict=True)]
     for key in ("name", "address", "status"):
         assert "".join(member[key] for member in STATUS["members"]) in columns
@@ -80,14 +97,22 @@ def test_a_narrow_terminal_loses_no_part_of_a_table(width: int) -> None:
 
 @pytest.mark.usefixtures("answer")
 def test_status_shows_how_far_a_backup_is_and_of_the_node_itself_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("understudy.cli_manage._PLAIN_WIDTH", 200)
-    lines = _lines(capsys, "status")
-    cells = [[cell.strip() for cell in line.strip("│┃").split("│")] for line in lines if line[:1] in "│┃"]
-    head = next(line for line in lines if line.startswith("┃")).strip("┃").split("┃")
-    assert [cell.strip() for cell in head][-3:] == ["lag", "lag bytes", "queues left"]
-    assert [row[-3:] for row in cells if len(row) > 1] == [["-", "-", "-"], ["12,345", "1,234,567", "21"]]
+    """Where nobody sits at a terminal, it is text without lines or colours, one line a member."""
+    head, first, second = _lines(capsys, "status")[3:6]
+    assert head.endswith("in sync lag queues left") and "─" not in head
+    assert first.endswith("yes - -") and second.endswith("yes 12,345 21")
+
+
+def test_status_of_a_pair_fits_eighty_columns() -> None:
+    members = [
+        {"name": name, "address": "198.51.100.101:5673", "status": "catch-up", "in_sync": False,
+         "lag": 123456, "queues_left": 21} for name in ("node-a", "node-b")
+    ]  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=200).print(rows("members", members, plain=False))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_names_are_shown_as_they_are_and_never_act_on_the_terminal(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 class Delivery:
     """One message as it arrived. `body` is bytes, or str where the publisher named a content encoding that is
     one of text. A timestamp in `headers` is a `datetime`, or an int, in seconds since 1970, where that is
-    after the year 9999."""
+    after the year 9999. A routing key or a property that is no UTF-8 is bytes."""
 
     body: bytes | str
     properties: Mapping[str, Any]
     redelivered: bool
     exchange: str
-    routing_key: str
+    routing_key: str | bytes
     tag: int
     session: int
     """Number of the connection it came by; acks for an earlier one are pointless and ignored."""
@@ -49,11 +49,11 @@ class Delivery:
 
 
 @lru_cache(maxsize=64)
-def _nothing(encoding: str | None) -> bytes | str:
+def _nothing(encoding: Any) -> bytes | str:
     """An empty body, for which py-amqp has `""`: of the type that another one would have."""
     try:
         return b"" if encoding is None else b" ".decode(encoding)[:0]
-    except (LookupError, ValueError):
+    except (LookupError, ValueError, TypeError):
         return b""
 
 
@@ -145,7 +145,7 @@ class Consumer(ConsumerBase[Delivery]):
             properties,
             bool(info["redelivered"]),
             info["exchange"],
-            info["routing_key"],
+            info["routing_key"] if message.octets_of_key is None else message.octets_of_key,
             info["delivery_tag"],
             self.failover.connects,
             parse_replication_id(headers.get(ID_HEADER)) if headers else None,

@@ -1,7 +1,8 @@
-"""What arrives with messages, as py-amqp reads it, but for one thing that it does not read.
+"""What arrives with messages, as py-amqp reads it, but for two things that it does not read.
 
 A timestamp in the headers that no `datetime` holds (after the year 9999) is its number of seconds since 1970,
-an int; py-amqp raises, and the message would stop its consumer each time it comes.
+an int. A routing key or a property that is no UTF-8 is bytes. py-amqp raises for either, and the message
+would stop its consumer each time it comes.
 
 Role: gathers the frames of the kit's connection into methods with their content. No I/O.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from struct import pack, unpack_from
+from struct import unpack_from
 from typing import Any
 
 import amqp
@@ -21,21 +22,19 @@ _Message: Any = amqp.Message
 _read_item: Any = getattr(serialization, "_read_item")  # noqa: B009 (it has no public name)
 _WITH_CONTENT = frozenset({spec.Basic.Deliver, spec.Basic.Return, spec.Basic.GetOk})
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
-_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 0x8000, 0x4000, 0x2000
-_PROPERTIES_AT = 12
-"""Of a content header: behind class, weight and size of the body."""
 
 
 class _Content(_Message):  # type: ignore[misc]
     """A message that comes."""
 
-    def inbound_header(self, buf: bytes, offset: int = 0) -> Any:
+    octets_of_key: bytes | None = None
+    """Its routing key, where py-amqp cannot read it; the method has an empty one then."""
+
+    def _load_properties(self, class_id: int, buf: bytes, offset: int) -> None:
         try:
-            super().inbound_header(buf, offset)
-        except (ValueError, OverflowError, OSError):  # by `datetime`, for a year it has not
-            headers, without = _headers_apart(buf)
-            super().inbound_header(without)
-            self.properties["application_headers"] = headers
+            super()._load_properties(class_id, buf, offset)
+        except (ValueError, OverflowError, OSError):  # no UTF-8; or by `datetime`, for a year it has not
+            self.properties = _read_properties(buf, offset)
 
 
 def frame_handler(_connection: Any, callback: Callable[..., Any]) -> Callable[[Any], bool]:
@@ -56,7 +55,9 @@ def frame_handler(_connection: Any, callback: Callable[..., Any]) -> Callable[[A
             if method not in _WITH_CONTENT:
                 callback(channel, method, payload, None)
                 return True
-            parts[channel] = _Content(frame_method=method, frame_args=payload)
+            payload, octets = _key_apart(method, payload)
+            parts[channel] = content = _Content(frame_method=method, frame_args=payload)
+            content.octets_of_key = octets
             expected[channel] = _HEADER
             return False
         content = parts[channel]
@@ -75,17 +76,46 @@ def frame_handler(_connection: Any, callback: Callable[..., Any]) -> Callable[[A
     return on_frame
 
 
-def _headers_apart(buf: bytes) -> tuple[dict[Any, Any], bytes]:
-    """The headers of a content header frame that has some, and the frame with none in their place."""
-    (flags,) = unpack_from(">H", buf, _PROPERTIES_AT)
-    start = _PROPERTIES_AT + 2
-    for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
-        if flags & flag:
-            start += 1 + buf[start]
-    if not flags & _HEADERS:
-        raise ValueError("not to be read: properties without headers")
-    headers, end = _read_table(buf, start)
-    return headers, buf[:start] + pack(">I", 0) + buf[end:]
+def _key_apart(method: tuple[int, int], payload: bytes) -> tuple[bytes, bytes | None]:
+    """A method, with an empty routing key if py-amqp cannot read its own, which is given beside."""
+    at = 4
+    if method == spec.Basic.Deliver:
+        at += 1 + payload[at] + 9  # the consumer's tag, the delivery's, redelivered
+    elif method == spec.Basic.Return:
+        at += 2
+        at += 1 + payload[at]  # the reply's code and text
+    else:
+        at += 9
+    at += 1 + payload[at]  # the exchange
+    end = at + 1 + payload[at]
+    key = payload[at + 1 : end]
+    return (payload, None) if isinstance(_text(key), str) else (payload[:at] + b"\0" + payload[end:], key)
+
+
+def _text(octets: bytes) -> str | bytes:
+    """As py-amqp reads it, if it can."""
+    try:
+        return octets.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return octets
+
+
+def _read_properties(buf: bytes, offset: int) -> dict[str, Any]:
+    (flags,) = unpack_from(">H", buf, offset)
+    offset += 2
+    found: dict[str, Any] = {}
+    for place, (name, kind) in enumerate(_Message.PROPERTIES):
+        if not flags & 0x8000 >> place:
+            continue
+        if kind == "F":
+            found[name], offset = _read_table(buf, offset)
+        elif kind == "s":
+            end = offset + 1 + buf[offset]
+            found[name], offset = _text(buf[offset + 1 : end]), end
+        else:
+            (found[name],) = unpack_from(">B" if kind == "o" else ">Q", buf, offset)
+            offset += 1 if kind == "o" else 8
+    return found
 
 
 def _read_table(buf: bytes, offset: int) -> tuple[dict[Any, Any], int]:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from broker.store.errors import named
 from understudy.ledger.segments import JSONL, PARQUET, VERSIONS, Segment, arrow
+from understudy.shared.file_errors import named
 
 LONGS = ("v", "incarnation", "wseq", "ts_us", "view", "epoch", "first", "last", "pfirst", "n", "durable")
 TEXTS = ("writer", "kind", "queue", "reason", "prod", "name", "peer")

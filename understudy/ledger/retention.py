@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.store.errors import named
 from understudy.ledger.compaction import sync_folder
 from understudy.ledger.segments import (
     CUT_SHORT,
@@ -35,6 +34,7 @@ from understudy.ledger.segments import (
     records,
 )
 from understudy.ledger.writer import SCHEMA_VERSION
+from understudy.shared.file_errors import named
 
 _STATE = frozenset({"open", "promote", "demote", "insync", "quarantine", "seal"})
 """Few, and what comes later cannot be judged without them."""

@@ -39,7 +39,7 @@ class NeedsArrow(Exception):
     """pyarrow is not installed: it comes with the extra `spark`."""
 
     def __init__(self) -> None:
-        super().__init__("Parquet needs pyarrow: install understudy[spark]")
+        super().__init__("Parquet needs pyarrow: pip install 'understudy-amqp[spark]'")
 
 
 @dataclass(slots=True, frozen=True)

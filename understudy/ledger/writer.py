@@ -24,8 +24,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from broker.store.errors import of_file
-from broker.store.folders import make_folders
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import make_folders
 
 LOG = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class LedgerWriter:
         self._closed = False
         self._file: LedgerFile | None = None
         try:
-            make_folders(directory)
+            make_folders(directory, 0o700)
             self._file = open_file(self.path)
         except OSError as error:
             why = of_file(error, self.path)

@@ -1,7 +1,7 @@
 """The HTML reports: one file each, no network, readable on a phone, light or dark.
 
 `render` takes a result (of the reconciling job, or of `understudy report`; its JSON) and returns the page,
-`write` puts it into a file and the JSON beside it. Called by `understudy reconcile --report`, by `understudy
+`write` puts it into a file and the JSON beside it. Called by `understudy reconcile --output`, by `understudy
 report --output` and, through the former, by the demo.
 """
 

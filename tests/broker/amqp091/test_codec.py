@@ -13,6 +13,7 @@ from broker.amqp091.frames import body_frames, body_of, frame, reframe
 from broker.amqp091.grammar import METHODS, decode_arguments, encode, encode_frame, lookup, parse_grammar
 from broker.amqp091.properties import check, headers_of, with_header
 from broker.errors import AmqpError, PreconditionFailed, SyntaxError_
+from broker.model.octets import as_text
 from tests.broker.amqp091.wire import content
 
 short_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
@@ -36,9 +37,11 @@ VALUES = {
     "long": st.integers(0, 2**32 - 1),
     "longlong": st.integers(0, 2**64 - 1),
     "shortstr": short_text,
+    "octets": st.binary(max_size=255).map(as_text),
     "longstr": st.binary(max_size=100),
     "bit": st.booleans(),
     "table": tables,
+    "arguments": tables,
 }
 
 
@@ -123,6 +126,14 @@ def test_a_header_is_added_or_replaced(headers: dict[str, Any]) -> None:
     assert headers_of(raw) == {**headers, "x-replication-id": "new"}
     assert body_of(raw) == b"body"
     assert check(raw[19 : 7 + int.from_bytes(raw[3:7], "big")]).persistent
+
+
+def test_other_headers_keep_their_octets_where_one_is_replaced() -> None:
+    """Of one that is no UTF-8 nobody else knows whether it was a long string or a byte array."""
+    text, array = b"\x01tS\0\0\0\1\xff", b"\x01ax\0\0\0\1\xff"
+    table = text + b"\x03oldl" + bytes(8) + array
+    raw = content(3, b"body", properties=b"\x20\0" + len(table).to_bytes(4, "big") + table)
+    assert text + array + b"\x03oldS\0\0\0\3new" in with_header(raw, "old", "new")
 
 
 def test_properties_are_checked_to_their_last_octet() -> None:

@@ -227,7 +227,7 @@ def test_too_much_held_closes_the_connection_and_publishes_nothing() -> None:
     client.publish(2, b"x" * 40_000, routing_key="q")
     refused(client, 506, "uncommitted", name="connection.close")
     assert counts(world, "q") == (0, 0)
-    assert client.connection.publisher.transacting == 0
+    assert client.connection.uncommitted == 0
 
 
 def test_small_messages_count_for_more_than_their_frames() -> None:
@@ -247,7 +247,7 @@ def test_what_is_committed_or_rolled_back_counts_no_more(end: str) -> None:
     for _ in range(10):
         client.publish(1, b"x" * 40_000, routing_key="q")
         client.call(1, end)
-    assert client.connection.publisher.transacting == 0
+    assert client.connection.uncommitted == 0
 
 
 def test_the_memory_alarm_sees_what_is_held() -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
-from broker.amqp091.handshake import parse_plain
+from broker.amqp091.login import parse_amqplain, parse_plain
 from broker.engine import Peer
 from broker.errors import SyntaxError_
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.security.authenticator import Authenticator, hash_password
 from broker.security.identity import User, default_users
-from tests.broker.amqp091.wire import OUTSIDE, World, extension_frame, message
+from tests.broker.amqp091.wire import LOOPBACK, OUTSIDE, World, extension_frame, message
 from tests.simulation.virtual_overflow import VirtualOverflow
 
 
@@ -23,7 +23,7 @@ def test_start_offers_what_rabbitmq_offers() -> None:
     client = world.connect()
     client.raw(PROTOCOL_HEADER)
     (start,) = client.read()
-    assert (start["version_major"], start["version_minor"], start["mechanisms"]) == (0, 9, b"PLAIN")
+    assert (start["version_major"], start["version_minor"], start["mechanisms"]) == (0, 9, b"PLAIN AMQPLAIN")
     capabilities = start["server_properties"]["capabilities"]
     assert {name for name, on in capabilities.items() if on} == {
         "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify",
@@ -97,6 +97,51 @@ def test_a_plain_response_that_is_not_one_is_a_syntax_error(login: bytes) -> Non
     assert parse_plain(b"\0guest\0word") == parse_plain(b"guest\0guest\0word") == ("guest", "word")
 
 
+def _entry(key: bytes, value: bytes, kind: bytes = b"S") -> bytes:
+    return bytes((len(key),)) + key + kind + len(value).to_bytes(4, "big") + value
+
+
+@pytest.mark.parametrize("login", [
+    b"", b"\0guest\0guest", _entry(b"LOGIN", b"guest"), _entry(b"PASSWORD", b"guest"),
+    _entry(b"LOGIN", b"guest") + _entry(b"PASSWORD", b"secret!")[:-1],
+    _entry(b"LOGIN", b"guest") + _entry(b"PASSWORD", b"secret!", b"F"),
+    _entry(b"LOGIN", b"guest") + _entry(b"PASSWORD", b"\xff"),
+    _entry(b"LOGIN", b"") + _entry(b"PASSWORD", b""),
+    _entry(b"LOGIN", b"guest") * 2 + _entry(b"PASSWORD", b"secret!"),
+])  # fmt: skip
+def test_an_amqplain_response_that_is_not_one_is_a_syntax_error(login: bytes) -> None:
+    with pytest.raises(SyntaxError_, match=r"^malformed AMQPLAIN response") as raised:
+        parse_amqplain(login)
+    assert "secret" not in str(raised.value)
+    assert parse_amqplain(_entry(b"PASSWORD", b"word") + _entry(b"LOGIN", b"guest")) == ("guest", "word")
+
+
+def test_amqplain_from_outside_needs_what_plain_needs() -> None:
+    world = World(users=(User("app", password_hash=hash_password("word")),))
+    login = _entry(b"LOGIN", b"app") + _entry(b"PASSWORD", b"word")
+    for peer, answer in ((OUTSIDE, "connection.close"), (LOOPBACK, "connection.tune")):
+        client = world.connect(peer)
+        client.raw(PROTOCOL_HEADER)
+        client.send(
+            0, "connection.start-ok", mechanism="AMQPLAIN", response=login,
+            client_properties={"capabilities": {"authentication_failure_close": True}},
+        )  # fmt: skip
+        seen = client.read()[-1]
+        assert seen.name == answer
+        if answer == "connection.close":
+            assert "mechanism AMQPLAIN" in seen["reply_text"]
+
+
+def test_a_new_secret_is_answered_and_an_access_request_gets_ticket_1() -> None:
+    """RabbitMQ answers both, so that clients of OAuth and clients that were ported from 0-8 go on."""
+    client = World().open()
+    answer = client.call(0, "connection.update-secret", new_secret=b"token", reason="expired")
+    assert answer.name == "connection.update-secret-ok"
+    granted = client.call(1, "access.request", realm="/data", active=True, write=True)
+    assert (granted.name, granted["ticket"]) == ("access.request-ok", 1)
+    assert client.call(1, "queue.declare", queue="q").name == "queue.declare-ok"
+
+
 def test_plain_from_outside_over_tls() -> None:
     """What the password is good for is as without; only the way that it comes is better."""
     over_tls = Peer("192.0.2.7", 40000, loopback=False, tls=True)
@@ -109,6 +154,37 @@ def test_plain_from_outside_over_tls() -> None:
         login = f"\0{user}\0{user}".encode()
         client.send(0, "connection.start-ok", mechanism="PLAIN", response=login)
         assert client.closed
+
+
+def test_a_client_is_one_line_when_it_comes_and_one_when_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever operates or is a peer has lines of other kinds; what is not let in is told of as refused."""
+    caplog.set_level("INFO", "understudy.clients")
+    world = World()
+    where = "connection 127.0.0.1:40000"
+    named = world.open(properties={"connection_name": "n" * 100, "product": "pika"})
+    who = f"{where}: open: user 'guest', virtual host '/', client"
+    assert caplog.messages == [f"{who} '{'n' * 80}', AMQP 0-9-1"]
+    named.send(0, "connection.close", reply_code=200)
+    named.connection.lost(world.now)
+    assert caplog.messages[1:] == [f"{where}: closed by the client"]
+    caplog.clear()
+    world.open(properties={"product": "pika"}).connection.lost(world.now)
+    assert caplog.messages == [f"{who} 'pika', AMQP 0-9-1", f"{where}: closed by a reset"]
+    caplog.clear()
+    world.open(capabilities={"understudy.management": True}).connection.lost(world.now)
+    world.connect().connection.lost(world.now)
+    assert not caplog.messages
+
+
+def test_one_who_is_refused_again_and_again_is_one_line_a_second() -> None:
+    world = World()
+    for _ in range(50):
+        world.connect().raw(b"GET / HTTP/1.1\r\n")
+    lines = [line for line in world.logged if "no AMQP 0-9-1 protocol header" in line]
+    assert len(lines) == 1
+    world.pass_time(1.5)
+    lines = [line for line in world.logged if "no AMQP 0-9-1 protocol header" in line]
+    assert len(lines) == 2 and lines[1].endswith("(49 of the kind in the last second)")
 
 
 def test_heartbeats_both_ways() -> None:
@@ -432,12 +508,3 @@ def test_a_producers_name_and_tags_go_into_history() -> None:
     client.raw(message(1, b"a", "", "q") * 3 + message(1, b"b", "", "none"))
     noted = [(r.producer, getattr(r, "producer_first", 4)) for r in runs if hasattr(r, "producer")]
     assert noted == [("p1.0/1", 1), ("p1.0/1", 4)]
-
-
-def test_arguments_without_effect_are_told_once_in_the_log() -> None:
-    world = World()
-    client = world.open()
-    for name in ("a", "b"):
-        client.call(1, "queue.declare", queue=name, arguments={"x-single-active-consumer": True, "x-mine": 1})
-    told = [line for line in world.logged if "no effect" in line]
-    assert len(told) == 1 and "queue 'a'" in told[0] and "x-single-active-consumer" in told[0]

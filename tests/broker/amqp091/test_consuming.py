@@ -139,6 +139,32 @@ def test_cancel_by_client_and_by_deletion() -> None:
     assert (cancel.name, cancel["consumer_tag"]) == ("basic.cancel", "d")
 
 
+def test_the_next_active_consumer_begins_with_what_the_last_one_had() -> None:
+    """In one tick with what is new, which comes behind it."""
+    world = World()
+    publisher, first, second = world.open(), world.open(), world.open()
+    publisher.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})
+    for client in (first, second):
+        client.call(1, "basic.consume", queue="q")
+    publisher.raw(b"".join(message(1, b"%d" % n, "", "q") for n in range(3)))
+    assert (_bodies(first), _bodies(second)) == ([b"0", b"1", b"2"], [])
+    publisher.connection.receive(message(1, b"late", "", "q"), world.now)
+    first.send(1, "channel.close")
+    assert _bodies(second) == [b"0", b"1", b"2", b"late"]
+
+
+def test_no_message_is_outstanding_for_too_long() -> None:
+    """There is no `consumer_timeout`: a task may take days."""
+    world = World()
+    client = _queue(world, b"task")
+    client.send(1, "basic.consume", queue="q")
+    assert _bodies(client) == [b"task"]
+    world.pass_time(7 * 86400)
+    assert client.connection.running and client.read() == []
+    client.send(1, "basic.ack", delivery_tag=1)
+    assert client.read() == [] and not world.vhost.queues["q"].total_count
+
+
 def test_a_client_without_the_capability_is_not_told() -> None:
     world = World()
     _queue(world)
@@ -270,9 +296,9 @@ def test_refusals_that_come_together_are_served_together(monkeypatch: pytest.Mon
     asked: list[int] = []
     requeue = Queue.requeue
 
-    def counted(queue: Queue, entries: list[Entry]) -> None:
+    def counted(queue: Queue, entries: list[Entry], *, failed: bool) -> None:
         asked.append(len(entries))
-        requeue(queue, entries)
+        requeue(queue, entries, failed=failed)
 
     monkeypatch.setattr(Queue, "requeue", counted)
     world = World()

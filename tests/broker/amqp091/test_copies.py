@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pika.spec import BasicProperties
 
+from broker.amqp091.frames import frame
 from broker.amqp091.properties import MOST_COPIES, headers_of, without_bcc
 from tests.broker.amqp091.wire import Raw, World, content, message
 
@@ -25,10 +26,20 @@ def opened() -> tuple[World, Raw]:
 
 def got(world: World) -> dict[str, list[tuple[bytes, dict[str, Any]]]]:
     """What each queue holds: last octet of the body, and headers."""
-    return {
-        name: [(raw[-2:-1], headers_of(raw)) for _, _, raw in queue.ready]
-        for name, queue in world.vhost.queues.items()
-    }
+    found: dict[str, list[tuple[bytes, dict[str, Any]]]] = {}
+    for name in world.vhost.queues:
+        getter, consumer = world.open(), world.open()
+        messages = []
+        while (message := getter.call(1, "basic.get", queue=name)).name == "basic.get-ok":
+            messages.append(message)
+        found[name] = [(seen.body, headers_of(frame(2, 1, seen.header))) for seen in messages]
+        consumer.send(1, "basic.consume", queue=name)
+        getter.send(1, "channel.close")
+        delivered = [seen for seen in consumer.read() if seen.name == "basic.deliver"]
+        assert [(seen.body, seen.header) for seen in delivered] == [
+            (seen.body, seen.header) for seen in messages
+        ]
+    return found
 
 
 def test_copies_go_to_every_queue_once_and_nobody_sees_the_blind_ones() -> None:
@@ -48,6 +59,32 @@ def test_in_one_run_each_message_has_its_own() -> None:
     ))  # fmt: skip
     bodies = {name: b"".join(body for body, _ in some) for name, some in got(world).items()}
     assert bodies == {"a": b"0123", "b": b"03", "c": b"13"}
+
+
+@pytest.mark.parametrize("key", [None, "own"])
+def test_a_dead_letter_goes_by_the_blind_ones_too(key: str | None) -> None:
+    """Twice: the second death has them as well. A key of the queue's replaces them all."""
+    world = World()
+    client = world.open()
+    arguments = {"x-dead-letter-exchange": "dead"} | ({"x-dead-letter-routing-key": key} if key else {})
+    for exchange in ("in", "dead"):
+        client.call(1, "exchange.declare", exchange=exchange, type="direct")
+    client.call(1, "queue.declare", queue="source", arguments=arguments)
+    client.call(1, "queue.bind", queue="source", exchange="in", routing_key="a")
+    for name in ("a", "b", "c", "own"):
+        client.call(1, "queue.declare", queue=name, arguments={"x-dead-letter-exchange": "dead"})
+        client.call(1, "queue.bind", queue=name, exchange="dead", routing_key=name)
+    client.raw(message(1, b"1", "in", "a", properties=with_headers(CC=["b"], BCC=["c"])))
+    for tag, queue in enumerate(("source", "own" if key else "a"), 1):
+        assert client.call(1, "basic.get", queue=queue).name == "basic.get-ok"
+        client.send(1, "basic.reject", delivery_tag=tag, requeue=False)
+    found = got(world)
+    assert {name: len(some) for name, some in found.items() if some} == (
+        {"own": 1} if key else {"a": 1, "b": 2, "c": 2}
+    )
+    for _, headers in (one for some in found.values() for one in some):
+        assert ("CC" in headers, "BCC" in headers) == (key is None, False)
+        assert headers["x-death"][-1]["routing-keys"] == ["a", "b"], "nobody reads there who had a copy"
 
 
 def test_mandatory_is_returned_when_no_key_routes() -> None:

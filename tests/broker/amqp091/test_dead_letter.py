@@ -119,9 +119,8 @@ def test_again_in_the_same_queue_counts() -> None:
 def test_cc_and_bcc() -> None:
     raw = message(headers={"CC": ["a"], "BCC": ["b"], "x": "y"})
     assert headers_of(dead_lettered(raw, DIED, drop_cc=False)).keys() >= {"CC", "x"}
-    for drop in (False, True):
-        assert "BCC" not in headers_of(dead_lettered(raw, DIED, drop_cc=drop))
-    assert "CC" not in headers_of(dead_lettered(raw, DIED, drop_cc=True))
+    assert headers_of(dead_lettered(raw, DIED, drop_cc=False))["BCC"] == ["b"]
+    assert not {"CC", "BCC"} & headers_of(dead_lettered(raw, DIED, drop_cc=True)).keys()
     assert deaths(dead_lettered(raw, DIED, drop_cc=True))[0]["routing-keys"] == ["order.new", "a"]
     many = dead_lettered(message(headers={"CC": ["k" * 255] * 250}), DIED, drop_cc=False)
     again = dead_lettered(many, DIED, drop_cc=False)

@@ -56,6 +56,23 @@ def test_a_confirm_waits_for_applied_or_durable_as_the_message_asks() -> None:
     assert (persistent["delivery_tag"], persistent["multiple"]) == (2, False)
 
 
+def test_a_deletion_is_answered_before_its_channels_own_consumers_are_told() -> None:
+    """py-amqp and kombu raise ConsumerCancelled from queue_delete otherwise."""
+    world, gate = _world()
+    client = _publisher(world)
+    client.call(2, "channel.open")
+    for channel in (1, 2):
+        client.call(channel, "basic.consume", queue="q")
+    _hold(world, gate)
+    client.send(1, "queue.delete", queue="q")
+    assert [(seen.channel, seen.name) for seen in client.read()] == [(2, "basic.cancel")]
+    gate.applied = gate.durable = FOREVER
+    world.tick()
+    assert [(seen.channel, seen.name) for seen in client.read()] == [
+        (1, "queue.delete-ok"), (1, "basic.cancel"),
+    ]  # fmt: skip
+
+
 def test_multiple_never_covers_a_tag_that_is_not_safe() -> None:
     world, gate = _world()
     client = _publisher(world)

@@ -151,7 +151,7 @@ class Run:
             assert held == [message.sequence for message in self.ready[queue, self.made[queue]]]
         for side in self.sides:
             assert len(side.client.connection.channels[1]._unacked) == len(side.outstanding)
-            assert bool(side.client.connection.publisher.transacting) == bool(side.published)
+            assert bool(side.client.connection.uncommitted) == bool(side.published)
 
 
 def test_random_clients_with_transactions_and_the_model_agree(seed: int) -> None:

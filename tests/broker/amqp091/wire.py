@@ -139,6 +139,7 @@ class Raw:
     def begin_login(
         self, user: str = "guest", password: str = "guest", *, capabilities: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None, frame_max: int = 131072, heartbeat: int = 0,
+        channel_max: int = 2047,
     ) -> None:  # fmt: skip
         """The handshake, up to tune-ok."""
         self.raw(PROTOCOL_HEADER)
@@ -151,7 +152,7 @@ class Raw:
             0, "connection.start-ok", client_properties={**(properties or {}), "capabilities": claims},
             mechanism="PLAIN", response=b"\0%b\0%b" % (user.encode(), password.encode()), locale="en_US",
         )  # fmt: skip
-        self.send(0, "connection.tune-ok", channel_max=2047, frame_max=frame_max, heartbeat=heartbeat)
+        self.send(0, "connection.tune-ok", channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
 
     def publish(
         self, channel: int, body: bytes, *, exchange: str = "", routing_key: str = "",

@@ -11,15 +11,15 @@ from pika.spec import BasicProperties
 from broker.amqp091.content_check import unreadable
 from broker.amqp091.properties import HEADERS
 from broker.amqp10.conversion import as_0_9_1, incoming, outgoing
-from broker.amqp10.sections import Head, body_octets, outline, parse_head
-from broker.amqp10.types import (
+from broker.model.removals import Death
+from tests.broker.amqp091.wire import content
+from understudy.shared.amqp10.sections import Head, body_octets, outline, parse_head
+from understudy.shared.amqp10.types import (
     Described,
     Symbol,
     ULong,
     write,
 )  # fmt: skip
-from broker.model.removals import Death
-from tests.broker.amqp091.wire import content
 
 
 def section(code: int | str, value: Any) -> bytes:

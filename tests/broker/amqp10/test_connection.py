@@ -8,12 +8,12 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Event, Message
 
-from broker.amqp10.framing import AMQP_HEADER, SASL_HEADER
 from broker.engine import Peer
 from broker.hooks import Applicant, Hold, Hooks, Refusal
 from broker.security.access import Door
 from tests.broker.amqp091.wire import ManualGate, World
 from tests.broker.amqp10.wire import Octets, Talker, detached, world10
+from understudy.shared.amqp10.framing import AMQP_HEADER, SASL_HEADER
 
 
 class Gatekeeper(Hooks):

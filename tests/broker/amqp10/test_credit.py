@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("proton")
 
-from broker.amqp10.framing import AMQP_HEADER, SASL_HEADER
 from tests.bad_inputs.test_amqp10 import BEGIN, LOGIN, OPEN, ZERO, attach, frame, ulong
 from tests.broker.amqp091.wire import World
 from tests.broker.amqp10.wire import Octets, world10
+from understudy.shared.amqp10.framing import AMQP_HEADER, SASL_HEADER
 
 TRANSFER = b"\0\x53\x14"
 

@@ -9,10 +9,25 @@ from uuid import UUID
 import pytest
 from pika.spec import BasicProperties
 
+from broker.amqp091.fields import write_octets
 from broker.amqp091.message_format import MESSAGE_FORMAT
 from broker.amqp091.properties import CONTENT_TYPE
 from broker.amqp10.conversion import incoming
-from broker.amqp10.types import (
+from broker.model.octets import as_text
+from tests.broker.amqp091.wire import content
+from tests.broker.amqp10.messages import (
+    DIED,
+    ROUTE,
+    UUID_TEXT,
+    message,
+    out,
+    payload,
+    section,
+    split,
+    with_table,
+)
+from tests.understudy.shared.test_amqp10_types import typed
+from understudy.shared.amqp10.types import (
     Byte,
     Decimal32,
     Described,
@@ -28,19 +43,6 @@ from broker.amqp10.types import (
     UShort,
     Uuid,
 )  # fmt: skip
-from tests.broker.amqp091.wire import content
-from tests.broker.amqp10.messages import (
-    DIED,
-    ROUTE,
-    UUID_TEXT,
-    message,
-    out,
-    payload,
-    section,
-    split,
-    with_table,
-)
-from tests.broker.amqp10.test_types import typed
 
 
 def test_what_is_stored_comes_back_as_it_came() -> None:
@@ -192,6 +194,21 @@ def test_headers_that_fit_nowhere_are_left_out() -> None:
 def test_properties_that_fit_nowhere_are_left_out() -> None:
     raw = content(7, b"", properties=(CONTENT_TYPE | 1 << 6).to_bytes(2, "big") + b"\2\xc3\xa9" + b"\xff" * 8)
     assert set(split(out(raw)).head.properties) == {None}
+
+
+@pytest.mark.parametrize("octets", [b"\xff", b"\xff\0\xfe", b"\xc0\xaf", b"\xff" * 255])
+def test_an_id_that_is_no_text_is_binary_and_other_strings_are_replaced(octets: bytes) -> None:
+    bits = (15, 14, 10, 9, 7, 5, 3, 2)  # the short strings but expiration and user-id
+    flags = sum(1 << bit for bit in bits)
+    raw = content(7, b"", properties=flags.to_bytes(2, "big") + write_octets(octets) * len(bits))
+    got = split(out(raw, routing_key=as_text(octets))).head
+    shown = octets.decode(errors="replace")
+    told = got.properties
+    assert (told.message_id, told.correlation_id) == (octets, octets)
+    assert (told.reply_to, told.group_id, told.content_type) == (shown, shown, None)
+    assert got.annotations == ROUTE | {"x-basic-type": shown, "x-routing-key": shown}
+    died = MESSAGE_FORMAT.dead_lettered(raw, DIED._replace(routing_key=as_text(octets)), drop_cc=False)[0]
+    assert split(out(died)).head.annotations[Symbol("x-death")][0]["routing-keys"] == [octets]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,19 @@ def test_a_message_is_accepted_and_a_client_of_0_9_1_gets_it() -> None:
     assert _bodies(world) == [b"0", b"1", b"2"]
 
 
+def test_a_sender_that_comes_back_after_a_failover_keeps_its_auto_delete_queue() -> None:
+    world = world10()
+    world.open().call(1, "queue.declare", queue="q", auto_delete=True)
+    consumer = world.open()
+    consumer.send(1, "basic.consume", queue="q")
+    consumer.read()
+    whole = world.vhost.whole
+    world.vhost.queues["q"].consumers.clear()
+    assert whole.await_clients()
+    Talker(world).sender("/queues/q")
+    assert whole.end_orphans() == 0 and "q" in world.vhost.queues
+
+
 def test_messages_alike_become_one_run_in_the_order_of_the_client() -> None:
     world = world10()
     _with_queue(world)

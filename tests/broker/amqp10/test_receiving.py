@@ -12,6 +12,7 @@ from broker.amqp10.connection import Amqp10Connection
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.model.queue import Queue
 from broker.model.records import Entry
+from broker.model.values import Position
 from tests.broker.amqp091.wire import ManualGate, Raw, World
 from tests.broker.amqp10.wire import Talker, detached, world10
 
@@ -157,6 +158,36 @@ def test_who_settles_second_hears_of_it_when_it_is_safe() -> None:
     assert delivery.settled
     delivery.settle()
     talker.turn()
+    assert talker.refused is None
+
+
+def test_who_rejects_many_hears_of_each_when_its_dead_letter_is_safe() -> None:
+    """They are made over several ticks: an outcome is not settled before its own letter is durable."""
+    world = world10()
+    raw = world.open()
+    raw.call(1, "queue.declare", queue="dead")
+    way = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    _filled(world, *[b"%d" % n for n in range(600)], **way)
+    talker = Talker(world)
+    link = talker.receiver("q", credit=600, second=True)
+    got = [delivery for delivery, _ in talker.received(link)]
+    assert len(got) == 600
+    gate = ManualGate()
+    gate.applied = gate.durable = world.vhost.history.position
+    world.broker.gates.append(gate)
+    for delivery in got:
+        delivery.update(Delivery.REJECTED)
+    world.vhost.removals.left = 0
+    talker.turn()
+    assert _depth(world, "dead") == (600, 0) and _depth(world) == (0, 0)
+    assert not any(delivery.settled for delivery in got)
+    epoch, last = gate.durable = world.vhost.history.position
+    gate.durable = Position(epoch, last - 1)
+    talker.turn()
+    assert 0 < sum(delivery.settled for delivery in got) < 600
+    gate.durable = world.vhost.history.position
+    talker.turn()
+    assert all(delivery.settled for delivery in got)
     assert talker.refused is None
 
 
@@ -430,3 +461,21 @@ def test_transactions_are_refused() -> None:
     talker.turn()
     told = detached(link)
     assert told is not None and told[0] == "amqp:not-implemented"
+
+
+def test_a_single_active_consumer_is_shown_and_its_successor_gets_first_what_it_had() -> None:
+    world = world10()
+    _filled(world, b"1", b"2", b"3", **{"x-single-active-consumer": True})
+    first, second = Talker(world), Talker(world)
+    one = first.receiver("q", credit=2)
+    other = second.receiver("q", credit=5)
+    assert (_bodies(first, one), _bodies(second, other)) == ([b"1", b"2"], [])
+    (line,) = world.vhost.whole.list_queues()
+    assert line.active is not None
+    assert (line.active.tag, line.active.sink.client) == (one.name, "127.0.0.1:40000")
+    one.close()
+    first.turn()
+    second.turn()
+    assert _bodies(second, other) == [b"1", b"2", b"3"]
+    (line,) = world.vhost.whole.list_queues()
+    assert line.active is not None and line.active.tag == other.name

@@ -12,8 +12,16 @@ from broker.amqp091.content_check import unreadable
 from broker.amqp091.frames import body_of, frame
 from broker.amqp091.properties import PROPERTIES_AT, check, headers_of
 from broker.amqp10.conversion import Incoming, as_0_9_1, incoming
-from broker.amqp10.sections import outline
-from broker.amqp10.types import (
+from tests.broker.amqp10.messages import (
+    ROUTE,
+    out,
+    payload,
+    section,
+    split,
+)
+from tests.understudy.shared.test_amqp10_types import simple, typed
+from understudy.shared.amqp10.sections import outline
+from understudy.shared.amqp10.types import (
     DecodeError,
     Symbol,
     Timestamp,
@@ -22,14 +30,6 @@ from broker.amqp10.types import (
     ULong,
     Uuid,
 )  # fmt: skip
-from tests.broker.amqp10.messages import (
-    ROUTE,
-    out,
-    payload,
-    section,
-    split,
-)
-from tests.broker.amqp10.test_types import simple, typed
 
 names = st.text(st.characters(max_codepoint=127), max_size=12).map(lambda name: Symbol(f"x-{name}"))
 ids = st.one_of(

@@ -8,9 +8,9 @@ from pika.spec import BasicProperties
 
 from broker.amqp091.properties import headers_of
 from broker.amqp10.conversion import Incoming, incoming
-from broker.amqp10.types import Symbol, UByte, UInt
 from tests.broker.amqp091.wire import Raw, Seen, World, content
 from tests.broker.amqp10.messages import payload, section
+from understudy.shared.amqp10.types import Symbol, UByte, UInt
 
 DATA = section(0x75, b"x" * 300) + section(0x75, b"y" * 9000)
 

@@ -61,6 +61,8 @@ class Sink:
         self.calls = 0
         self.gone: list[str] = []
 
+    client = "a test"
+
     def credit(self, consumer: Consumer) -> int:
         return self.limit - len(self.got)
 

@@ -30,6 +30,8 @@ class Taker:
         self.credits = 0
         self.got: list[Entry] = []
 
+    client = "a test"
+
     def credit(self, consumer: Consumer) -> int:
         return self.credits
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.errors import AccessRefused, NotFound, PreconditionFailed
-from broker.model.exchange import headers_match
+from broker.model.binding import Binding
+from broker.model.exchange import built_in_exchanges
+from broker.model.headers_matcher import X_MATCH, HeadersMatcher, headers_match
 from broker.model.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, serving
 
@@ -75,6 +79,32 @@ def test_topic(vhost: VirtualHost) -> None:
 )
 def test_headers_match(arguments: dict[str, object], headers: dict[str, object], matches: bool) -> None:
     assert headers_match(arguments, headers) is matches
+
+
+_VALUES = st.sampled_from([None, True, False, 0, 1, 1.0, "a", b"a", "b", [1], [True], {"k": "a"}, b""])
+_TABLES = st.dictionaries(st.sampled_from(["a", "b", "x-a", ""]), _VALUES, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((None, *X_MATCH)), _TABLES), max_size=12), st.lists(_TABLES), st.data()
+)
+def test_the_index_of_headers_finds_what_a_look_at_all_bindings_finds(
+    asked: list[tuple[str | None, dict[str, object]]], messages: list[dict[str, object]], data: st.DataObject
+) -> None:
+    source = built_in_exchanges("/")["amq.headers"]
+    matcher = HeadersMatcher()
+    bindings = [
+        Binding(source, source, str(number), table if how is None else {"x-match": how, **table})
+        for number, (how, table) in enumerate(asked)
+    ]
+    octets = sum(map(matcher.add, bindings))
+    kept = [binding for binding in bindings if data.draw(st.booleans())]
+    octets -= sum(matcher.remove(binding) for binding in bindings if binding not in kept)
+    for headers in messages:
+        found = [binding for binding in kept if headers_match(binding.arguments, headers)]
+        assert sorted(matcher.match("", headers), key=lambda b: int(b.routing_key)) == found
+    assert octets - sum(matcher.remove(binding) for binding in kept) == 0
+    assert not matcher.match("", {"a": 1})
 
 
 def test_headers_exchange_asks_for_headers(vhost: VirtualHost) -> None:

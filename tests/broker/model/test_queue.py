@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.errors import InternalError
 from broker.hooks import Hooks
 from broker.model.consumer import Consumer
 from broker.model.epoch_ends import EpochEnd
+from broker.model.policies import rules_under
 from broker.model.queue import Queue
 from broker.model.records import Dequeue, EnqueueRun, Unrouted
 from broker.model.values import Need, Reason, Scope
@@ -297,20 +300,147 @@ def test_an_epoch_that_is_not_newer_is_refused_with_nothing_changed() -> None:
     vhost.whole.activate(6)
 
 
-def test_orphans_end_once_their_clients_stay_away() -> None:
+def failed_over() -> VirtualHost:
+    """A node that has just begun to serve: exchange `x`, and the queues `auto` and `other` of lost clients,
+    both of which had a consumer and are bound to `x`; `fresh` never had one; `mine` and `lost` are
+    exclusive."""
     vhost = serving(1)
-    auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
+    vhost.declare_exchange("x", "fanout", auto_delete=True)
+    for name in ("auto", "other"):
+        consume(vhost, vhost.declare_queue(name, owner=OWNER, auto_delete=True), sink=Sink(0))
+        vhost.bind_queue(name, "x", "", owner=OWNER)
     vhost.declare_queue("fresh", owner=OWNER, auto_delete=True)
     vhost.declare_queue("mine", owner=OWNER, exclusive=True)
     vhost.declare_queue("lost", owner=OWNER, exclusive=True)
-    consume(vhost, auto)
+    publish(vhost, "auto", b"a")
     end_tick(vhost)
     vhost.whole.deactivate()
     vhost.whole.activate(2)
+    assert vhost.whole.await_clients()
+    return vhost
+
+
+def test_orphans_end_once_their_clients_stay_away() -> None:
+    vhost = failed_over()
     back = object()
     mine = vhost.declare_queue("mine", owner=back, exclusive=True)
-    assert sorted(q.name for q in vhost.whole.orphans()) == ["auto", "lost"]
-    assert vhost.whole.end_orphans() == 2
-    assert sorted(vhost.queues) == ["fresh", "mine"]
+    publish(vhost, "lost", b"m")
+    assert sorted(q.name for q in vhost.whole.orphans()) == ["auto", "lost", "other"]
+    assert vhost.whole.end_orphans() == 3
+    assert sorted(vhost.queues) == ["fresh", "mine"] and "x" not in vhost.exchanges
     vhost.connection_closed(back)
     assert mine.deleted
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda vhost: vhost.declare_queue("auto", owner=OWNER, auto_delete=True),
+        lambda vhost: vhost.declare_queue("auto", owner=OWNER, passive=True),
+        lambda vhost: vhost.bind_queue("auto", "x", "", owner=OWNER),
+        lambda vhost: vhost.bind_queue("auto", "amq.topic", "#", owner=OWNER),
+        lambda vhost: publish(vhost, "auto", b"b"),
+        lambda vhost: vhost.route_with_headers("", "fresh", {"CC": ["auto"]}),
+    ],
+    ids=["declared", "passively", "bound", "bound elsewhere", "published to", "by a copy"],
+)
+def test_a_queue_that_is_used_after_a_failover_is_not_taken_from_its_client(
+    use: Callable[[VirtualHost], object],
+) -> None:
+    vhost = failed_over()
+    use(vhost)
+    vhost.whole.end_orphans()
+    auto = vhost.queues["auto"]
+    assert auto.message_count and "other" not in vhost.queues and "x" in vhost.exchanges
+    consume(vhost, auto)
+    vhost.cancel(auto.consumers.in_order()[0])
+    assert auto.deleted, "from then on as ever"
+
+
+def test_a_dead_letter_of_the_broker_is_no_client_that_comes_back() -> None:
+    vhost = failed_over()
+    assert [queue.name for queue in vhost.inner_route("", "auto").queues] == ["auto"]
+    vhost.route_with_headers("", "fresh", {"BCC": ["other"]}, inner=True)
+    assert vhost.whole.end_orphans() == 4
+    vhost = failed_over()
+    vhost.inner_route("", "auto")
+    vhost.route("", "auto")
+    assert vhost.whole.end_orphans() == 3 and "auto" in vhost.queues, "a client does as well"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda vhost: vhost.declare_exchange("x", "fanout", auto_delete=True),
+        lambda vhost: vhost.declare_exchange("x", "", passive=True),
+        lambda vhost: vhost.route("x", "key"),
+        lambda vhost: vhost.bind_exchange("x", "amq.topic", "#"),
+    ],
+    ids=["declared", "passively", "published to", "bound"],
+)
+def test_an_exchange_that_is_used_after_a_failover_outlives_the_queues_of_others(
+    use: Callable[[VirtualHost], object],
+) -> None:
+    vhost = failed_over()
+    use(vhost)
+    vhost.whole.end_orphans()
+    assert sorted(vhost.queues) == ["fresh"] and "x" in vhost.exchanges
+    vhost.bind_queue("fresh", "x", "", owner=OWNER)
+    vhost.unbind_queue("fresh", "x", "", owner=OWNER)
+    assert "x" not in vhost.exchanges, "from then on as ever"
+
+
+def test_a_queue_declared_again_while_its_end_is_undecided_stays() -> None:
+    vhost = serving(1)
+    auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
+    consume(vhost, auto)
+    vhost.whole.deciding = False
+    vhost.cancel(auto.consumers.in_order()[0])
+    vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
+    vhost.whole.decide_again()
+    assert not auto.deleted
+
+
+def test_a_message_that_comes_back_too_often_leaves() -> None:
+    """Counted for each message, only for what was delivered, and by a policy as well."""
+    vhost = serving(1)
+    queue = vhost.declare_queue("q", owner=OWNER, arguments={"x-delivery-limit": 1})
+    publish(vhost, "q", b"a", b"b", b"c")
+    taken = [queue.pop(no_ack=False) for _ in range(3)]
+    a, b, c = (entry for entry in taken if entry is not None)
+    queue.requeue([a, b])
+    queue.requeue([c], failed=False)
+    taken = [queue.pop(no_ack=False) for _ in range(3)]
+    a, b, c = (entry for entry in taken if entry is not None)
+    queue.acknowledge([b])
+    queue.requeue([a, c])
+    end_tick(vhost)
+    assert [raw for _, _, raw in queue.ready] == [b"c"]
+    assert vhost.history.left[Reason.DELIVERY_LIMIT] == 1
+    assert queue.returns and queue.returns.count(queue.ready[0]) == 1
+    queue.purge()
+    assert not queue.returns
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "holds"), [(5, 3, 3), (-1, 3, 3), (5, -1, 5), (-1, -1, None), (None, 0, 0)]
+)
+def test_a_delivery_limit_of_a_policy(own: int | None, asked: int, holds: int | None) -> None:
+    arguments = {} if own is None else {"x-delivery-limit": own}
+    assert rules_under(arguments, {"delivery-limit": asked}).delivery_limit == holds
+
+
+def test_only_the_first_consumer_counts_where_one_is_active(vhost: VirtualHost) -> None:
+    """Also where a queue of length 0 keeps what a consumer can take at once."""
+    arguments = {"x-single-active-consumer": True, "x-max-length": 0}
+    queue = vhost.declare_queue("single", owner=OWNER, arguments=arguments)
+    full, free = Sink(0), Sink()
+    consume(vhost, queue, "a", full)
+    consume(vhost, queue, "b", free)
+    publish(vhost, "single", b"1")
+    end_tick(vhost)
+    assert not free.got and not queue.total_count
+    vhost.cancel(queue.consumers.in_order()[0])
+    publish(vhost, "single", b"2")
+    end_tick(vhost)
+    assert [raw for _, _, raw in free.got] == [b"2"]

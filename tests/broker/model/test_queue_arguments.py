@@ -122,7 +122,7 @@ def test_types_of_queues() -> None:
 @pytest.mark.parametrize(
     ("type_", "name"),
     [
-        ("classic", "x-delivery-limit"), ("classic", "x-max-age"), ("quorum", "x-max-priority"),
+        ("classic", "x-max-in-memory-length"), ("classic", "x-max-age"), ("quorum", "x-max-priority"),
         ("quorum", "x-max-age"), ("rabbit_quorum_queue", "x-queue-mode"),
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_what_only_a_quorum_queue_has_must_make_sense_too(name: str, value: obje
 def test_sensible_arguments_of_a_quorum_queue_are_taken() -> None:
     asked = {
         "x-queue-type": "quorum", "x-max-in-memory-length": 0, "x-max-in-memory-bytes": 5,
-        "x-quorum-initial-group-size": 3, "x-dead-letter-strategy": "at-least-once", "x-delivery-limit": 5,
+        "x-quorum-initial-group-size": 3, "x-dead-letter-strategy": "at-least-once",
         "x-queue-leader-locator": "client-local",
     }  # fmt: skip
     check_queue_arguments(asked, WHERE)

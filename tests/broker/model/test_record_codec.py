@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.model.epoch_ends import EpochEnd
+from broker.model.octets import as_text
 from broker.model.record_codec import (
     CorruptRecord,
     UnsupportedValue,
@@ -43,6 +44,7 @@ from broker.model.values import Reason, Scope
 
 U64 = st.integers(0, 2**63)
 NAME = st.text(max_size=40)
+KEY = NAME | st.binary(max_size=255).map(as_text)
 VHOST = st.just("/") | NAME
 UUID = st.binary(min_size=16, max_size=16)
 SCOPE = st.sampled_from([Scope.NONE, Scope.STORE, Scope.LINK, Scope.STORE | Scope.LINK])
@@ -68,7 +70,7 @@ def runs(draw: Any) -> EnqueueRun:
     envelope = Envelope(
         draw(U64),
         draw(NAME),
-        draw(NAME),
+        draw(KEY),
         persistent=draw(BOOL),
         wall_ms=draw(U64),
         channel=draw(st.integers(0, 65535)),
@@ -76,6 +78,7 @@ def runs(draw: Any) -> EnqueueRun:
         redelivered=draw(BOOL),
         expiration=draw(st.none() | U64),
         priority=draw(st.integers(0, 255)),
+        blind=draw(BOOL),
     )
     queues = draw(st.lists(st.tuples(UUID, U64), max_size=4))
     return EnqueueRun(
@@ -97,8 +100,8 @@ RECORD: st.SearchStrategy[Record] = st.one_of(
     st.builds(QueueDelete, UUID, NAME, SCOPE),
     st.builds(ExchangeDeclare, NAME, NAME, BOOL, BOOL, BOOL, TABLE, NAME, SCOPE, VHOST),
     st.builds(ExchangeDelete, NAME, SCOPE, VHOST),
-    st.builds(Bind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE, VHOST),
-    st.builds(Unbind, NAME, st.none() | UUID, NAME, NAME, TABLE, SCOPE, VHOST),
+    st.builds(Bind, NAME, st.none() | UUID, NAME, KEY, TABLE, SCOPE, VHOST),
+    st.builds(Unbind, NAME, st.none() | UUID, NAME, KEY, TABLE, SCOPE, VHOST),
     st.builds(ConsumerSeen, UUID, SCOPE),
     st.builds(QueueEnds, UUID, st.dictionaries(U64, END, max_size=3), BOOL, SCOPE),
     st.builds(Milestone, U64, SCOPE),
@@ -222,3 +225,10 @@ def test_what_is_in_the_first_virtual_host_says_nothing_of_it() -> None:
         here, there = encode_record(made), encode_record(replace(made, vhost="v"))
         assert there[6:] == here[6:] + b"\1\0v"
         assert decode_records(here + there) == [made, replace(made, vhost="v")]
+
+
+def test_arguments_larger_than_what_clients_may_say_today_are_read() -> None:
+    """An earlier version took them."""
+    declared = QueueDeclare(bytes(16), "q", True, False, False, {"k": "x" * 200_000}, "all", Scope.STORE, "/")
+    bound = Bind("amq.headers", bytes(16), "q", "", {"k": "x" * 200_000}, Scope.STORE, "/")
+    assert decode_records(encode_record(declared) + encode_record(bound)) == [declared, bound]

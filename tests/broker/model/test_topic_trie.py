@@ -40,17 +40,16 @@ def test_matches_as_the_oracle_does(patterns: list[str], key: str) -> None:
 @given(st.lists(PATTERN, unique=True, max_size=12), st.data())
 def test_removal_leaves_the_others(patterns: list[str], data: st.DataObject) -> None:
     trie: TopicTrie[str] = TopicTrie()
-    for pattern in patterns:
-        trie.add(pattern, pattern, pattern)
+    nodes = sum(trie.add(pattern, pattern, pattern) for pattern in patterns)
+    assert len(patterns) <= 1 + nodes <= 1 + 6 * len(patterns)
     gone = data.draw(st.sets(st.sampled_from(patterns))) if patterns else set()
-    for pattern in gone:
-        trie.remove(pattern, pattern)
-    trie.remove("never.there.#", "x")
+    nodes -= sum(trie.remove(pattern, pattern) for pattern in gone)
+    assert trie.remove("never.there.#", "x") == 0
     key = data.draw(KEY)
     assert sorted(trie.match(key)) == sorted(p for p in patterns if p not in gone and naive(p, key))
-    for pattern in patterns:
-        trie.remove(pattern, pattern)
+    nodes -= sum(trie.remove(pattern, pattern) for pattern in patterns)
     assert trie._root.empty()
+    assert nodes == 0
 
 
 def test_the_empty_key_has_no_word() -> None:

@@ -16,6 +16,8 @@ from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
 from broker.model.history import History
 from broker.model.vhosts import VirtualHosts
+from broker.security.access import Door
+from broker.server import shell, sockets
 from broker.server.driven import Dialing
 from broker.server.shell import Shell
 from broker.server.sockets import peer_of
@@ -83,24 +85,146 @@ def test_stopping_tells_clients_and_closes_their_sockets() -> None:
     assert b"CONNECTION_FORCED - broker is stopping" in data
 
 
-def test_too_many_connections_are_refused() -> None:
-    async def scene() -> bytes:
-        shell = Shell(_broker(), connections_max=1)
-        host, port = await shell.listen("127.0.0.1", 0)
-        first, writer = await asyncio.open_connection(host, port)
-        writer.write(PROTOCOL_HEADER)
-        await first.readexactly(8)
-        second, other = await asyncio.open_connection(host, port)
-        try:
-            answer = await second.read()
-        except ConnectionResetError:
-            answer = b""
-        writer.close()
-        other.close()
-        await shell.close(grace=1)
-        return answer
+MUCH = 4 << 20
+REFUSED = PROTOCOL_HEADER + encode_frame(
+    0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0wrong",
+    client_properties={"capabilities": {"authentication_failure_close": True}},
+)  # fmt: skip
 
-    assert asyncio.run(scene()) == b""
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (LOGIN + encode_frame(0, "connection.close", reply_code=200), encode_frame(0, "connection.close-ok")),
+        (b"GET / HTTP/1.1\r\n", PROTOCOL_HEADER),
+        (REFUSED, b"ACCESS_REFUSED"),
+    ],
+    ids=["a close", "a stranger", "a refused login"],
+)
+def test_last_words_arrive_while_the_client_still_sends(said: bytes, answer: bytes) -> None:
+    """A close with input unread resets the connection: node's amqplib fails to close, as it writes on."""
+    with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
+        sock.sendall(said)
+        for _ in range(MUCH // 65536):
+            sock.sendall(bytes(65536))
+        sock.shutdown(socket.SHUT_WR)
+        data = b""
+        while more := sock.recv(65536):
+            data += more
+        assert answer in data
+
+
+@pytest.mark.parametrize("limit", ["LINGER", "DRAINED_MAX", "LINGERING_MAX"])
+def test_a_client_that_never_ends_is_reset(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: dict[str, float] = {"LINGER": 1e6, "DRAINED_MAX": 1 << 60, "LINGERING_MAX": 1000}
+    bounds[limit] = 0.1 if limit == "LINGER" else 0
+    for name, value in bounds.items():
+        if name != "LINGERING_MAX":
+            monkeypatch.setattr(sockets, name, value)
+    monkeypatch.setattr(shell.Shell, "may_linger", lambda self: len(self.lingering) < bounds["LINGERING_MAX"])
+    with live_broker() as live, socket.create_connection((live.host, live.port)) as sock:
+        sock.sendall(LOGIN + encode_frame(0, "connection.close", reply_code=200))
+        with pytest.raises(OSError):
+            while True:
+                sock.sendall(bytes(65536))
+
+
+def test_a_client_that_stays_does_not_hold_up_a_stop() -> None:
+    with live_broker() as live:
+        sock = socket.create_connection((live.host, live.port))
+        sock.sendall(LOGIN + encode_frame(0, "connection.close", reply_code=200))
+        _read_until(sock, encode_frame(0, "connection.close-ok"))
+    sock.close()
+
+
+class Crowd:
+    """Sockets at a shell with few places, by name."""
+
+    def __init__(self, clients: int, reserve: int) -> None:
+        self.broker = _broker()
+        self.broker.clients_max = clients
+        self.clients, self.reserve = clients, reserve
+
+    async def __aenter__(self) -> Crowd:
+        self.shell = Shell(self.broker, clients=self.clients, reserve=self.reserve)
+        self.address = await self.shell.listen("127.0.0.1", 0)
+        self.peers = await self.shell.listen("127.0.0.1", 0, door=Door.PEERS)
+        self.sockets: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for _, writer in self.sockets:
+            writer.close()
+        await self.shell.close(grace=1)
+
+    async def come(self, said: bytes, *, at: tuple[str, int] | None = None) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(*(at or self.address))
+        writer.write(said)
+        self.sockets.append((reader, writer))
+        return reader
+
+
+OPERATOR = (
+    PROTOCOL_HEADER
+    + encode_frame(
+        0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0guest",
+        client_properties={"capabilities": {"understudy.management": True}},
+    )
+    + encode_frame(0, "connection.tune-ok", channel_max=9, frame_max=131072)
+    + encode_frame(0, "connection.open", virtual_host="/")
+)  # fmt: skip
+OPEN_OK = encode_frame(0, "connection.open-ok")
+
+
+def test_clients_lock_out_no_operator() -> None:
+    """A client too many is told so; operators, and whoever is a peer, come in."""
+
+    async def scene() -> None:
+        async with Crowd(clients=3, reserve=2) as crowd:
+            for _ in range(3):
+                await (await crowd.come(LOGIN)).readuntil(OPEN_OK)
+            refused = await crowd.come(LOGIN)
+            assert b"the limit of 3 clients is reached" in await refused.readuntil(b"max_connections)")
+            await (await crowd.come(OPERATOR)).readuntil(OPEN_OK)
+            crowd.sockets[0][1].close()
+            await crowd.sockets[0][1].wait_closed()
+            while crowd.broker.clients == 3:
+                await asyncio.sleep(0)
+            await (await crowd.come(LOGIN)).readuntil(OPEN_OK)
+
+    asyncio.run(scene())
+
+
+def test_who_never_logs_in_makes_room(caplog: pytest.LogCaptureFixture) -> None:
+    """One line a second with a count, and not one for each."""
+
+    async def scene() -> None:
+        async with Crowd(clients=2, reserve=2) as crowd:
+            client = await crowd.come(LOGIN)
+            await client.readuntil(OPEN_OK)
+            silent = [await crowd.come(b"") for _ in range(40)]
+            await (await crowd.come(OPERATOR)).readuntil(OPEN_OK)
+            for reader in silent[:38]:
+                with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
+            peer = await crowd.come(PROTOCOL_HEADER, at=crowd.peers)
+            await peer.readuntil(b"PLAIN")
+            assert not client.at_eof()
+
+    asyncio.run(scene())
+    lines = [line for line in caplog.messages if "every place for connections is taken" in line]
+    assert 1 <= len(lines) < 4
+
+
+def test_where_all_have_logged_in_the_next_one_is_refused() -> None:
+    async def scene() -> None:
+        async with Crowd(clients=1, reserve=1) as crowd:
+            for said in (LOGIN, OPERATOR):
+                await (await crowd.come(said)).readuntil(OPEN_OK)
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await (await crowd.come(OPERATOR)).readexactly(1)
+
+    asyncio.run(scene())
 
 
 def _broker() -> Broker:

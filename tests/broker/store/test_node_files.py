@@ -99,6 +99,17 @@ def test_a_file_damaged_at_any_byte_is_refused_by_name(name: str, flip: int) -> 
             opened(disk).record.load()
 
 
+def test_what_may_be_done_without_a_damaged_owner_is_said_and_works() -> None:
+    disk = VirtualDisk()
+    opened(disk).close()
+    disk.damage("/data/store/owner.json", 30)
+    with pytest.raises(StoreCorrupt, match="remove the file: the next start writes it anew"):
+        opened(disk)
+    disk.unlink("/data/store/owner.json")
+    opened(disk).close()
+    assert disk.read("/data/store/owner.json")
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"{}", b"[]", b"null", b'{"format":1,"checksum":"x","body":3}', b"[" * 10**5]
 )

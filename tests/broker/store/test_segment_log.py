@@ -156,6 +156,12 @@ def test_after_a_clean_end_nothing_may_be_missing_however_it_looks() -> None:
     disk.unlink(last)
     with pytest.raises(StoreCorrupt, match=f"{last}.*was the last"):
         recovered(disk)
+    disk = copy.deepcopy(closed)
+    disk.damage(f"{DIRECTORY}/closed.json", 20)
+    with pytest.raises(StoreCorrupt, match=r"closed\.json.*if no other file is damaged, remove it"):
+        recovered(disk)
+    disk.unlink(f"{DIRECTORY}/closed.json")
+    assert [b.position.n for b in recovered(disk)[1]] == [1, 2, 3, 4]
     writer, found = recovered(closed)
     assert [b.position.n for b in found] == [1, 2, 3, 4] and len(segments(closed)) == 3
     writer.write(batch(5))

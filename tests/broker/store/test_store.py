@@ -12,8 +12,9 @@ from broker.hooks import Gate
 from broker.model.records import EnqueueRun, RawRun
 from broker.model.values import FOREVER, ORIGIN, Position
 from broker.store.errors import StoreCorrupt, StoreMisuse
-from broker.store.store import Base, NullStore, Store
+from broker.store.store import Base, NullStore, SegmentStore, Store
 from broker.store.store import open_store as open_real_store
+from broker.store.sync import ThreadSync
 from tests.broker.store.batches import (
     NO_BASE,
     QUEUE,
@@ -22,6 +23,7 @@ from tests.broker.store.batches import (
     enqueue,
     message,
     messages,
+    open_log,
     open_store,
 )
 from tests.simulation.virtual_disk import VirtualDisk
@@ -135,6 +137,31 @@ def test_a_failed_write_or_sync_is_final(operation: str) -> None:
     assert store.durable == Position(1, 1)
     store.close()
     assert store.durable == Position(1, 1)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failure_ends_the_thread_of_the_store_without_a_word(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node says why it stops, in one line: a traceback of the thread would hide it."""
+    faults: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", faults.append)
+    disk, driver = VirtualDisk(), ThreadSync()
+    store = SegmentStore(open_log(disk), driver)
+    assert not list(store.recover())
+    store.start(NO_BASE)
+    failed = threading.Event()
+    store._on_durable = lambda: failed.set() if store.failed is not None else None
+    append(store, 1, enqueue(1))
+    disk.failing[operation] = errno.EIO
+    for n in range(2, 50):
+        append(store, n, enqueue(n))
+        store.roll(NO_BASE)
+    assert failed.wait(10)
+    append(store, 50, enqueue(50))
+    assert driver._thread is not None
+    driver._thread.join(10)
+    assert not driver._thread.is_alive() and not faults and store.failed is not None
 
 
 def test_a_full_disk_is_final_and_the_next_start_finds_what_was_durable() -> None:

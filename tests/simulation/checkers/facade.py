@@ -30,6 +30,7 @@ from tests.simulation.checkers.definitions import Definitions6, Temporaries18
 from tests.simulation.checkers.directory import Directory6
 from tests.simulation.checkers.divergent import Divergent15
 from tests.simulation.checkers.events import Events27
+from tests.simulation.checkers.expiry import Dating, Expiry18
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.forced import Forced1
@@ -106,7 +107,9 @@ class Checkers:
         self.events = Events27(self.records)
         self.compared = Compared13()
         self.terms = Terms4(machines)
-        self.rules = Rules18(plan, rule_users, journal)
+        self.dating = Dating(plan)
+        self.rules = Rules18(rule_users, journal, self.dating)
+        self.expiry = Expiry18(clock, [user for user in rule_users if user.plan.timed], self.dating)
         self.failed = Failed25()
         self.held = Held26(plan, self.troubles)
         self.alone = Alone26(plan, clock, self.records, journal)
@@ -129,6 +132,7 @@ class Checkers:
         self.remembered.started(machine)
         self.compared.started(machine)
         self.divergent.started(machine)
+        self.expiry.started(machine)
 
     def killed(self, machine: Machine) -> None:
         self.troubles.resumed(machine, self.clock.now)
@@ -163,10 +167,12 @@ class Checkers:
             self.promotions.tick(machine)
             self.held.tick(machine, self.clock.now)
             self.temporaries.tick(machine)
+            self.dating.tick(machine)
         elif self._ticks % OFTEN == 0:
             self.backwards.tick(machine)
         if machine.spoilt and machine.role() == "ready":
             machine.spoilt = False
+        self.expiry.tick()
         self.troubles.look(self.clock.now, calm=self.journal.binding)
         self.cut_off.look(machine, self.clock.now)
         self.frozen.ticked(machine, self.clock.now)
@@ -247,6 +253,7 @@ class Checkers:
         self.counts["commits looked into"] = self.transactions.commits
         self.counts["transactions looked into"] = self.transactions.checked
         self.counts["messages under rules looked into"] = self.rules.checked
+        self.counts["messages whose time was over"] = self.expiry.checked
         self.counts["dead letters looked into"] = self.rules.deaths.checked
         self.counts["configurations compared"] = self.terms.checked
         self.counts["confirms held for long"] = self.held.checked
@@ -275,6 +282,7 @@ class Checkers:
         self._primaries.add(promotion.machine.name)
         self.temporaries.last_promotion = self.clock.now
         self.rules.promoted_at = self.clock.now
+        self.dating.promoted(promotion.machine, self.clock.now)
         self.definitions.promoted(promotion, cold=how == "cold")
         self.directory.look(promotion.machine, "just promoted")
         self.divergent.promoted(promotion, forced=how == "forced")

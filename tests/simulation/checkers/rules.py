@@ -11,17 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from tests.simulation.checkers.deaths import Deaths18
-from tests.simulation.fault_plan import Fault
+from tests.simulation.checkers.expiry import Dating
 from tests.simulation.inspection import held
 from tests.simulation.journal import Journal, Violation
 from tests.simulation.machine import Machine
-from tests.simulation.plan import Plan
 from tests.simulation.rule_plan import RulePlan, StepPlan
 from tests.simulation.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
-
-ANY = 1e9
-SLACK = 0.05
-"""Seconds for which a wall clock and a client's may disagree: a tick, a way, a sync."""
 
 
 class Rules18:
@@ -30,21 +25,16 @@ class Rules18:
     one, unless it was sent twice; a refused one is nowhere, and the queue was full; and what its rule asks to
     be gone is gone."""
 
-    def __init__(self, plan: Plan, users: Sequence[RuleUser], journal: Journal) -> None:
+    def __init__(self, users: Sequence[RuleUser], journal: Journal, dating: Dating) -> None:
         self.users = users
         self.journal = journal
+        self.dating = dating
         self.deaths = Deaths18()
         self.promoted_at = 0.0
         self.checked = 0
         for user in users:
             user.on_got = partial(self.got, user)
             user.on_refused = partial(self.refused, user)
-        errors = [machine.wall_error for machine in plan.machines]
-        self._skew = (max(errors) - min(errors)) / 1000
-        """Seconds by which the wall clocks of two nodes differ: a time counts from the clock of one, and is
-        over by that of another. One that was set is, for the next life and the next primary, the only one."""
-        if any(fault.kind is Fault.STEP_CLOCK for fault in plan.faults):
-            self._skew = ANY
 
     def got(self, user: RuleUser, message: Ruled, asked: float) -> None:
         """The node took it no sooner than it was asked; its answer may have waited in the channel's order."""
@@ -53,8 +43,7 @@ class Rules18:
             return
         if user.plan.cycle and message.rejections:
             return  # it may have come round
-        over = message.sent[-1] + self._late(message) + min(limits) / 1000 + self._skew + SLACK
-        if asked > over:
+        if self._overdue(message, min(limits), asked):
             raise Violation(18, f"{user.name}:{message.number} is delivered, and its time is over")
 
     def refused(self, user: RuleUser, message: Ruled) -> None:
@@ -84,7 +73,8 @@ class Rules18:
                     self._once(user, message, there[number], gone)
                     self._no_way(user, message, dead[number], gone)
                 if there[number]:
-                    self._not_over(user, message, now)
+                    if not self._stuck(user, there):
+                        self._not_over(user, message, now)
                 elif not gone:
                     self._gone_rightly(user, message, now)
                 self.checked += 1
@@ -118,10 +108,15 @@ class Rules18:
     def _empty(self, user: RuleUser, queue: str, rule: RulePlan | StepPlan, there: Counter[int]) -> None:
         """When nobody has touched them for as long as all times together, and the same node served, nothing
         is left where any time counts."""
-        if rule.message_ttl is None or self._skew >= ANY or self.promoted_at >= user.left_at:
+        if rule.message_ttl is None or self.promoted_at >= user.left_at or self._stuck(user, there):
             return
         for number in there:
             raise Violation(18, f"{user.name}:{number} is in {queue}, and its time is over")
+
+    def _stuck(self, user: RuleUser, there: Counter[int]) -> bool:
+        """One that was dated by another clock lives on for as long as clocks differ, and so do those behind
+        it: a queue looks at its oldest message only."""
+        return any(not self.dating.kept(user.messages[number].sent[0]) for number in there)
 
     def _once(self, user: RuleUser, message: Ruled, there: int, gone: int) -> None:
         if there + gone > len(message.sent):
@@ -142,8 +137,14 @@ class Rules18:
         ttl = user.plan.message_ttl
         if user.plan.cycle and message.rejections:
             return  # it may have come round
-        if ttl is not None and now > message.sent[-1] + ttl / 1000 + self._skew + SLACK + self._late(message):
+        if ttl is not None and self._overdue(message, ttl, now):
             raise Violation(18, f"{user.name}:{message.number} is in {user.queue}, and its time is over")
+
+    def _overdue(self, message: Ruled, ttl: int, now: float) -> bool:
+        """Is it surely over, whatever the machines' clocks show?"""
+        since = message.sent[-1]
+        off = self.dating.off(since, now)
+        return self.dating.kept(message.sent[0]) and now > since + self._late(message) + ttl / 1000 + off
 
     def _late(self, message: Ruled) -> float:
         """A send may have come to the broker as late as its confirm left it."""
@@ -163,7 +164,7 @@ class Rules18:
         if message.fate is Fate.REJECTED and not plan.cycle:
             return
         times = [t for t in (plan.message_ttl, message.expiration) if t is not None]
-        if times and now >= message.sent[0] + min(times) / 1000 - self._skew - SLACK:
+        if times and now >= message.sent[0] + min(times) / 1000 - self.dating.off(message.sent[0], now):
             return
         if self._pushed_out(user, message):
             return

@@ -28,10 +28,10 @@ from tests.simulation.compiled.rewrite import rewrite
 from tests.simulation.replacing import hook_of
 
 ROOT = Path(__file__).parents[3]
-COPIED = ("broker", "ha", "tests", "docs")
+COPIED = ("understudy", "broker", "ha", "tests", "docs")
 INTERPRETED = (
     "broker.errors", "broker.security.authenticator", "broker.store.errors", "broker.store.files",
-    "broker.store.sync", "ha.core.errors", "tests.ha.telling",
+    "broker.store.sync", "ha.core.errors", "tests.ha.telling", "understudy.shared.file_errors",
     *(f"tests.simulation.{name}" for name in (
         "fault_plan", "mover_plan", "pacemaker_plan", "plan", "replacing", "rule_plan", "spoiling",
         "virtual_disk",

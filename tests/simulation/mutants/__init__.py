@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants import (
+    clocks,
     confirms,
     copies,
     directory,
@@ -30,5 +31,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *confirms.MUTANTS, *record.MUTANTS, *register.MUTANTS, *pacemaker.MUTANTS, *promotion.MUTANTS,
     *lease.MUTANTS, *epochs.MUTANTS, *copies.MUTANTS, *queues.MUTANTS, *disks.MUTANTS, *switchover.MUTANTS,
     *divergence.MUTANTS, *resets.MUTANTS, *events.MUTANTS, *transactions.MUTANTS,
-    *rules.MUTANTS, *directory.MUTANTS,
+    *rules.MUTANTS, *directory.MUTANTS, *clocks.MUTANTS,
 )  # fmt: skip

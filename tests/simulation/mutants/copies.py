@@ -10,18 +10,21 @@ from broker.model.definitions import Definitions
 from broker.model.epoch_ends import EpochEnd
 from broker.model.queue import Queue
 from broker.model.queue_replica import ReplicaContents
-from broker.model.record_codec import encode_record
 from broker.model.records import Bind, Entry, Envelope, MessageId, Piece, QueueDeclare, id_of
 from broker.model.replication_id_set import Range
-from broker.model.values import Position, Scope
+from broker.model.values import Position
 from broker.model.vhost import VirtualHost
+from ha.adapter import primary_vhost
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.told_definitions import ToldDefinitions
 from ha.core import backup, quiesce
 from ha.core.broker_replicator import BrokerReplicator
+from ha.core.coming_contents import ComingContents
+from ha.core.contents import Place
 from ha.core.id_setter import IdSetter
-from ha.core.link import parse_batch
+from ha.core.link import BatchHead
 from ha.core.primary import Primary
 from ha.core.queue_replicator import QueueReplicator
 from ha.core.remote_backup import Phase
@@ -38,12 +41,24 @@ UNCOMPARED = (Patch(quiesce, "digest_of", _always_the_same), Patch(backup, "dige
 
 
 def _skip_every_ninth(batch: Any) -> Any:
-    def broken(self: BrokerReplicator, body: bytes) -> None:
-        head = parse_batch(body)
+    def broken(self: BrokerReplicator, head: BatchHead) -> None:
         if head.position.n % 9:
-            batch(self, body)
+            batch(self, head)
         else:
             self.applied, self.sent_at = head.position, head.sent_at
+
+    return broken
+
+
+def _another_message(take: Any) -> Any:
+    """Of the same length, so that the batch can be read."""
+
+    def broken(self: ComingContents, number: int) -> list[bytes]:
+        own = take(self, number)
+        octets = sum(map(len, own))
+        last: dict[int, list[bytes]] = self.__dict__.setdefault("last", {})
+        found, last[octets] = last.get(octets, own), own
+        return found
 
     return broken
 
@@ -119,11 +134,11 @@ def _find_nothing_too_many(ids_within: Any) -> Any:
     return lambda self, after, upto: {}
 
 
-def _but_of_built_in_exchanges(definitions: Any) -> Any:
-    def broken(self: PrimaryVhost) -> list[bytes]:
-        records = self._vhosts.definitions(Scope.LINK)
-        kept = [r for r in records if not (isinstance(r, Bind) and r.source.startswith("amq."))]
-        return [encode_record(record) for record in kept]
+def _but_of_built_in_exchanges(parts: Any) -> Any:
+    def broken(frozen: Any, most: int) -> Any:
+        kept = [r for r in frozen.objects() if not (isinstance(r, Bind) and r.source.startswith("amq."))]
+        frozen.objects = lambda: iter(kept)
+        return parts(frozen, most)
 
     return broken
 
@@ -155,10 +170,10 @@ def _of_that_epoch(envelope: Any) -> Any:
 def _keep_the_contents(drop: Any) -> Any:
     """Under the name of the follower's queue that goes."""
 
-    def broken(self: Definitions, queue: Queue) -> None:
+    def broken(self: Definitions, queue: Queue, *args: Any) -> None:
         if not self.serving:
             vars(self).setdefault("kept", {})[queue.name] = queue.replica
-        drop(self, queue)
+        drop(self, queue, *args)
 
     return broken
 
@@ -176,13 +191,15 @@ def _find_the_contents(declare: Any) -> Any:
 def _guard_after_the_snapshot(batch: Any) -> Any:
     """What is published between the two is in neither: its batches reach the joiner without their records."""
 
-    def broken(self: Primary, position: Position, wall_ms: int, payload: list[bytes], now: float) -> None:
+    def broken(
+        self: Primary, position: Position, wall_ms: int, payload: list[bytes], now: float, places: list[Place]
+    ) -> None:
         everybody = self.backups
         unguarded = {i: b for i, b in everybody.items() if b.phase is Phase.CATCHING}
         self.backups = {i: b for i, b in everybody.items() if i not in unguarded}
-        batch(self, position, wall_ms, payload, now)
+        batch(self, position, wall_ms, payload, now, places)
         self.backups = unguarded
-        batch(self, position, wall_ms, [], now)
+        batch(self, position, wall_ms, [], now, [])
         self.backups = everybody
 
     return broken
@@ -235,7 +252,21 @@ MUTANTS = (
         "leave out the bindings of built-in exchanges",
         "A joiner does not get the bindings of amq.direct and its like (Qpid loses them).",
         (13,),
-        (Patch(PrimaryVhost, "definitions", _but_of_built_in_exchanges),),
+        (Patch(primary_vhost, "_parts", _but_of_built_in_exchanges),),
+    ),
+    Mutant(
+        "put another message in its place",
+        "A backup fills a batch with the octets of a message that came ahead earlier, for another one.",
+        (2, 4, 5),
+        (Patch(ComingContents, "_of", _another_message),),
+        because="A message that is replaced is gone, 2, before the copy or the consumer shows another one.",
+    ),
+    Mutant(
+        "keep what the primary has not defined",
+        "A joiner applies each part of the definitions, and deletes nothing when the last has come.",
+        (13, 14),
+        (Patch(ToldDefinitions, "others", lambda others: lambda self, vhosts: iter(())),),
+        because="Of a copy that was primary before, it is 14.",
     ),
     Mutant(
         "forget the tombstone of an unfetched message",

@@ -80,7 +80,7 @@ def _include_at_once(advance: Any) -> Any:
 
 
 def _never_overdue(silent_since: Any) -> Any:
-    return lambda self: self.last_ack + 1e6
+    return lambda self, tuning: self.last_ack + 1e6
 
 
 def _go_on_alone(excluded: Any) -> Any:
@@ -109,7 +109,7 @@ def _wants_no_number(wanted: Any) -> Any:
 
 
 def _by_its_last_word(silent_since: Any) -> Any:
-    return lambda self: self.last_ack
+    return lambda self, tuning: self.last_ack
 
 
 def _whatever_is_synced(complete: Any) -> Any:

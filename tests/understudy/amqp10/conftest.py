@@ -16,7 +16,7 @@ def brokers() -> Iterator[Callable[..., BrokerThread]]:
     from broker.amqp10.connection import PROTOCOLS
 
     with ExitStack() as stack:
-        yield lambda *arguments: stack.enter_context(BrokerThread(*arguments, protocols=PROTOCOLS))
+        yield lambda *said, **more: stack.enter_context(BrokerThread(*said, protocols=PROTOCOLS, **more))
 
 
 @pytest.fixture

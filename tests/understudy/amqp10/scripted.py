@@ -12,8 +12,8 @@ from typing import Any, Self, cast
 from proton import Collector, Event, EventType, Transport
 from proton import Connection as Engine
 
-from broker.amqp10.framing import SASL_HEADER
-from broker.amqp10.sasl import MECHANISMS, OK, outcome
+from understudy.shared.amqp10.framing import SASL_HEADER
+from understudy.shared.amqp10.sasl import MECHANISMS, OK, outcome
 
 Script = Callable[["Served", EventType, Any], None]
 """What to do: on which connection, the event, and the session, link or delivery that it is of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import pytest
 pytest.importorskip("proton")
 from proton import Condition, Delivery, Event, EventType, Terminus
 
-from broker.amqp10.sections import DATA, body_octets, outline
+from broker.engine import BrokerSettings
 from tests.understudy.amqp10.interrupts import interrupted
 from tests.understudy.amqp10.plain import ORDERS, Exchange, Queue, declare, delete_exchange, records
 from tests.understudy.amqp10.scripted import Scripted, Served
 from tests.understudy.broker_thread import BrokerThread
 from understudy.client import Consumer as PlainConsumer
 from understudy.client.amqp10 import Publisher, Refused
+from understudy.shared.amqp10.sections import DATA, body_octets, outline
 
 NEWS: Any = Exchange("news", type="fanout", durable=True)
-TOO_LARGE = b" " * (16 * 2**20)
+TOO_LARGE = b" " * 100_000
 
 
 def bodies(broker: BrokerThread, queue: str) -> list[str]:
@@ -75,11 +77,14 @@ def test_one_who_asked_is_told_of_an_address_that_is_not_there(broker: BrokerThr
     assert (shop.counts.confirmed, shop.counts.nacked) == (1, 1)
 
 
-def test_one_that_is_too_large_costs_nothing_else(broker: BrokerThread, tmp_path: Path) -> None:
+def test_one_that_is_too_large_costs_nothing_else(
+    brokers: Callable[..., BrokerThread], tmp_path: Path
+) -> None:
+    broker = brokers(settings=BrokerSettings(message_max=100_000))
     declare(broker, ORDERS)
     with Publisher(str(broker.address), "shop", tmp_path) as shop:
         shop.publish(b"1", "orders")
-        with pytest.raises(Refused, match=r"'orders': a message of 16777[0-9]+ octets, more") as caught:
+        with pytest.raises(Refused, match=r"'orders': a message of 1000[0-9]+ octets, more") as caught:
             shop.publish(TOO_LARGE, "orders")
         assert (caught.value.condition, caught.value.sequences) == ("amqp:link:message-size-exceeded", (2,))
         shop.publish(b"3", "orders")

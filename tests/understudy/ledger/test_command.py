@@ -180,7 +180,7 @@ def test_a_disk_that_refuses_is_one_line(
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", full)
-    one_line(run(command[0], folder, *command[1:]), 1, "No space left on device")
+    one_line(run(command[0], folder, *command[1:]), 3, "No space left on device")
     assert [s.form for s in only(folder).segments] == [JSONL] * 4 and not list(folder.glob("*.part"))
 
 
@@ -188,8 +188,8 @@ def test_without_pyarrow_it_says_what_to_install(folder: Path, monkeypatch: pyte
     run("compact", folder)
     monkeypatch.setitem(sys.modules, "pyarrow.json", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    one_line(run("compact", folder), 3, "install understudy[spark]")
-    one_line(run("check", folder), 3, "install understudy[spark]")
+    one_line(run("compact", folder), 3, "pip install 'understudy-amqp[spark]'")
+    one_line(run("check", folder), 3, "pip install 'understudy-amqp[spark]'")
 
 
 def convert(*arguments: object) -> Result:
@@ -203,13 +203,13 @@ def test_convert_makes_a_ledger_that_checks(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "99 rows became 101 records" in done.output
     assert run("check", tmp_path / "out").exit_code == 0
     one_line(
-        convert(log, "--columns", "time=when", "--time", "s", "--out", tmp_path / "out"), 1, "File exists"
+        convert(log, "--columns", "time=when", "--time", "s", "--out", tmp_path / "out"), 3, "File exists"
     )
 
 
 def test_convert_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
-    one_line(convert(log), 1, "No such file")
+    one_line(convert(log), 3, "No such file")
     log.write_text("when,id\nnoon,x\n")
     one_line(convert(log), 3, "no column says time")
     one_line(convert(log, "--columns", "colour=when"), 3, "not WHAT=COLUMN")
@@ -222,4 +222,4 @@ def test_convert_says_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     one_line(convert(log, "--out", tmp_path), 1, "decode")
     (tmp_path / "file").write_text("x")
     log.write_text(f"time,id\n1,{'ab' * 16}:1:1\n")
-    one_line(convert(log, "--time", "s", "--out", tmp_path / "file"), 1, "cannot open ledger")
+    one_line(convert(log, "--time", "s", "--out", tmp_path / "file"), 3, "cannot open ledger")

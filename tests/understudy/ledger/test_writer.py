@@ -27,6 +27,7 @@ def folder() -> MemoryFolder:
 
 def test_the_first_record_says_who_writes(tmp_path: Path) -> None:
     ledger = LedgerWriter(str(tmp_path / "deep"), "a", "producer", incarnation=1, cluster="c1", view=9)
+    assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
     ledger.close()
     path = tmp_path / "deep" / "a-1-0.ledger.jsonl"
     first, last = (json.loads(line) for line in path.read_text().splitlines())

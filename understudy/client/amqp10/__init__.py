@@ -1,4 +1,4 @@
-"""The client kit over AMQP 1.0, on Proton: `pip install 'understudy[amqp10]'`.
+"""The client kit over AMQP 1.0, on Proton: `pip install 'understudy-amqp[amqp10]'`.
 
     from understudy.client.amqp10 import Publisher, Consumer
 
@@ -21,7 +21,7 @@ try:
     import proton as _proton  # noqa: F401
 except ImportError:
     raise ImportError(
-        "AMQP 1.0 needs python-qpid-proton, which is not installed: pip install 'understudy[amqp10]'"
+        "AMQP 1.0 needs python-qpid-proton, which is not installed: pip install 'understudy-amqp[amqp10]'"
     ) from None
 
 from understudy.client.amqp10.consumer import Consumer, Delivery

@@ -22,9 +22,6 @@ from typing import Any
 from proton import Delivery as Transfer
 from proton import Endpoint, Event, EventType, Link, Terminus, symbol
 
-from broker.amqp10.addresses import of_queue, parse
-from broker.amqp10.conditions import DELETED, Fault
-from broker.amqp10.sections import Properties
 from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import decoded
 from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
@@ -32,6 +29,9 @@ from understudy.client.books import ID_HEADER, ReplicationId, parse_replication_
 from understudy.client.brokers import CONNECT_TIMEOUT, Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
+from understudy.shared.amqp10.addresses import of_queue, parse
+from understudy.shared.amqp10.conditions import DELETED, Fault
+from understudy.shared.amqp10.sections import Properties
 
 
 @dataclass(slots=True, frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Messages as octets and back: what a publisher's arguments become, and what a consumer is handed.
 
-Role: the kit's side of part 3 of the specification, with the broker's own encoder and reader: what is made
-here, a broker can read. Pure functions. The body is data; text is UTF-8, and says so in `content_encoding`,
-so that clients of 0-9-1 get it as text, too.
+Role: the kit's side of part 3 of the specification, with the encoder and reader that brokers use, too: what
+is made here, a broker can read. Pure functions. The body is data; text is UTF-8, and says so in
+`content_encoding`, so that clients of 0-9-1 get it as text, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from broker.amqp10.conversion import incoming
-from broker.amqp10.encoder import write_binary, write_list, write_map, write_section
-from broker.amqp10.sections import (
+from understudy.shared.amqp10.encoder import write_binary, write_list, write_map, write_section
+from understudy.shared.amqp10.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -28,7 +27,17 @@ from broker.amqp10.sections import (
     parse_head,
     section,
 )  # fmt: skip
-from broker.amqp10.types import DecodeError, Symbol, Timestamp, UByte, UInt, ULong, Uuid, read, write
+from understudy.shared.amqp10.types import (
+    DecodeError,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    Uuid,
+    read,
+    write,
+)
 
 TEXT = "utf-8"
 _SYMBOLS = ("content_type", "content_encoding")
@@ -120,7 +129,8 @@ def _plain(value: Any) -> Any:
 def _check(head: bytes) -> None:
     """A broker would reject what it cannot read, and not count it: the books would be wrong from there on.
     Raises DecodeError."""
-    incoming(head + _EMPTY)
+    outline(head + _EMPTY)
+    parse_head(head)
 
 
 _check_once = lru_cache(maxsize=512)(_check)

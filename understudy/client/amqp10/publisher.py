@@ -22,8 +22,6 @@ from typing import Any
 
 from proton import Delivery, Endpoint, Event, EventType, Link, Terminus
 
-from broker.amqp10.addresses import Address, parse
-from broker.amqp10.conditions import MESSAGE_SIZE, Fault
 from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import encoded
 from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
@@ -31,6 +29,8 @@ from understudy.client.brokers import Addresses
 from understudy.client.publishing import WINDOW, PublisherBase
 from understudy.ledger.ranges import RangeGatherer
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
+from understudy.shared.amqp10.addresses import Address, parse
+from understudy.shared.amqp10.conditions import MESSAGE_SIZE, Fault
 
 LINKS = 200
 """Addresses of which a link is kept; one that was not used for long makes room for another."""

@@ -17,11 +17,11 @@ from typing import Any
 from proton import Collector, Condition, Event, EventType, ProtonException, Transport, symbol
 from proton import Connection as Engine
 
-from broker.amqp10.conditions import FORCED, NOT_ALLOWED, UNAUTHORIZED, Fault
-from broker.amqp10.framing import SASL, SASL_HEADER, whole
-from broker.amqp10.sasl import LARGEST_FRAME, OK, TEMPORARY, frame
-from broker.amqp10.types import Array, DecodeError, Described, Symbol, read, write
 from understudy.config_types import HostPort
+from understudy.shared.amqp10.conditions import FORCED, NOT_ALLOWED, UNAUTHORIZED, Fault
+from understudy.shared.amqp10.framing import SASL, SASL_HEADER, whole
+from understudy.shared.amqp10.sasl import LARGEST_FRAME, OK, TEMPORARY, frame
+from understudy.shared.amqp10.types import Array, DecodeError, Described, Symbol, read, write
 
 _READ = 64 * 1024
 _READS = 8

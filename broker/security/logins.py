@@ -1,0 +1,190 @@
+"""Logins in the making: what is known is answered at once, what needs an argon2id check waits for a thread.
+
+Owner: `Broker`; asked by the handshakes and by HTTP, on the broker's one thread. Pure: a driver (the shell's
+`LoginThreads`, or a test) takes checks with `take`, makes them anywhere, and hands the outcomes to `checked`.
+Without a driver checks are made here and now.
+
+The words of the configuration (`ha.password` among them) and remembered right passwords never wait, whatever
+flood there is. Equal checks are made once, whoever asks. An address that keeps failing waits for its next
+check (`Pauses`); beyond the room of the queue a login is refused at once, with 320, for it may be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from broker.errors import AmqpError, ConnectionForced
+from broker.security.authenticator import Authenticator, Check, Login
+from broker.security.check_queue import CheckQueue
+from broker.security.identity import Identity
+from broker.security.pauses import Pauses, address_of
+
+BUSY = "too many passwords wait to be checked; try again in a second"
+UNCHECKED = "no memory to check a password; try again in a second"
+
+Answer = Identity | AmqpError
+"""Who it is, or why not: `LoginRefused`, or `ConnectionForced` if the password was not looked at."""
+
+
+class Ticket:
+    """A login whose answer comes later: `answer` is called once, on the broker's thread, with it and the
+    time."""
+
+    __slots__ = ("answer", "login", "work")
+
+    def __init__(self, login: Login, answer: Callable[[Answer, float], None]) -> None:
+        self.login, self.answer = login, answer
+        self.work: Work | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One check, and who waits for it. `address` and `name`: for whose turn it counts."""
+
+    check: Check
+    address: str
+    name: str
+    tickets: dict[Ticket, None] = field(default_factory=dict)
+    running: bool = False
+
+
+class Logins:
+    """`wanted`: of the driver, called when there may be something to `take`; None: there is no driver. `say`:
+    kind, sentence and time of what is told once a second, with a count."""
+
+    def __init__(
+        self, authenticator: Authenticator, say: Callable[[Hashable, str, float], None] = lambda *told: None
+    ) -> None:
+        self.authenticator = authenticator
+        self.wanted: Callable[[], None] | None = None
+        self._say = say
+        self.pauses = Pauses()
+        self._queue = CheckQueue(self.pauses)
+        self._works: dict[bytes, Work] = {}
+        """By digest: those that wait, and those that are being checked."""
+
+    @property
+    def waiting(self) -> int:
+        """Checks that nobody has taken yet."""
+        return len(self._queue)
+
+    # -- for who asks
+
+    def ask(self, login: Login, answer: Callable[[Answer, float], None], now: float) -> Answer | Ticket:
+        """The answer, or a ticket: then `answer` is called later, unless the ticket is withdrawn."""
+        found = self.authenticator.begin(login)
+        if not isinstance(found, Check):
+            return found
+        if self.wanted is None:
+            return self._at_once(login, found)
+        ticket = Ticket(login, answer)
+        if not self._enter(ticket, found, now):
+            return self._busy(login, now)
+        self.wanted()
+        return ticket
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more. Idempotent."""
+        work, ticket.work = ticket.work, None
+        if work is None:
+            return
+        work.tickets.pop(ticket, None)
+        if not work.tickets and not work.running:
+            self._queue.remove(work)
+            del self._works[work.check.digest]
+
+    # -- for the driver
+
+    def take(self, now: float) -> Work | None:
+        """The next check to make; None: none, or not before `next_deadline`."""
+        work = self._queue.take(lambda address: self.pauses.until(address) <= now)
+        if work is not None:
+            work.running = True
+        return work
+
+    def next_deadline(self) -> float | None:
+        """When an address that waits has its pause behind it; None: nothing waits."""
+        return min(map(self.pauses.until, self._queue.addresses), default=None)
+
+    def checked(self, work: Work, matched: bool | None, now: float) -> None:
+        """The outcome of a check that was taken; None: it could not be made."""
+        del self._works[work.check.digest]
+        tickets = list(work.tickets)
+        if matched is not None:
+            self.authenticator.remember(work.check, matched)
+        if matched is False:
+            addresses = {work.address, *(address_of(ticket.login.host) for ticket in tickets)}
+            for address in sorted(addresses):
+                self.pauses.failed(address, now)
+        for ticket in tickets:
+            if ticket.work is not None:  # an answer may withdraw others
+                ticket.work = None
+                self._settle(ticket, matched, now)
+
+    # -- inside
+
+    def _at_once(self, login: Login, check: Check) -> Answer:
+        found: Answer | Check = check
+        while isinstance(found, Check):
+            matched = found.verify()
+            if matched is None:
+                return ConnectionForced(UNCHECKED)
+            self.authenticator.remember(found, matched)
+            found = self.authenticator.begin(login)
+        return found
+
+    def _enter(self, ticket: Ticket, check: Check, now: float) -> bool:
+        """Have it wait, with others for the same check if there are any. Is there room?"""
+        address = address_of(ticket.login.host)
+        work = self._works.get(check.digest)
+        if work is not None:
+            self._join(work, ticket, address, now)
+            return True
+        work = Work(check, address, ticket.login.name, {ticket: None})
+        dropped = self._queue.add(work)
+        if dropped is work:
+            return False
+        self._works[check.digest] = work
+        ticket.work = work
+        if dropped is not None:
+            self._drop(dropped, now)
+        return True
+
+    def _join(self, work: Work, ticket: Ticket, address: str, now: float) -> None:
+        work.tickets[ticket] = None
+        ticket.work = work
+        if not work.running and self.pauses.until(work.address) > max(now, self.pauses.until(address)):
+            self._move(work, address, now)
+
+    def _move(self, work: Work, address: str, now: float) -> None:
+        """It waited for the failures of one address, which are not those of another that wants it too."""
+        self._queue.remove(work)
+        before, work.address = work.address, address
+        dropped = self._queue.add(work)
+        if dropped is work:
+            work.address = before
+            self._queue.add(work)
+        elif dropped is not None:
+            self._drop(dropped, now)
+
+    def _drop(self, work: Work, now: float) -> None:
+        del self._works[work.check.digest]
+        for ticket in list(work.tickets):
+            ticket.work = None
+            ticket.answer(self._busy(ticket.login, now), now)
+
+    def _settle(self, ticket: Ticket, matched: bool | None, now: float) -> None:
+        if matched is None:
+            ticket.answer(ConnectionForced(UNCHECKED), now)
+            return
+        found = self.authenticator.begin(ticket.login)
+        if not isinstance(found, Check):
+            ticket.answer(found, now)
+        elif not self._enter(ticket, found, now):  # the user has a new password since
+            ticket.answer(self._busy(ticket.login, now), now)
+
+    def _busy(self, login: Login, now: float) -> ConnectionForced:
+        self.pauses.refused(address_of(login.host), now)
+        self._say(BUSY, f"login of {login.name[:80]!r} from {login.host} is not looked at: {BUSY}", now)
+        return ConnectionForced(BUSY)

@@ -1,0 +1,29 @@
+"""Which arguments a command to change roles takes: the same through each door, AMQP, HTTP and the socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_FORCE = '"force_lossy", true or false'
+
+
+def fault_of(command: str, args: Mapping[str, Any], *, vouches: bool = False) -> str | None:
+    """What is wrong with them, in a sentence; None for other commands. `vouches`: it may be a resource
+    manager that asks, which has seen to it that the node of a name is off."""
+    match command:
+        case "promote":
+            known = {"force_lossy", "fenced"} if vouches else {"force_lossy"}
+            right = isinstance(args.get("force_lossy", False), bool)
+            right = right and isinstance(args.get("fenced"), str | None)
+            if right and not set(args) - known:
+                return None
+            if vouches:
+                return f'the arguments are {_FORCE}, and "fenced", the name of a node that is off'
+            return f"the only argument is {_FORCE}"
+        case "demote":
+            return "it takes no arguments" if args else None
+        case "switchover":
+            right = isinstance(args.get("to"), str | None) and not set(args) - {"to"}
+            return None if right else 'the only argument is "to", the name of a backup'
+    return None

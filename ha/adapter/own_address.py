@@ -1,0 +1,36 @@
+"""Is this node's own address in its `ha.brokers`? As far as the configuration alone can tell. Pure.
+
+A node that is not in its own list waits for an answer from an address at which nobody is, its own by mistake.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+Address = tuple[str, int]
+
+
+def left_out(brokers: Sequence[Address], listens: Sequence[Address]) -> str:
+    """A sentence if none of `brokers` can be an address at which this node listens; else "". Names, wildcards
+    and ports that the kernel chooses may be anything."""
+    if not brokers or not listens or any(_may_be(b, own) for b in brokers for own in listens):
+        return ""
+    at = ", ".join(f"{host}:{port}" for host, port in listens)
+    return f"no address in ha.brokers is this node's: it listens at {at}"
+
+
+def _may_be(broker: Address, own: Address) -> bool:
+    if own[1] not in (0, broker[1]):
+        return False
+    theirs, mine = _ip(broker[0]), _ip(own[0])
+    if theirs is None or mine is None or mine.is_unspecified:
+        return True
+    return theirs == mine or (theirs.is_loopback and mine.is_loopback)
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None

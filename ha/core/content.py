@@ -1,0 +1,35 @@
+"""One large message whose octets go to the backups before its batch does. See `contents`, which owns them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Source(Protocol):
+    """Whoever sends a message."""
+
+    def congest(self, congested: bool) -> None:
+        """True: the backups lag behind it, read no more from it. False: go on."""
+
+
+@dataclass(slots=True, eq=False)
+class Content:
+    """One message on its way. `raw[at : at + octets]` is what its pieces make, once it is whole."""
+
+    number: int
+    source: Source
+    pieces: list[bytes] = field(default_factory=list)
+    octets: int = 0
+    raw: bytes | None = None
+    at: int = 0
+    congested: bool = False
+
+
+@dataclass(slots=True)
+class Progress:
+    """What of one content has been sent to one backup."""
+
+    content: Content
+    pieces: int = 0
+    octets: int = 0

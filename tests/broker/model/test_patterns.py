@@ -1,0 +1,52 @@
+"""Regular expressions of policies and permissions: Perl's, as in RabbitMQ."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.model.patterns import PatternFault, check_pattern, matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "some", "others"),
+    [
+        (r"^tmp[[:digit:]]+$", ["tmp42"], ["tmp", "tmpd", "tmp:"]),
+        (r"^[[:^alpha:]]$", ["1", "."], ["a"]),
+        (r"\Qa.b\E", ["xa.b"], ["aab"]),
+        (r"^a\z|^\h$", ["a", " ", "\t"], ["h", "b"]),
+        (r"^a(?i)b", ["ab", "aB"], ["Ab"]),
+        (r"^a++b(?>c|cd)e$", ["aabce"], ["abcde"]),
+        (r"^[a&&b[c]$", ["a", "&", "["], ["d"]),
+        (r"^...$", ["abc", "é1"], ["ab"]),
+        (r"^\w$", ["a"], ["é"]),
+        ("", [""], ["a"]),
+        ("^$", [""], ["a"]),
+        ("^amq", ["amq.gen-x"], ["my.amq"]),
+    ],
+)
+def test_they_are_perls(
+    pattern: str, some: list[str], others: list[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    check_pattern(pattern)
+    assert [name for name in some + others if matches(pattern, name)] == some
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(unclosed", "*", "[z-a]", r"\p{Nope}", r"\1", "(" * 300 + ")" * 300, "(?P<a"]
+)
+def test_what_is_none_is_refused_and_matches_nothing_where_it_is_stored(pattern: str) -> None:
+    with pytest.raises(PatternFault, match=r"^at position \d+; [^\n]+$"):
+        check_pattern(pattern)
+    assert not matches(pattern, "unclosed")
+
+
+def test_one_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(PatternFault, match=r"^it is not Unicode$"):
+        check_pattern("\ud800")
+    assert not matches("\ud800", "unclosed")
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)+$", r"^(([a-z])+.)+[A-Z]([a-z])+$"])
+def test_one_that_would_take_for_ever_matches_nothing(pattern: str) -> None:
+    assert not matches(pattern, "a" * 254 + "!")

@@ -1,0 +1,217 @@
+"""Sockets that have not logged in are heard in turns, and leave nothing for the garbage collector.
+
+Real sockets on one loop; all have spoken before the loop first turns, so that its steps can be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.grammar import encode_frame
+from broker.engine import Peer
+from broker.server import garbage, shell
+from broker.server.driven import DrivenConnection
+from broker.server.garbage import GarbageSchedule
+from broker.server.shell import CROWD, Shell
+from broker.server.sockets import STRANGER_SIZE
+from tests.broker.amqp091.wire import World
+
+_INIT = b"\0\x53\x41\xc0\x16\2\xa3\5PLAIN\xa0\x0c\0guest\0wrong"
+AMQP10 = b"AMQP\3\1\0\0" + (8 + len(_INIT)).to_bytes(4, "big") + b"\2\1\0\0" + _INIT
+"""SASL PLAIN with a wrong password."""
+
+
+class Guest:
+    """Logged in once it has said `in`."""
+
+    successor = None
+    unsent = 0
+    wants_close = paused_reading = False
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.let_in = False
+        self.heard = b""
+        self.over = False
+
+    def receive(self, data: bytes, now: float) -> None:
+        self.heard += data
+        self.let_in = self.let_in or data == b"in"
+        self.machine.steps.append("known" if self.let_in else "stranger")
+
+    def eof(self, now: float) -> None:
+        self.over = self.wants_close = True
+        self.machine.dirty.append(self)
+
+    def lost(self, now: float) -> None:
+        self.machine.gone += 1
+
+    def take_output(self) -> list[bytes]:
+        return []
+
+    def written(self, buffered: int) -> None: ...
+    def writable(self, writable: bool) -> None: ...
+
+
+class Machine:
+    """`steps`: who was heard, and ticks, in order."""
+
+    def __init__(self) -> None:
+        self.guests: list[Guest] = []
+        self.steps: list[str] = []
+        self.dirty: list[Guest] = []
+        self.gone = 0
+
+    def accept(self, peer: Peer, now: float) -> Guest:
+        self.guests.append(Guest(self))
+        return self.guests[-1]
+
+    def end_tick(self, now: float, wall_ms: int) -> None:
+        self.steps.append("tick")
+
+    def timers(self, now: float) -> None: ...
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def take_dirty(self) -> Sequence[DrivenConnection]:
+        dirty, self.dirty = self.dirty, []
+        return dirty
+
+
+@contextmanager
+def spoken(
+    address: tuple[str, int], words: Sequence[bytes], *, over: bool = False
+) -> Iterator[list[socket.socket]]:
+    """As many sockets, each of which has said its words, and perhaps that it says no more."""
+    sockets = [socket.create_connection(address) for _ in words]
+    for each, word in zip(sockets, words, strict=True):
+        each.sendall(word)
+        if over:
+            each.shutdown(socket.SHUT_WR)
+    yield sockets
+    for each in sockets:
+        each.close()
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not done():
+            await asyncio.sleep(0)
+
+
+def test_strangers_are_heard_one_after_another_with_a_tick_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "STRANGERS_SHARE", 0.0)
+    machine = Machine()
+
+    async def run() -> None:
+        served = Shell(machine)
+        address = await served.listen("127.0.0.1", 0)
+        words = [b"%d" % n for n in range(3 * CROWD)]
+        with spoken(address, [b"in"]) as [known]:
+            await until(lambda: machine.steps.count("known") == 1)
+            with spoken(address, words):
+                await until(lambda: len(machine.guests) > 1)
+                known.sendall(b"first")
+                await until(lambda: machine.steps.count("stranger") == len(words))
+                await until(lambda: machine.guests[0].heard == b"infirst")
+        assert sorted(guest.heard for guest in machine.guests[1:]) == sorted(words)
+        await served.close(0.0)
+
+    asyncio.run(run())
+    assert ("stranger", "stranger") not in set(zip(machine.steps, machine.steps[1:], strict=False))
+    last = len(machine.steps) - machine.steps[::-1].index("stranger")
+    assert machine.steps[:last].count("known") == 2
+
+
+def test_all_that_a_stranger_said_is_heard_before_its_end() -> None:
+    machine = Machine()
+    long = bytes(3 * STRANGER_SIZE + 1)
+
+    async def run() -> None:
+        served = Shell(machine)
+        address = await served.listen("127.0.0.1", 0)
+        with spoken(address, [long, b"", b"word"], over=True):
+            await until(lambda: len(machine.guests) == 3 and all(guest.over for guest in machine.guests))
+            assert sorted(guest.heard for guest in machine.guests) == [b"", long, b"word"]
+            await until(lambda: machine.gone == 3)
+        await served.close(0.0)
+
+    asyncio.run(run())
+
+
+def test_one_that_is_gone_before_its_turn_is_forgotten() -> None:
+    machine = Machine()
+
+    async def run() -> None:
+        served = Shell(machine)
+        address = await served.listen("127.0.0.1", 0)
+        with spoken(address, [b"word"] * (2 * CROWD)) as sockets:
+            for each in sockets:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        await until(lambda: machine.gone == len(machine.guests) == 2 * CROWD)
+        with spoken(address, [b"later"]):
+            await until(lambda: machine.guests[-1].heard == b"later")
+        await served.close(0.0)
+
+    asyncio.run(run())
+
+
+def test_strangers_leave_no_cycles() -> None:
+    world = World()
+    with suppress(ImportError):
+        from broker.amqp10.connection import PROTOCOLS
+
+        world.broker.protocols.update(PROTOCOLS)
+    refused = PROTOCOL_HEADER + encode_frame(
+        0, "connection.start-ok", mechanism="PLAIN", response=b"\0guest\0no"
+    )
+
+    async def run() -> list[str]:
+        served = Shell(world.broker)
+        address = await served.listen("127.0.0.1", 0)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for words in (refused, AMQP10, b"GET / HTTP/1.0\r\n\r\n", b""):
+                with spoken(address, [words] * 3, over=True) as sockets:
+                    loop = asyncio.get_running_loop()
+                    for each in sockets:
+                        each.setblocking(False)
+                        while await loop.sock_recv(each, 65536):
+                            pass
+                await until(lambda: not world.broker.connections and not served.lingering)
+            gc.collect()
+            return [type(found).__name__ for found in gc.garbage]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+            await served.close(0.0)
+
+    left = asyncio.run(run())
+    assert not set(left) & {"ServerConnection", "Amqp10Connection", "_SelectorSocketTransport"}
+
+
+def test_strangers_do_not_have_everything_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[int] = []
+    monkeypatch.setattr(garbage.gc, "collect", lambda generation=2: collected.append(generation))
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, 0))
+    schedule = GarbageSchedule()
+    for _ in range(garbage.STRANGERS - 1):
+        schedule.closed(client=False)
+    schedule.step()
+    assert collected == []
+    for _ in range(garbage.CONNECTIONS):
+        schedule.closed(client=True)
+    schedule.step()
+    schedule.step()
+    assert collected == [2]

@@ -1,0 +1,203 @@
+"""Places at a door of HTTP: who has one, for how long, and who makes room when none is left.
+
+Role: stands between the listener and aiohttp, which limits how long a connection may rest, and neither how
+long the head of a request may take nor how many connections there are. Whoever reaches the port may open
+connections, say nothing or drip octets: such a one has a place only until somebody else wants it, so that
+health checks get in. Owner: `HttpServer`, which says when a request begins and ends, and whose it is. On the
+event loop; no call blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.repeats import EVERY, Repeats
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """In seconds."""
+
+    head: float = 10.0
+    """For all of a request's head: from when the connection was opened, or from the first octet of it."""
+    body: float = 30.0
+    """For the body of a command."""
+    upload: float = 120.0
+    """For a whole file of definitions."""
+    idle: float = 75.0
+    """Between two requests, and for a client to take an answer."""
+
+
+LIMITS = Limits()
+
+
+class Places:
+    """`take` for each connection; then `begins`, `vouched` and `ends` for each request of it."""
+
+    def __init__(self, most: int, limits: Limits, log: Callable[[str], None]) -> None:
+        self.limits = limits
+        self._most = most
+        self._vouched_most = max(1, most - max(1, most // 10))
+        """The rest is kept for those who do not log in: health checks, metrics."""
+        self._visits: set[_Visit] = set()
+        self._by_transport: dict[asyncio.BaseTransport, _Visit] = {}
+        self._repeats = Repeats(log)
+        self._flush: asyncio.TimerHandle | None = None
+
+    def take(self, inner: Callable[[], asyncio.Protocol]) -> asyncio.BaseProtocol:
+        """A protocol for one connection more, around one that `inner` makes. Where no place is left, the
+        connection of nobody who has logged in makes room that has been silent for longest."""
+        if len(self._visits) >= self._most:
+            others = [visit for visit in self._visits if not visit.is_vouched]
+            if not others:
+                self.say("full", f"connection refused: {self._most} are open, all of administrators")
+                return _Refused()
+            silent = min(others, key=lambda visit: visit.heard_at)
+            self.say("full", f"all {self._most} places are taken: the longest silent goes, {silent.peer}")
+            silent.end()
+        visit = _Visit(self, inner())
+        self._visits.add(visit)
+        return visit
+
+    def begins(self, transport: asyncio.BaseTransport | None) -> None:
+        """The head of a request is there, and it is looked at."""
+        if (visit := self._at(transport)) is not None:
+            visit.begins()
+
+    def vouched(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Whoever sends it has logged in: its place is its own until it ends. False: too many have that."""
+        visit = self._at(transport)
+        if visit is None or visit.is_vouched:
+            return True
+        if sum(each.is_vouched for each in self._visits) >= self._vouched_most:
+            self.say("busy", f"request refused: {self._vouched_most} of administrators are under way")
+            return False
+        visit.is_vouched = True
+        return True
+
+    def ends(self, transport: asyncio.BaseTransport | None) -> None:
+        """There is an answer, and it is being sent."""
+        if (visit := self._at(transport)) is not None:
+            visit.ends()
+
+    def close(self) -> None:
+        """No more is said."""
+        if self._flush is not None:
+            self._flush.cancel()
+
+    def say(self, kind: str, sentence: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._repeats.say(kind, sentence, loop.time())
+        if self._flush is None:
+            self._flush = loop.call_later(EVERY, self._say_rest)
+
+    def _say_rest(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._repeats.flush(loop.time())
+        due = self._repeats.due
+        self._flush = None if due is None else loop.call_at(due, self._say_rest)
+
+    def _at(self, transport: asyncio.BaseTransport | None) -> _Visit | None:
+        """None once it is gone."""
+        return self._by_transport.get(transport) if transport is not None else None
+
+    def entered(self, visit: _Visit, transport: asyncio.BaseTransport) -> None:
+        self._by_transport[transport] = visit
+
+    def left(self, visit: _Visit) -> None:
+        self._visits.discard(visit)
+        if visit.transport is not None:
+            self._by_transport.pop(visit.transport, None)
+
+
+class _Visit(asyncio.Protocol):
+    """One connection. All that comes goes on to `inner`."""
+
+    def __init__(self, places: Places, inner: asyncio.Protocol) -> None:
+        self._places = places
+        self._inner = inner
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._rests = False
+        self._has_begun = False
+        """It has sent a part of a request."""
+        self.transport: asyncio.Transport | None = None
+        self.peer = "somebody"
+        self.is_vouched = False
+        self.heard_at = self._loop.time()
+        """When it last opened, or ended, something whole. A drip of octets is none."""
+
+    # -- of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if isinstance(peer, tuple) else "a process of this machine"
+        self._places.entered(self, transport)
+        self._inner.connection_made(transport)
+        self._ring(self._places.limits.head)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_begun = True
+        if self._rests:
+            self._rests = False
+            self._ring(self._places.limits.head)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silence()
+        self._places.left(self)
+        self._inner.connection_lost(exc)
+
+    # -- of its requests
+
+    def begins(self) -> None:
+        self.heard_at = self._loop.time()
+        self._silence()
+
+    def ends(self) -> None:
+        self.heard_at = self._loop.time()
+        self._rests, self._has_begun, self.is_vouched = True, False, False
+        self._ring(self._places.limits.idle)
+
+    def end(self) -> None:
+        """At once; its place is free."""
+        self._silence()
+        self._places.left(self)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _ring(self, seconds: float) -> None:
+        self._silence()
+        self._alarm = self._loop.call_later(seconds, self._late)
+
+    def _silence(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _late(self) -> None:
+        if self._has_begun:
+            limit = self._places.limits.head
+            self._places.say(self.peer, f"{self.peer}: its request was not whole within {limit:g} s")
+        self.end()
+
+
+class _Refused(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

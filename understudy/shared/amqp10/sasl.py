@@ -1,0 +1,52 @@
+"""SASL as AMQP 1.0 has it (part 5, 5.3): mechanisms out, init in, outcome out. Only PLAIN, as in 0-9-1.
+
+The engine's own has no PLAIN for servers without a library of the system's.
+"""
+
+from __future__ import annotations
+
+from understudy.shared.amqp10.conditions import DECODE, NOT_IMPLEMENTED, Fault
+from understudy.shared.amqp10.framing import SASL
+from understudy.shared.amqp10.types import DecodeError, Described, Symbol, read
+
+LARGEST_FRAME = 4096
+"""Octets; the standard's 512 would refuse long passwords."""
+OK, AUTH, TEMPORARY = 0, 1, 4
+_INIT = 0x41
+
+
+def frame(body: bytes) -> bytes:
+    """A SASL frame."""
+    return (8 + len(body)).to_bytes(4, "big") + bytes((2, SASL, 0, 0)) + body
+
+
+MECHANISMS = frame(b"\x00\x53\x40\xc0\x0b\x01\xe0\x08\x01\xa3\x05PLAIN")
+
+
+def outcome(code: int) -> bytes:
+    """sasl-outcome."""
+    return frame(b"\x00\x53\x44\xc0\x03\x01\x50" + bytes((code,)))
+
+
+def initial_response(buf: bytes, at: int, end: int) -> bytes:
+    """The response to PLAIN in the sasl-init of the whole frame from `at` to `end`. Raises Fault."""
+    start = at + buf[at + 4] * 4
+    try:
+        value, stop = read(buf, start, end)
+    except DecodeError as error:
+        raise Fault(DECODE, f"SASL frame that is not well-formed: {error}") from None
+    fields = value.value if isinstance(value, Described) and stop == end else None
+    if (
+        fields is None
+        or value.descriptor not in (_INIT, "amqp:sasl-init:list")
+        or not isinstance(fields, list)
+    ):
+        raise Fault(DECODE, "SASL frame other than sasl-init")
+    mechanism, response = [*fields, None, None][:2]
+    if not isinstance(mechanism, Symbol):
+        raise Fault(DECODE, "sasl-init without a mechanism")
+    if mechanism != "PLAIN":
+        raise Fault(NOT_IMPLEMENTED, f"mechanism {mechanism[:40]!r} is not supported, only PLAIN")
+    if not isinstance(response, bytes):
+        raise Fault(DECODE, "sasl-init without an initial response")
+    return response

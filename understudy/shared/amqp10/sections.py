@@ -1,0 +1,307 @@
+"""The sections of an AMQP 1.0 message (part 3 of the specification, 3.2): which there are, where each is, and
+what the broker reads of them. Pure functions; every fault is a `DecodeError`.
+
+`outline` walks over a message and checks its order and its body, without building anything; `parse_head`
+reads what is before the body; `split` is both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from understudy.shared.amqp10.types import (
+    DecodeError,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    Uuid,
+    extent,
+    read,
+    skip,
+)
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
+APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
+"""Descriptors of the sections, which are in this order."""
+
+_NAMES: Final = {
+    HEADER: "header", DELIVERY_ANNOTATIONS: "delivery-annotations", PROPERTIES: "properties",
+    MESSAGE_ANNOTATIONS: "message-annotations", APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data", SEQUENCE: "amqp-sequence", VALUE: "amqp-value", FOOTER: "footer",
+}  # fmt: skip
+_SYMBOLS: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+_LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
+_MAPS: Final = frozenset((0xC1, 0xD1))
+_BINARIES: Final = frozenset((0xA0, 0xB0))
+_FORMS: Final = {
+    HEADER: _LISTS, DELIVERY_ANNOTATIONS: _MAPS, MESSAGE_ANNOTATIONS: _MAPS, PROPERTIES: _LISTS,
+    APPLICATION_PROPERTIES: _MAPS, DATA: _BINARIES, SEQUENCE: _LISTS, FOOTER: _MAPS,
+}  # fmt: skip
+"""Format codes that the value of a section may have; an amqp-value has any."""
+_DESCRIPTORS: Final = frozenset((0x44, 0x53, 0x80, 0xA3, 0xB3))
+"""Format codes of what a section's descriptor may be: a ulong or a symbol."""
+
+MOST_AROUND: Final = 256 * 1024
+"""Octets that may be before the body, and behind it: all of that is read. 0-9-1 has 128 KiB for it."""
+MOST_LOOKED_AT: Final = 256 * 1024
+"""Octets of a body of values in which each of them is looked at, which takes 0.4 us an octet at worst. What
+is larger is taken by its outermost size: nobody here reads it."""
+MOST_PARTS: Final = 4096
+"""Sections that a body may have."""
+
+
+class Header(NamedTuple):
+    """What applies to the way of a message (3.2.1); None and the defaults for what is not there."""
+
+    durable: bool | None = None
+    priority: UByte | None = None
+    ttl: UInt | None = None
+    """Milliseconds."""
+    first_acquirer: bool | None = None
+    delivery_count: UInt | None = None
+
+
+class Properties(NamedTuple):
+    """The immutable properties (3.2.4)."""
+
+    message_id: ULong | Uuid | bytes | str | None = None
+    user_id: bytes | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: ULong | Uuid | bytes | str | None = None
+    content_type: Symbol | None = None
+    content_encoding: Symbol | None = None
+    absolute_expiry_time: Timestamp | None = None
+    creation_time: Timestamp | None = None
+    group_id: str | None = None
+    group_sequence: UInt | None = None
+    reply_to_group_id: str | None = None
+
+
+_SIMPLE: Final = {0xA0: 1, 0xB0: 4, 0xA1: 1, 0xB1: 4}
+"""Format codes of binaries and strings, and the octets of their lengths."""
+_ID = (ULong, Uuid, bytes, str)
+_HEADER_TYPES: Final[tuple[tuple[type[Any], ...], ...]] = ((bool,), (UByte,), (UInt,), (bool,), (UInt,))
+_PROPERTY_TYPES: Final[tuple[tuple[type[Any], ...], ...]] = (
+    _ID, (bytes,), (str,), (str,), (str,), _ID, (Symbol,), (Symbol,), (Timestamp,), (Timestamp,), (str,),
+    (UInt,), (str,),
+)  # fmt: skip
+
+
+class Outline(NamedTuple):
+    """Where things are in a message."""
+
+    body: int
+    """Start of the body: the length of all before it."""
+    footer: int
+    """Start of the footer, or the end of the message."""
+    kind: int
+    """`DATA`, `SEQUENCE` or `VALUE`."""
+    data: list[tuple[int, int]]
+    """Start and end of the octets in each data section, or in an amqp-value that is a binary or a string;
+    empty for any other body."""
+
+
+class Head(NamedTuple):
+    """What is before the body."""
+
+    header: Header
+    annotations: dict[Symbol | ULong, Any]
+    """Those of the message."""
+    properties: Properties
+    application: dict[str, Any]
+    kept: int
+    """Where the sections begin that are kept as they are: those behind header and delivery-annotations."""
+
+
+def body_octets(payload: bytes, plan: Outline) -> bytes:
+    """What a client of another protocol takes for the body: the section or sections themselves, encoded,
+    where that is neither octets nor text."""
+    if not plan.data:
+        return payload[plan.body : plan.footer]
+    if len(plan.data) == 1:
+        start, end = plan.data[0]
+        return payload[start:end]
+    return b"".join([payload[start:end] for start, end in plan.data])
+
+
+def outline(payload: bytes, *, deep: bool = True) -> Outline:
+    """Where things are; sections before the body are not looked into. Raises DecodeError.
+
+    Not `deep`: nor is what is in the body, if that is no data; with its footer it goes up to the end.
+    """
+    at, end, last = 0, len(payload), 0
+    while True:
+        code, value = section(payload, at, end)
+        if code >= DATA:
+            break
+        if code <= last:
+            raise _misplaced(code, last, at)
+        last, at = code, _stop(payload, code, value, end)
+        if at > MOST_AROUND:
+            raise DecodeError(f"more than {MOST_AROUND} octets before the body at octet {at}")
+    body, data, parts, room = at, [], 0, MOST_LOOKED_AT
+    if code == FOOTER:
+        raise DecodeError(f"a message without a body at octet {at}")
+    kind = code
+    while code == kind:
+        parts += 1
+        if parts > MOST_PARTS:
+            raise DecodeError(f"a body of more than {MOST_PARTS} sections at octet {at}")
+        if kind == DATA:
+            at = _stop(payload, code, value, end)
+            data.append((value + (2 if payload[value] == 0xA0 else 5), at))
+        elif deep:
+            _stop(payload, code, value, end)
+            at = extent(payload, value, end)
+            room -= at - value
+            if room >= 0:
+                at = skip(payload, value, at)
+            data += _simple(payload, code, value)
+        else:
+            return Outline(body, end, kind, _simple(payload, code, value))
+        if at == end:
+            return Outline(body, end, kind, data)
+        code, value = section(payload, at, end)
+        if code == kind == VALUE:
+            break
+    if code != FOOTER:
+        raise _misplaced(code, kind, at)
+    stop = _stop(payload, code, value, end)
+    if stop != end:
+        raise DecodeError(f"octets behind the footer at octet {stop}")
+    if end - at > MOST_AROUND:
+        raise DecodeError(f"a footer of more than {MOST_AROUND} octets at octet {at}")
+    _annotations(payload, code, value, end)
+    return Outline(body, at, kind, data)
+
+
+def _simple(payload: bytes, code: int, at: int) -> list[tuple[int, int]]:
+    """Start and end of the octets of an amqp-value that is a binary or a string, as one element."""
+    width = _SIMPLE.get(payload[at]) if code == VALUE and at < len(payload) else None
+    if width is None:
+        return []
+    start = at + 1 + width
+    return [(start, start + int.from_bytes(payload[at + 1 : start], "big"))]
+
+
+def parse_head(payload: bytes) -> Head:
+    """What is before the body, which has been cut off. Raises DecodeError."""
+    found: dict[int, Any] = {}
+    at, end, kept = 0, len(payload), len(payload)
+    while at < end:
+        code, value = section(payload, at, end)
+        stop = _stop(payload, code, value, end)
+        found[code] = _PARSERS[code](payload, code, value, stop)
+        if code > DELIVERY_ANNOTATIONS:
+            kept = min(kept, at)
+        at = stop
+    return Head(
+        found.get(HEADER, _NO_HEADER), found.get(MESSAGE_ANNOTATIONS, {}),
+        found.get(PROPERTIES, _NO_PROPERTIES), found.get(APPLICATION_PROPERTIES, {}), kept,
+    )  # fmt: skip
+
+
+_NO_HEADER, _NO_PROPERTIES = Header(), Properties()
+
+
+def section(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The descriptor of the section at `at`, and where its value begins. Raises DecodeError."""
+    if at >= end:
+        raise DecodeError(f"a message without a body at octet {at}")
+    if data[at]:
+        raise DecodeError(f"a section that is no described type at octet {at}")
+    if at + 3 < end and data[at + 1] == 0x53:
+        code, value = data[at + 2], at + 3
+    elif at + 1 < end and data[at + 1] in _DESCRIPTORS:
+        descriptor, value = read(data, at + 1, end)
+        code = _SYMBOLS.get(descriptor, 0) if isinstance(descriptor, Symbol) else int(descriptor)
+    else:
+        code, value = 0, at
+    if code not in _NAMES:
+        raise DecodeError(f"a section that no message has at octet {at}")
+    return code, value
+
+
+def _stop(data: bytes, code: int, at: int, end: int) -> int:
+    """The end of a section whose value is at `at`, going by its size; its start for an amqp-value."""
+    if code == VALUE:
+        return at
+    if at >= end or data[at] not in _FORMS[code]:
+        raise DecodeError(f"a section {_NAMES[code]} of another type at octet {at}")
+    form = data[at]
+    if form == 0x45:
+        return at + 1
+    width = 4 if form & 0x10 else 1
+    stop = at + 1 + width + int.from_bytes(data[at + 1 : at + 1 + width], "big")
+    if at + 1 + width > end or stop > end:
+        raise DecodeError(f"a section {_NAMES[code]} that is cut short at octet {at}")
+    return stop
+
+
+def _misplaced(code: int, last: int, at: int) -> DecodeError:
+    if code == last:
+        return DecodeError(f"a second section {_NAMES[code]} at octet {at}")
+    return DecodeError(f"a section {_NAMES[code]} after {_NAMES[last]} at octet {at}")
+
+
+def _fields(
+    data: bytes, code: int, at: int, stop: int, types: tuple[tuple[type[Any], ...], ...]
+) -> list[Any]:
+    fields: list[Any] = read(data, at, stop)[0]
+    if len(fields) > len(types):
+        raise DecodeError(f"a section {_NAMES[code]} with {len(fields)} fields at octet {at}")
+    for number, (field, allowed) in enumerate(zip(fields, types, strict=False)):
+        if field is not None and type(field) not in allowed:
+            raise DecodeError(f"field {number} of {_NAMES[code]} is of another type at octet {at}")
+    return fields
+
+
+def _header(data: bytes, code: int, at: int, stop: int) -> Header:
+    return Header(*_fields(data, code, at, stop, _HEADER_TYPES))
+
+
+def _properties(data: bytes, code: int, at: int, stop: int) -> Properties:
+    return Properties(*_fields(data, code, at, stop, _PROPERTY_TYPES))
+
+
+def _annotations(data: bytes, code: int, at: int, stop: int) -> dict[Symbol | ULong, Any]:
+    table: dict[Symbol | ULong, Any] = read(data, at, stop)[0]
+    for key in table:
+        if type(key) not in (Symbol, ULong):
+            raise DecodeError(f"a key of {_NAMES[code]} that is no symbol at octet {at}")
+    return table
+
+
+def _application(data: bytes, code: int, at: int, stop: int) -> dict[str, Any]:
+    table: dict[str, Any] = read(data, at, stop)[0]
+    for key, value in table.items():
+        if type(key) is not str:
+            raise DecodeError(f"a key of {_NAMES[code]} that is no string at octet {at}")
+        plain = value
+        while isinstance(plain, Described):
+            plain = plain.value
+        if isinstance(plain, list | dict):
+            raise DecodeError(f"a value of {_NAMES[code]} that is not simple at octet {at}")
+    return table
+
+
+_PARSERS: Final[dict[int, Callable[[bytes, int, int, int], Any]]] = {
+    HEADER: _header, DELIVERY_ANNOTATIONS: _annotations, MESSAGE_ANNOTATIONS: _annotations,
+    PROPERTIES: _properties, APPLICATION_PROPERTIES: _application,
+}  # fmt: skip

@@ -1,0 +1,40 @@
+"""Octets in pieces, gathered or cut with as few copies as may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def blocks(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """`parts` in order: small neighbours joined up to `size` octets, what is larger as it is, not copied."""
+    gathered: list[bytes] = []
+    octets = 0
+    for part in parts:
+        if octets and octets + len(part) > size:
+            yield b"".join(gathered)
+            gathered, octets = [], 0
+        if len(part) >= size:
+            yield part
+        else:
+            gathered.append(part)
+            octets += len(part)
+    if octets:
+        yield b"".join(gathered)
+
+
+def cut(parts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """`parts`, as if they were joined, in pieces of `size` octets, the last of what is left. No other copy is
+    made of them than the pieces."""
+    gathered: list[bytes] = []
+    room = size
+    for part in parts:
+        at = 0
+        while len(part) - at > room:
+            gathered.append(part[at : at + room])
+            yield b"".join(gathered)
+            at += room
+            gathered, room = [], size
+        gathered.append(part[at:])
+        room -= len(part) - at
+    if gathered:
+        yield b"".join(gathered)
