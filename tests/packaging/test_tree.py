@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
-PAPERS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")]
+PAPERS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("[!.]*/README.md")]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -66,6 +66,15 @@ def test_links_in_the_papers_lead_somewhere() -> None:
     for paper in PAPERS:
         for target in re.findall(r"\]\(([^)#:]+)\)", paper.read_text()):
             assert (paper.parent / target).exists(), f"{paper.name} links to {target}"
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text()
+    rows = [row for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE) if row[0] != "word"]
+    words = [word for word, _ in rows]
+    assert len(words) == len(set(words)) > 50
+    for word, meaning in rows:
+        assert meaning.endswith("."), word
 
 
 def test_every_import_is_a_declared_dependency() -> None:
