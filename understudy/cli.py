@@ -23,6 +23,7 @@ from understudy.shared.file_errors import of_file
 
 _COMMANDS = {
     "serve": ("understudy.cli_serve", "serve", "Run a broker in the foreground."),
+    "pair": ("understudy.cli_pair", "pair", "Start a pair on loopback to try it."),
     "passwd": ("understudy.cli_serve", "passwd", "Hash a password for the configuration file."),
     "status": ("understudy.cli_manage", "status", "Show a node and its pair."),
     "ready": ("understudy.cli_manage", "ready", "Is the node ready, or active? Exit code 0 or 1."),

@@ -90,26 +90,26 @@ def check_spark() -> None:
         raise Failed(str(error)) from None
 
 
-def prepare(folder: Path) -> None:
-    """An empty folder of our own; what an earlier demo left there goes. Wrong for a folder of somebody
-    else's.
+def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:
+    """An empty folder with the file `mark`; what an earlier run left there goes. Wrong for a folder of
+    somebody else's.
     """
     try:
-        if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
-            raise Wrong(f"{folder} is not empty and not a demo's; name another with --dir")
-        clear(folder)
+        if folder.exists() and any(folder.iterdir()) and not (folder / mark).exists():
+            raise Wrong(f"{folder} is not empty and not a {whose}; name another with --dir")
+        clear(folder, mark=mark)
         make_folders(str(folder))
-        (folder / MARK).touch()
+        (folder / mark).touch()
     except OSError as error:
         raise Wrong(f"cannot use {folder}: {of_file(error, folder)}") from None
 
 
-def clear(folder: Path, but: tuple[Path, ...] = ()) -> None:
-    """Remove what a demo left in its folder."""
-    if not (folder / MARK).exists():
+def clear(folder: Path, but: tuple[Path, ...] = (), mark: str = MARK) -> None:
+    """Remove what an earlier run left in its folder."""
+    if not (folder / mark).exists():
         return
     for entry in folder.iterdir():
-        if entry in but or entry.name == MARK:
+        if entry in but or entry.name == mark:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
