@@ -1,7 +1,7 @@
 """The command `pair`: two nodes on loopback to try, the first one promoted, until Ctrl-C.
 
-Each node is an `understudy serve` process, as `demo` has them. Nothing restarts a node that ends: the user kills
-one node and promotes the other.
+Each node is an `understudy serve` process, as `demo` has them. Nothing restarts a node that ends: the user
+kills one node and promotes the other.
 """
 
 from __future__ import annotations
