@@ -1,12 +1,15 @@
-"""docs/OPERATIONS.md as tests read it: boxes of commands, each marked with where it is run.
+"""docs/OPERATIONS.md and README.md as tests read them: boxes of commands, each marked with where it is run.
 
-A box is a fenced block; the comment `<!-- checked: WHERE -->`, one of `WHERE`, stands right before it.
+A box is a fenced block. The comment `<!-- checked: WHERE -->` stands right before it, or the word WHERE
+behind its language.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.deploy.tools import ROOT
 
@@ -17,6 +20,15 @@ WHERE = {
     "configuration": "read as a broker reads it (test_operations)",
     "machine": "on a Debian of its own (test_ansible)",
     "site": "on real machines with Pacemaker (test_operations_site)",
+}
+README = ROOT / "README.md"
+README_WHERE = {
+    "install": "the wheel is installed away from the tree (tests/packaging/test_wheel.py)",
+    "container": "the image is built and run (test_container)",
+    "kombu": "on a broker of its own (test_readme)",
+    "celery": "on a broker of its own (test_readme)",
+    "kit": "on a broker of its own (test_readme)",
+    "pair": "as a user would (test_readme)",
 }
 _FENCE = "```"
 
@@ -34,22 +46,24 @@ class Box:
         return [line.partition("  #")[0].strip() for line in self.text.splitlines() if line.strip()]
 
 
-def boxes() -> list[Box]:
+def boxes(paper: Path = PAPER, where: Mapping[str, str] = WHERE) -> list[Box]:
     """All of them, in order. A box without a mark, or with an unknown one, is a mistake in the paper."""
     found: list[Box] = []
     section, mark = "", ""
-    lines = iter(PAPER.read_text().splitlines())
+    lines = iter(paper.read_text().splitlines())
     for line in lines:
         if heading := re.match(r"#+ (.*)", line):
             section = heading[1]
         if marked := re.fullmatch(r"<!-- checked: (\w+) -->", line):
             mark = marked[1]
         if line.startswith(_FENCE):
-            assert mark in WHERE, f"a box in {section!r} does not say where it is run"
+            language, _, behind = line.removeprefix(_FENCE).partition(" ")
+            mark = behind or mark
+            assert mark in where, f"a box in {section!r} does not say where it is run"
             text = []
             while not (inside := next(lines)).startswith(_FENCE):
                 text.append(inside)
-            found.append(Box(section, mark, line.removeprefix(_FENCE), "\n".join(text) + "\n"))
+            found.append(Box(section, mark, language, "\n".join(text) + "\n"))
             mark = ""
     return found
 

@@ -62,6 +62,12 @@ def test_the_architecture_says_how_expected_texts_are_rewritten() -> None:
     assert found
 
 
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert [line for line in lines if len(line) > 100] == []
+
+
 def test_links_in_the_papers_lead_somewhere() -> None:
     for paper in PAPERS:
         for target in re.findall(r"\]\(([^)#:]+)\)", paper.read_text()):

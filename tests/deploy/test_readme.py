@@ -1,0 +1,121 @@
+"""README.md: its commands are run as they stand there, and their output is what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from tests.deploy import paper
+from tests.deploy.tools import ROOT, run
+from tests.understudy.serving import serving
+from understudy.cli import cli
+
+ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+BOXES = paper.boxes(paper.README, paper.README_WHERE)
+
+
+def box(where: str) -> str:
+    (found,) = [each.text for each in BOXES if each.where == where]
+    return found
+
+
+def test_each_box_says_where_it_is_run_and_none_is_left_out() -> None:
+    assert {each.where for each in BOXES} == set(paper.README_WHERE)
+
+
+def test_what_installs_and_serves_is_there() -> None:
+    *_, serve = commands = box("install").splitlines()
+    assert commands[1] == "pip install ."
+    assert serve.split()[0] == "understudy" and serve.split()[1] in cli.list_commands(None)  # type: ignore[arg-type]
+    build, start = box("container").splitlines()
+    file = build.split("--file ")[1].split()[0]
+    assert build in (ROOT / file).read_text(), "test_container builds it"
+    assert start.endswith(" " + build.split("--tag ")[1].split()[0])
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("node") / "data") as running:
+        yield str(running.amqp)
+
+
+def test_the_example_of_kombu(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(ADDRESS.sub(address, box("kombu")), {})
+    assert capsys.readouterr().out == "{'order': 1}\n"
+
+
+def test_the_example_of_celery(address: str) -> None:
+    pytest.importorskip("celery")
+    exec(ADDRESS.sub(address, box("celery")), {})
+    assert b"order 1" in got(address, "celery")
+
+
+def test_the_example_of_the_kit(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pika_channel(address) as channel:
+        channel.queue_delete("orders")
+    exec(ADDRESS.sub(address, box("kit")), {})
+    assert got(address, "orders") == b"order 1"
+    assert list((tmp_path / "ledgers").glob("*.jsonl"))
+
+
+def got(address: str, queue: str) -> bytes:
+    with pika_channel(address) as channel:
+        _, _, body = channel.basic_get(queue, auto_ack=True)
+        return bytes(body)
+
+
+@contextmanager
+def pika_channel(address: str) -> Iterator[Any]:
+    host, _, port = address.rpartition(":")
+    connection = pika.BlockingConnection(pika.ConnectionParameters(host, int(port)))
+    yield connection.channel()
+    connection.close()
+
+
+def test_the_pair(tmp_path: Path) -> None:
+    """The second console box is typed while the command of the first one runs."""
+    first, second = [each.text.splitlines() for each in BOXES if each.where == "pair"]
+    assert first[0] == "$ understudy pair"
+    command = [sys.executable, "-m", "understudy", "pair", "--dir", str(tmp_path / "p"), "--port", "0"]
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    pair = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    assert pair.stdout is not None
+    try:
+        printed = [pair.stdout.readline().rstrip("\n") for _ in first[1:]]
+        shown = [line.replace("understudy-pair", str(tmp_path / "p")) for line in first[1:]]
+        assert list(map(plain, printed)) == list(map(plain, shown))
+        real = {name: line.split()[1] for name, line in zip("ab", printed, strict=False)}
+        pids = {name: line.split()[3] for name, line in zip("ab", printed, strict=False)}
+        kill, promote, promoted, ready, said = second
+        assert kill == f"$ kill -9 {first[1].split()[3]}"
+        os.kill(int(pids["a"]), signal.SIGKILL)
+        assert pair.stdout.readline().startswith("a ended: ")
+        outputs = [typed(line, real["b"]) for line in (promote, ready)]
+        assert plain(outputs[0]).startswith(plain(promoted).partition(" in epoch")[0])
+        assert outputs[1] == said
+        again = pair.stdout.readline()
+        assert again.startswith("  understudy serve --name a ")
+    finally:
+        pair.send_signal(signal.SIGINT)
+        pair.communicate(timeout=30)
+
+
+def typed(line: str, address: str) -> str:
+    done = run(sys.executable, "-m", *ADDRESS.sub(address, line.removeprefix("$ ")).split())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def plain(line: str) -> str:
+    return re.sub(r"\d{2,}", "N", ADDRESS.sub("ADDRESS", line))
