@@ -1,7 +1,7 @@
 """`understudy watch`: alarms on losses, silent writers and damaged ledgers, while the ledgers grow.
 
 Called by the command line (`understudy.cli`). Talks to no broker; PySpark is imported only when it runs.
-docs/WATCH.md says what is certain, and when.
+docs/how-to/watch.md says what is certain, and when.
 """
 
 from __future__ import annotations

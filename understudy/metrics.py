@@ -1,7 +1,7 @@
 """What `/metrics` tells Prometheus of a node. Owner: `HttpServer`.
 
-Reads the node's status when it is asked, so that nothing is counted on the message path. docs/METRICS.md has
-the table.
+Reads the node's status when it is asked, so that nothing is counted on the message path. The table is in
+docs/reference/metrics.md.
 """
 
 from __future__ import annotations

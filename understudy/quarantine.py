@@ -1,7 +1,7 @@
 """Reads what brokers have put into quarantine.
 
 A rejoining broker writes the messages that its new primary never had to `DATA_DIR/quarantine`, one JSON
-object a line, before it drops them (`ha.adapter.quarantine` is the writer, docs/QUARANTINE.md the format).
+object a line, before it drops them (`ha.adapter.quarantine` writes; format: docs/how-to/quarantine.md).
 Reading needs no running broker and changes nothing; `quarantine_notes` knows what was published again.
 """
 

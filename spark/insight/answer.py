@@ -1,4 +1,4 @@
-"""What was measured, as one dict that is printed as JSON (see `docs/REPORT.md`). Pure, on the driver."""
+"""What was measured, as one dict, printed as JSON (see `docs/how-to/report.md`). Pure, on the driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Many days from the same ledgers: how fast, how much, how often it failed over, how whole the books are.
 
-Joins the transforms of this package; starts the Spark actions. Called by `understudy report`. What it returns
-is written down in `docs/REPORT.md`; it says nothing about losses, which is the business of `spark.reconcile`.
+Joins the transforms of this package; starts the Spark actions. Called by `understudy report`.
+`docs/how-to/report.md` describes what it returns. It says nothing about losses: `spark.reconcile` does.
 """
 
 from __future__ import annotations

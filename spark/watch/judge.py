@@ -1,5 +1,5 @@
-"""Decides, after each batch, what is certain: losses, silent writers, missing records. docs/WATCH.md has the
-rules.
+"""Decides, after each batch, what is certain: losses, silent writers, missing records. The rules are
+in docs/how-to/watch.md.
 
 Pure: rows and the time of a batch in, alarms out; its whole state is JSON. Time is the watcher's alone: that
 a writer was *heard* after something means that bytes of it came in a later batch, so clocks of nodes do not

@@ -1,4 +1,4 @@
-"""Bad inputs 27-36: AMQP 1.0. Numbers as in docs/BAD_INPUTS.md."""
+"""Bad inputs 27-36: AMQP 1.0. Numbers as in docs/reference/bad-inputs.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad inputs 1-6: what any port must stand. Numbers as in docs/BAD_INPUTS.md."""
+"""Bad inputs 1-6: what any port must stand. Numbers as in docs/reference/bad-inputs.md."""
 
 from __future__ import annotations
 

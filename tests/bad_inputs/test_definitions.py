@@ -1,4 +1,4 @@
-"""Bad inputs 24-26: patterns, forged headers and arguments. Numbers as in docs/BAD_INPUTS.md."""
+"""Bad inputs 24-26: patterns, forged headers and arguments. Numbers as in docs/reference/bad-inputs.md."""
 
 from __future__ import annotations
 

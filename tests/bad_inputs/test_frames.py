@@ -1,4 +1,4 @@
-"""Bad inputs 8-18: frames, channels, tuning and content out of place. Numbers as in docs/BAD_INPUTS.md."""
+"""Bad inputs 8-18: frames, channels, tuning, content out of place. Numbers: docs/reference/bad-inputs.md."""
 
 from __future__ import annotations
 

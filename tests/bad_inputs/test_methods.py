@@ -1,4 +1,7 @@
-"""Bad inputs 19-25 and 41: what is inside frames (24-26 also in `test_definitions.py`); see BAD_INPUTS.md."""
+"""Bad inputs 19-25 and 41: what is inside frames (24-26 also in `test_definitions.py`).
+
+Numbers as in docs/reference/bad-inputs.md.
+"""
 
 from __future__ import annotations
 

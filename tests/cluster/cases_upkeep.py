@@ -30,7 +30,7 @@ def maintenance(play: Play) -> None:
 
 
 def rolling_upgrade(play: Play) -> None:
-    """The backup first, then the primary, as docs/OPERATIONS.md says; clients go on throughout."""
+    """The backup first, then the primary, as docs/runbook.md says; clients go on throughout."""
     for machine in (play.backup(), play.primary()):
         with play.round(f"upgrade of {'the backup' if machine is play.backup() else 'the primary'}"):
             old = _version(machine)
@@ -57,7 +57,7 @@ def _version(machine: Machine) -> str:
 
 def old_store(play: Play) -> None:
     """A node's store is what it was some failovers ago (its identity is not: whole disks are not put back, as
-    docs/BACKUP.md says). What it lacks it gets, and what it alone knows is not believed.
+    docs/how-to/backup-restore.md says). What it lacks it gets, and what it alone knows is not believed.
     """
     backup = play.backup()
     store, old = backup.disk.mount / "data" / "store", play.folder / "old"

@@ -1,1 +1,1 @@
-"""RabbitMQ's documented behaviour against ours, one test a row of docs/COMPATIBILITY.md, with pika."""
+"""RabbitMQ's documented behaviour against ours, a test a row of docs/reference/compatibility.md; by pika."""

@@ -1,4 +1,4 @@
-"""docs/COMPATIBILITY.md and the tests agree: each row names a test that exists, each test here has a row."""
+"""docs/reference/compatibility.md and the tests agree: each row names a test, each test has a row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAPER = ROOT / "docs" / "COMPATIBILITY.md"
+PAPER = ROOT / "docs" / "reference" / "compatibility.md"
 ANSWERS = ("same", "differs", "not there", "more")
 
 

@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md and README.md as tests read them: boxes of commands, each marked with where it is run.
+"""docs/runbook.md and README.md as tests read them: boxes of commands, each marked with where it is run.
 
 A box is a fenced block. The comment `<!-- checked: WHERE -->` stands right before it, or the word WHERE
 behind its language.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.deploy.tools import ROOT
 
-PAPER = ROOT / "docs" / "OPERATIONS.md"
+PAPER = ROOT / "docs" / "runbook.md"
 WHERE = {
     "cluster": "on a CIB in a file (test_operations)",
     "pair": "on a pair of real brokers (test_operations)",
@@ -71,7 +71,7 @@ def boxes(paper: Path = PAPER, where: Mapping[str, str] = WHERE) -> list[Box]:
 def in_section(section: str, where: str) -> list[Box]:
     """At least one."""
     found = [box for box in boxes() if box.section == section and box.where == where]
-    assert found, f"OPERATIONS.md has no box under {section!r} that is run {WHERE[where]}"
+    assert found, f"runbook.md has no box under {section!r} that is run {WHERE[where]}"
     return found
 
 

@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md and what it says to do: its commands are run as they stand there."""
+"""docs/runbook.md and what it says to do: its commands are run as they stand there."""
 
 from __future__ import annotations
 

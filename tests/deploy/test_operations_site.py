@@ -1,4 +1,4 @@
-"""What docs/OPERATIONS.md says to do when it goes wrong, done on real machines with Pacemaker."""
+"""What docs/runbook.md says to do when it goes wrong, done on real machines with Pacemaker."""
 
 from __future__ import annotations
 

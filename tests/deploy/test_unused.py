@@ -20,7 +20,7 @@ def mentions(text: str, path: Path) -> bool:
 def test_each_file_of_deploy_is_used_by_a_test() -> None:
     files = {path for path in DEPLOY.rglob("*") if path.is_file()}
     tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
-    text = "\n".join(path.read_text() for path in tests) + (ROOT / "docs" / "OPERATIONS.md").read_text()
+    text = "\n".join(path.read_text() for path in tests) + (ROOT / "docs" / "runbook.md").read_text()
     text = text.replace('" / "', "/")
     used: set[Path] = set()
     while found := {path for path in files - used if mentions(text, path) or implied(path, used)}:

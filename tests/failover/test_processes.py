@@ -1,7 +1,7 @@
 """Failover of real processes: kill -9, promote, nothing confirmed is lost, the old primary comes back as
 backup.
 
-The numbers are those of docs/GUARANTEES.md.
+The numbers are those of docs/explanation/guarantees.md.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def test_events_reach_queues_through_any_exchange_and_nobody_bound_costs_nothing
 
 
 def test_who_is_lost_or_expected_is_not_named_although_confirms_wait_for_it() -> None:
-    """docs/EVENTS.md: `in_sync` has those that are there."""
+    """docs/reference/events.md: `in_sync` has those that are there."""
     pair = Pair(3)
     pair.up()
     a, b, c = pair.hosts

@@ -264,7 +264,7 @@ def test_a_queue_of_which_the_primary_never_heard_gives_way_to_its_own_of_that_n
 
 
 def test_of_three_nodes_two_may_have_the_same_messages_in_quarantine_by_the_same_key() -> None:
-    """docs/QUARANTINE.md: whoever republishes both doubles them, and a consumer can tell."""
+    """docs/how-to/quarantine.md: whoever republishes both doubles them, and a consumer can tell."""
     pair = Pair(3)
     pair.up()
     a, b, c = pair.hosts

@@ -1,4 +1,4 @@
-"""The Celery application that `test_celery` and its worker process share, set as docs/CELERY.md has it."""
+"""The Celery application of `test_celery` and its worker process, set as docs/how-to/celery.md has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import Celery
 
-PAPER = Path(__file__).parents[2] / "docs" / "CELERY.md"
+PAPER = Path(__file__).parents[2] / "docs" / "how-to" / "celery.md"
 
 
 def settings_of(number: int) -> dict[str, Any]:

@@ -168,8 +168,12 @@ def test_scripts_are_executable_where_they_are_called_directly() -> None:
 
 
 def test_guarantees_and_bad_inputs_are_numbered_without_gaps() -> None:
-    guarantees = re.findall(r"^(\d+)\. \*\*", (ROOT / "docs" / "GUARANTEES.md").read_text(), re.MULTILINE)
+    guarantees = re.findall(
+        r"^(\d+)\. \*\*", (ROOT / "docs" / "explanation" / "guarantees.md").read_text(), re.MULTILINE
+    )
     assert [int(number) for number in guarantees] == list(range(1, 31))
-    rows = re.findall(r"^\| (\d+)(?:-(\d+))? \|", (ROOT / "docs" / "BAD_INPUTS.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d+)(?:-(\d+))? \|", (ROOT / "docs" / "reference" / "bad-inputs.md").read_text(), re.MULTILINE
+    )
     numbers = [n for first, last in rows for n in range(int(first), int(last or first) + 1)]
     assert numbers == list(range(1, 42))

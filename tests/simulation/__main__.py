@@ -1,6 +1,6 @@
 """`python -m tests.simulation`: run seeds, or one plan again; what failed is shrunk and told.
 
-The last line says what was run; exit 0 only without failures. See docs/SIMULATION.md.
+The last line says what was run; exit 0 only without failures. See docs/contributing/simulation.md.
 """
 
 from __future__ import annotations

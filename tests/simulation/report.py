@@ -48,7 +48,7 @@ class Report:
         lines = [f"seed {o.seed} failed at {o.virtual_seconds:.6f} s: {o.failure}"]
         words = in_words(o.invariant)
         if words:
-            lines.append(f"  invariant {o.invariant} of docs/GUARANTEES.md: {words}")
+            lines.append(f"  invariant {o.invariant} of docs/explanation/guarantees.md: {words}")
         elif not o.invariant:
             lines.append("  no checker names this: the run itself broke off")
         lines.append(f"  commit: {commit()}")
@@ -118,8 +118,8 @@ def report(
 
 
 def in_words(invariant: int) -> str:
-    """The promise that a number stands for: the first sentence of its line in docs/GUARANTEES.md."""
-    text = (ROOT / "docs" / "GUARANTEES.md").read_text()
+    """The promise with this number: the first sentence of its line in docs/explanation/guarantees.md."""
+    text = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
     found = re.search(rf"^{invariant}\. (.+?)(?=\n\d+\. |\n\n)", text, re.MULTILINE | re.DOTALL)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""docs/SIMULATION.md says what there is: each invariant with its checkers, and nothing that has gone."""
+"""docs/contributing/simulation.md names each invariant with its checkers, and nothing that has gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.report import ROOT, Report, commit
 from tests.simulation.runner import run_plan
 from tests.simulation.story import tell
 
-DOCUMENT = ROOT / "docs" / "SIMULATION.md"
+DOCUMENT = ROOT / "docs" / "contributing" / "simulation.md"
 PAGE = DOCUMENT.read_text()
 EXAMPLE = ROOT / "docs" / "simulation-example.json"
 PICTURE = EXAMPLE.with_suffix(".svg")
@@ -81,7 +81,7 @@ def test_what_the_page_names_exists() -> None:
     known = {option for action in command._parser()._actions for option in action.option_strings}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known | {"--only"}
     for target in re.findall(r"\]\(([^)#:]+)\)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target
+        assert (DOCUMENT.parent / target).exists(), target
     simulation = ROOT / "tests" / "simulation"
     for name in re.findall(r"`(\w+\.py)`", PAGE):
         assert list(simulation.rglob(name)), name

@@ -1,4 +1,4 @@
-"""Which exit code each command ends with: the tables of docs/EXIT_CODES.md."""
+"""Which exit code each command ends with: the tables of docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from understudy.exit_codes import DONE, FAILED, FOUND, JUDGES, NOTHING, SUMMARY,
 from understudy.ledger.writer import LedgerWriter
 
 ROOT = Path(__file__).parents[2]
-PAPER = (ROOT / "docs" / "EXIT_CODES.md").read_text()
+PAPER = (ROOT / "docs" / "reference" / "exit-codes.md").read_text()
 
 GROUPS = {
     "definitions": ("export", "import"), "vhost": ("list", "add", "delete"),

@@ -213,7 +213,7 @@ def test_a_wrong_body_is_a_400(body: bytes) -> None:
 def test_each_metric_is_in_the_table_and_each_of_the_table_is_told() -> None:
     ((_, text),) = visit(StandIn(), ("GET", "/metrics", {}))
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE understudy_")}
-    table = (Path(__file__).parents[2] / "docs" / "METRICS.md").read_text()
+    table = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     assert told == set(re.findall(r"^\| `(understudy_\w+)` \|", table, re.MULTILINE))
 
 

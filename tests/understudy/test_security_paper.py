@@ -1,4 +1,4 @@
-"""docs/SECURITY.md: its commands make what it says, and its configuration is one."""
+"""docs/how-to/security.md: its commands make what it says, and its configuration is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.client import ClientTls
 from understudy.client.failover import Failover
 from understudy.config import load
 
-PAPER = (Path(__file__).parents[2] / "docs" / "SECURITY.md").read_text()
+PAPER = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text()
 
 
 def block(language: str) -> str:

@@ -12,7 +12,7 @@
 
 Over TLS the addresses are `amqps://10.0.0.1:5671,...`, and `tls=ClientTls("ca.pem")` says whom to trust.
 
-docs/CLIENTS.md says what becomes of messages that are refused, and of slow brokers and applications.
+docs/reference/clients.md describes refused messages, and slow brokers and applications.
 
 Plain kombu works with a pair too, by its own failover list; the kit adds confirms that are awaited in a
 window, a resend of what is in doubt before anything new, a retry every 50 ms instead of 2 s, and ledgers for

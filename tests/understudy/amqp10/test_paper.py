@@ -1,4 +1,4 @@
-"""The examples of docs/AMQP10.md, as they stand there, against a broker that is a process."""
+"""The examples of docs/reference/amqp10.md, as they stand there, against a broker that is a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.understudy.serving import serving
 from understudy.client import Publisher as PlainPublisher
 from understudy.client.amqp10 import Consumer
 
-PAPER = Path(__file__).parents[3] / "docs" / "AMQP10.md"
+PAPER = Path(__file__).parents[3] / "docs" / "reference" / "amqp10.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAPER.read_text(), re.DOTALL)
 ADDRESSES = re.compile(r"(?:127\.0\.0\.1|10\.0\.0\.[12]):5672")
 
