@@ -2,6 +2,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+DOCS    := $(VENV)/.installed-docs
 SOURCES := understudy broker ha spark resource_agent
 MESSAGES ?= 60000
 SEEDS    ?= 1000
@@ -22,7 +23,7 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz format clean
+.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -42,6 +43,8 @@ help: ## List the commands
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
 	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
+	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
+	@echo "make reference                docs/reference/cli.md anew, from the program"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
@@ -54,6 +57,9 @@ $(STAMP): pyproject.toml scripts/find_python.sh
 	  { $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[amqp10]' || \
 	    echo "python-qpid-proton could not be built (it needs a C compiler and OpenSSL's headers): AMQP 1.0 is left out, and its tests are skipped" >&2; } && \
 	  touch $(STAMP)
+
+$(DOCS): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]' && touch $(DOCS)
 
 java:
 	@sh scripts/ensure_java.sh >/dev/null
@@ -136,6 +142,12 @@ soak-books: setup
 
 soak-fuzz: $(STAMP)
 	@$(BIN)/python -m tests.hostile.fuzz --seconds $(FUZZ_SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+reference: $(STAMP)
+	@$(BIN)/python scripts/reference.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix-only --quiet .

@@ -1,0 +1,20 @@
+"""docs/reference/cli.md is what click says, and the site has each page."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "reference" / "cli.md").read_text() == REFERENCE["commands"](), "make reference"
+
+
+def test_each_page_has_its_place_on_the_site() -> None:
+    listed = re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(listed) == sorted(pages)
