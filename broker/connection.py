@@ -317,6 +317,11 @@ class Connection(ABC):
 
     # -- taking turns
 
+    @property
+    def rests(self) -> bool:
+        """Input waits for its next turn."""
+        return self._rests
+
     def rest(self) -> None:
         """It has had its share: the rest of its input, which its protocol keeps in `_tail`, waits for its
         next turn, at the next tick."""

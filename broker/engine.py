@@ -39,6 +39,9 @@ from broker.wall_clock import WallClock
 _TIMERS_KEPT = 64
 """With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
 
+_QUEUE = 125
+"""Steps that the end of a queue takes, about."""
+
 _UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
 _LOGGER = logging.getLogger("understudy.broker")
@@ -98,9 +101,10 @@ class BrokerSettings:
     """Publishers are paused above this much data and definitions; None: never."""
     disk_free_limit: int | None = None
     """Publishers are paused while less than this is free on the data folder's disk; None: never."""
-    share: int = 16_000
+    share: int = 8_000
     """Steps of work that the input of one connection may cause in a turn, about: a message put into a queue
-    is one, some 0.3 us. What is begun is finished. Others have their turns before its next one."""
+    is one, some 0.3 us. What is begun is finished. Others have their turns before its next one. As much have
+    all those together, in one tick, whose turns have ended with input left."""
 
 
 class Held(Protocol):
@@ -140,6 +144,7 @@ class Broker:
         vhosts.removals.format = MESSAGE_FORMAT
         vhosts.ending = self._vhost_ends
         vhosts.consumer_max = settings.consumer_max_per_queue
+        vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
@@ -262,9 +267,7 @@ class Broker:
         if self._heeded != self.directory.generation:
             self._heed_directory(now)
         if self.resuming:
-            resuming, self.resuming = self.resuming, {}
-            for connection in resuming:
-                connection.resume()
+            self._resume()
         if not self.withheld and not self.input_held:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
@@ -280,6 +283,23 @@ class Broker:
         self.repeats.flush(now)
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
+
+    def _resume(self) -> None:
+        """Connections go on. Those whose turn had ended share one turn: once it is used up, the others wait,
+        and are the first in the next tick."""
+        resuming, self.resuming = self.resuming, {}
+        room, later = self.settings.share, []
+        for connection in resuming:
+            if not connection.rests:
+                connection.resume()
+            elif room > 0:
+                connection.spent = 0
+                connection.resume()
+                room -= connection.spent
+            else:
+                later.append(connection)
+        if later:
+            self.resuming = dict.fromkeys(later) | self.resuming
 
     def release(self) -> None:
         """Send what the gates allow. `end_tick` calls it; so may one who moved a gate after its
@@ -317,7 +337,7 @@ class Broker:
         waits, vhosts = self.withheld or self.input_held, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
-        if vhosts.removals.freeing:
+        if vhosts.removals.freeing or (vhosts.leaving and vhosts.deciding and not waits):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):

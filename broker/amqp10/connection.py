@@ -483,8 +483,7 @@ class Amqp10Connection(Connection):
     def forgotten(self) -> None:
         self._transport.unbind()
         self._collector.release()
-        if not self._let_in:
-            self.links.release()  # no garbage of strangers, as in 0-9-1
+        self.links.release()  # no garbage, as in 0-9-1
 
 
 PROTOCOLS: Mapping[bytes, Callable[[Broker, Peer, float], Connection]] = dict.fromkeys(

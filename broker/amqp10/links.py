@@ -95,7 +95,7 @@ class Links:
         """What settling those waits for."""
 
     def release(self) -> None:
-        """The connection is gone, and was never let in; refer to it no longer."""
+        """The connection is gone; refer to it no longer."""
         del self.connection, self._tick_end
 
     # -- events
@@ -359,7 +359,11 @@ class Links:
         self._tick_end.held = Held(0)
         self.connection.broker.holding.pop(self, None)
         self.connection.broker.holding.pop(self._tick_end, None)
-        self._drop_all(list(self._served.values()))
+        served = list(self._served.values())
+        self._drop_all(served)
+        for link in served:
+            if isinstance(link, Outgoing):
+                link.release()
 
 
 def _forget(delivery: Delivery) -> None:

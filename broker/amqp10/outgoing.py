@@ -66,6 +66,10 @@ class Outgoing:
     def client(self) -> str:
         return self._links.connection.peer.address
 
+    def release(self) -> None:
+        """The connection has ended; refer to the consumer, which refers to this, no longer."""
+        del self.consumer
+
     def open(self) -> None:
         """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
         vhost, queue = self._links.connection.vhost, self.consumer.queue

@@ -177,9 +177,19 @@ class Definitions(Topology):
 
     # -- queues
 
+    def _present(self, name: str) -> Queue | None:
+        """The queue of this name. If its clients have left it and it only waits for its turn to end, it ends
+        first."""
+        found = self.queues.get(name)
+        reason = None if found is None else self.whole.leaving.reason(found)
+        if found is None or reason is None:
+            return found
+        self._end_queue(found, reason)
+        return None
+
     def queue(self, name: str, *, owner: object) -> Queue:
         """For get, consume and the like. Raises NotFound, ResourceLocked."""
-        found = self.queues.get(name)
+        found = self._present(name)
         if found is None:
             self._no_queue(name)
         self._check_owner(found, owner)
@@ -237,7 +247,7 @@ class Definitions(Topology):
             return looked_at
         if name:
             permit(name)
-        found = self.queues.get(name) if name else None
+        found = self._present(name) if name else None
         declared = QueueDeclare(
             b"", name, durable, exclusive, auto_delete, _checked(arguments), vhost=self.name
         )
@@ -295,7 +305,7 @@ class Definitions(Topology):
         self, name: str, *, owner: object, if_unused: bool = False, if_empty: bool = False
     ) -> Removed:
         """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed."""
-        found = self.queues.get(name)
+        found = self._present(name)
         if found is None:
             return Removed(0, _ALL)
         self._check_owner(found, owner)
@@ -328,6 +338,7 @@ class Definitions(Topology):
                 del self._owned[queue.owner]
         self.expiries.forget(queue)
         self.removals.forget(queue)
+        self.whole.leaving.forget(queue)
         consumers = list(queue.consumers)
         queue.consumers.clear()
         for consumer in consumers:
@@ -371,7 +382,7 @@ class Definitions(Topology):
         """queue.unbind; of a binding, a queue or an exchange that does not exist too, as in RabbitMQ. Raises
         ResourceLocked, AccessRefused."""
         source = self._unbound(exchange)
-        if source is None or queue not in self.queues:
+        if source is None or self._present(queue) is None:
             return _ALL
         return self._unbind(source, self.queue(queue, owner=owner), routing_key, arguments)
 

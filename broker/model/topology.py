@@ -197,6 +197,7 @@ class Topology:
         keys = (routing_key, *copies)
         queues: dict[Queue, None] = {}
         seen = {source.name}
+        leaving = self.whole.leaving
         to_visit = [source]
         needs_headers = False
         while to_visit:
@@ -215,7 +216,7 @@ class Topology:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:
                 if isinstance(target, Queue):
-                    if not follows(target):
+                    if not follows(target) and target not in leaving:
                         queues[target] = None
                 elif target.name not in seen:
                     seen.add(target.name)

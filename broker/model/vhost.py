@@ -69,18 +69,22 @@ class VirtualHost(Enqueueing):
 
     def connection_closed(self, owner: object) -> None:
         """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
-        for queue in list(self._owned.get(owner, ())):
-            if self.serving:
+        owned = self._owned.pop(owner, ())
+        if self.serving:
+            for queue in owned:
                 self._end_left(queue, Reason.OWNER_GONE)
-        self._owned.pop(owner, None)
 
     def _end_left(self, queue: Queue, reason: Reason) -> None:
-        """Its clients have left it: it ends, now or when this node may decide again."""
-        if self.whole.deciding:
+        """Its clients have left it: it ends, now, in its turn, or when this node may decide again."""
+        whole = self.whole
+        if not whole.deciding:
+            queue.owner = None
+            whole.left.append(queue)
+        elif whole.leaving.may_end():
             self._end_queue(queue, reason)
         else:
-            queue.owner = None
-            self.whole.left.append(queue)
+            whole.leaving.add(queue, reason)
+            self._changed()
 
     def forget_owners(self) -> None:
         """It serves no more, so nothing ends with a connection."""

@@ -22,6 +22,7 @@ from broker.model.exchange import Exchange
 from broker.model.expiries import Expiries
 from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
+from broker.model.leaving import Leaving
 from broker.model.message_run import Overflow
 from broker.model.policies import names_of_policies, obey_all
 from broker.model.queue import Mode, Queue
@@ -71,6 +72,7 @@ class VirtualHosts:
         they went."""
         self.left: list[Queue] = []
         """Those that would have ended meanwhile."""
+        self.leaving = Leaving()
         self.consumer_max = 10_000
         """Most consumers of one queue."""
         self.window = WINDOW
@@ -156,9 +158,12 @@ class VirtualHosts:
                 self._end_queue(queue, _left_by(queue))
 
     def expire(self, now: float) -> int:
-        """End the queues that nobody has used for their time (`x-expires`), once a tick; how many. One whose
-        dead letters wait for their turn outlives them."""
+        """End the queues that nobody has used for their time (`x-expires`), and some of those that their
+        clients have left, once a tick; how many. One whose dead letters wait for their turn outlives them."""
         ended = 0
+        for queue, reason in self.leaving.take_turn() if self.deciding else ():
+            self._end_queue(queue, reason)
+            ended += 1
         for queue in self.expiries.due(now):
             queue.settle()
             if queue.owes_letters:
@@ -342,6 +347,7 @@ class VirtualHosts:
             vhost.forget_owners()
         self.pending.clear()
         self.left.clear()
+        self.leaving.clear()
         self.expiries.clear()
         self.reconnecting.end()
         self.removals.clear()

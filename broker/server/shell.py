@@ -171,10 +171,10 @@ class Shell:
         if not self.lingering:
             self._all_left.set()
 
-    def left(self, socket: Inbound, was_let_in: bool) -> None:
+    def left(self, socket: Inbound) -> None:
         """An admitted socket is closed."""
         self._places.leave(socket)
-        self._garbage.closed(client=was_let_in)
+        self._garbage.closed()
         self._strangers.pop(socket, None)
         self._newcomers.pop(socket, None)
         if not len(self._places):

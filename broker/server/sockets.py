@@ -302,9 +302,8 @@ class Inbound(_Socket):
         if connection is not None:
             self._left_early()
             self.shell.inbound.pop(connection, None)
-            was_let_in = connection.let_in
             connection.lost(now())
-            self.shell.left(self, was_let_in)
+            self.shell.left(self)
 
     def close(self) -> None:
         """Say the last words, then read and drop what the peer still sends until it has closed its end.

@@ -22,7 +22,7 @@ class ContentAhead:
 
     def piece(self, octets: bytes | bytearray) -> None:
         if self._serves:
-            self._primary.contents.piece(self._content, bytes(octets))
+            self._primary.contents.piece(self._content, octets)
 
     def whole(self, raw: bytes, at: int) -> None:
         self._whole = True

@@ -15,15 +15,29 @@ class Source(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Content:
-    """One message on its way. `raw[at : at + octets]` is what its pieces make, once it is whole."""
+    """One message on its way. `raw[at : at + octets]` is what its pieces make, once it is whole. `rest`: what
+    has come and is not enough for a piece. `gone`: so many pieces are not held any more."""
 
     number: int
     source: Source
     pieces: list[bytes] = field(default_factory=list)
     octets: int = 0
+    gone: int = 0
+    rest: bytearray = field(default_factory=bytearray)
     raw: bytes | None = None
     at: int = 0
     congested: bool = False
+
+    def cut(self, octets: bytes | bytearray) -> None:
+        """One more piece."""
+        self.pieces.append(bytes(octets))
+        self.octets += len(octets)
+
+    def let_go(self, end: int) -> None:
+        """Nobody needs the pieces before `end` any more."""
+        if end > self.gone:
+            self.pieces[self.gone : end] = [b""] * (end - self.gone)
+            self.gone = end
 
 
 @dataclass(slots=True)

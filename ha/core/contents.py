@@ -54,18 +54,27 @@ class Contents:
             backup.contents[content.number] = Progress(content)
         return content
 
-    def piece(self, content: Content, octets: bytes) -> None:
-        """More of it has come."""
-        if content.number in self._open:
-            content.pieces.append(octets)
-            content.octets += len(octets)
-            for backup in self._backups():
-                self.send(backup)
-            self._heed(content)
+    def piece(self, content: Content, octets: bytes | bytearray) -> None:
+        """More of it has come. Small parts are joined: each piece is worth a frame of the link."""
+        if content.number not in self._open:
+            return
+        enough = self._c.tuning.contents_piece
+        if content.rest or len(octets) < enough:
+            content.rest += octets
+            if len(content.rest) < enough:
+                return
+            octets = bytes(content.rest)
+            content.rest.clear()
+        content.cut(octets)
+        for backup in self._backups():
+            self.send(backup)
+        self._heed(content)
 
     def complete(self, content: Content, raw: bytes, at: int) -> None:
         """All of it has come: its pieces are `raw[at : at + octets]`. As `raw` it is published, if it is."""
         if content.number in self._open:
+            if content.rest:
+                content.cut(content.rest)
             content.raw, content.at = raw, at
             self.whole[id(raw)] = content
 
@@ -120,12 +129,11 @@ class Contents:
         return found
 
     def _heed(self, content: Content) -> None:
-        """Its client waits while some backup lags behind what has come of it."""
-        behind = [
-            content.octets - backup.contents[content.number].octets
-            for backup in self._backups()
-            if content.number in backup.contents
-        ]
+        """Its client waits while some backup lags behind what has come of it. Pieces that were sent to all
+        backups are held no longer."""
+        found = [b.contents[content.number] for b in self._backups() if content.number in b.contents]
+        content.let_go(min((progress.pieces for progress in found), default=len(content.pieces)))
+        behind = [content.octets - progress.octets for progress in found]
         most = self._c.tuning.contents_window // (2 if content.congested else 1)
         self._congest(content, max(behind, default=0) > most)
 

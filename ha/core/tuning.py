@@ -39,6 +39,8 @@ class Tuning:
     contents_window: int = 1 << 20
     """Link bytes on their way above which no more of a large message is sent ahead of its batch; its client
     is not read from while a backup lags as much behind it."""
+    contents_piece: int = 16 << 10
+    """Octets of a large message that are worth a frame of the link: smaller parts of it wait for more."""
     contents_max: int = 256 << 20
     """Octets of large messages that are on their way ahead, above which no other one goes ahead."""
     quiesce_every: float = 5.0

@@ -65,7 +65,7 @@ def ready(host: Host, window: int = 1 << 20) -> None:
     """What is large here is small."""
     node = host.running
     node.broker.settings = replace(node.broker.settings, large_message=BODY_OCTETS)
-    node.core._c.tuning = replace(node.core._c.tuning, contents_window=window)
+    node.core._c.tuning = replace(node.core._c.tuning, contents_window=window, contents_piece=1)
 
 
 def sent(pair: Pair) -> int:
@@ -119,6 +119,25 @@ def test_pieces_go_ahead_and_others_go_between() -> None:
     pair.start(b)
     assert pair.ask(b, "promote")["ok"]
     assert bodies(b) == [b"large"], "its disk has it whole, too; the small one was transient"
+
+
+def test_parts_of_a_few_octets_go_in_pieces_that_are_worth_a_frame() -> None:
+    pair = up()
+    a, b = pair.hosts
+    node = a.running
+    node.core._c.tuning = replace(node.core._c.tuning, contents_piece=1000)
+    large = Client(pair, a)
+    large.begin()
+    before = sent(pair)
+    large.raw(frame(BODY, 1, b"x") * 2500)
+    pair.run(0.1)
+    octets = 2500 * len(frame(BODY, 1, b"x"))
+    assert octets - 1000 < coming(b) <= octets
+    assert sent(pair) - before < octets + 2000, "20 frames of the link, and signs of life"
+    large.raw(frame(BODY, 1, b"x") * 500)
+    pair.run(0.1)
+    assert "basic.ack" in large.look()
+    assert raws(b) == raws(a) and coming(b) == 0
 
 
 def test_a_client_waits_while_the_link_does() -> None:

@@ -373,3 +373,29 @@ def test_an_empty_queue_leaves_nothing_in_history() -> None:
     hall.attacker.send(1, "queue.purge", queue="deep")
     hall.attacker.send(1, "queue.delete", queue="deep")
     assert not [r for batch in hall.batches for r in batch.records if isinstance(r, Dequeue)]
+
+
+def test_those_whose_turn_has_ended_share_one_turn_in_each_tick() -> None:
+    hall = Hall(100)
+    others = [hall.world.open() for _ in range(9)]
+    for client in (hall.attacker, *others):
+        hall.hear(publish() * 200, client)
+    made = []
+    while hall.world.broker.resuming:
+        made.append(hall.turn())
+    assert hall.held == 10 * 200 * 100
+    assert max(made) <= 2 * SHARE, "and not ten times as much"
+    assert len(made) >= 10 * 200 * 100 // (2 * SHARE) - 10
+
+
+def test_large_tables_of_arguments_use_up_a_turn() -> None:
+    hall = Hall(1)
+    table = write_table({f"k{n}": "v" * 20 for n in range(400)})
+    declare = encode_frame(1, "queue.declare", queue="q0", arguments={})
+    method = declare[7:-5] + table
+    hall.hear(frame(1, 1, method) * 10)
+    answered = [len(hall.read())]
+    while hall.world.broker.resuming:
+        hall.turn()
+        answered.append(len(hall.read()))
+    assert max(answered) <= 2 and sum(answered) == 10

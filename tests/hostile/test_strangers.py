@@ -1,4 +1,4 @@
-"""Sockets that have not logged in are heard in turns, and leave nothing for the garbage collector.
+"""Sockets that have not logged in are heard in turns; no connection leaves work for the garbage collector.
 
 Real sockets on one loop; all have spoken before the loop first turns, so that its steps can be counted.
 """
@@ -201,17 +201,71 @@ def test_strangers_leave_no_cycles() -> None:
     assert not set(left) & {"ServerConnection", "Amqp10Connection", "_SelectorSocketTransport"}
 
 
-def test_strangers_do_not_have_everything_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+def lose(world: World) -> str:
+    """The newest client's connection is lost, and the client knows it no more; its kind."""
+    gone = world.clients.pop()
+    connection = gone.connection
+    connection.lost(world.now)
+    del gone.connection
+    return type(connection).__name__
+
+
+def client(world: World) -> str:
+    """Consumes, publishes, has a transaction, and has begun a message when it is lost."""
+    raw = world.open()
+    raw.call(1, "confirm.select")
+    raw.publish(1, b"x", routing_key="q")
+    raw.publish(1, b"x", routing_key="q")
+    raw.send(1, "queue.declare", queue="own", exclusive=True)
+    raw.send(1, "basic.consume", queue="q")
+    raw.send(2, "channel.open")
+    raw.send(2, "tx.select")
+    raw.publish(2, b"x", routing_key="q")
+    raw.raw(encode_frame(1, "basic.publish", routing_key="q"))
+    return lose(world)
+
+
+def client10(world: World) -> str:
+    """Receives, sends, and is lost with deliveries that are not settled."""
+    wire = pytest.importorskip("tests.broker.amqp10.wire")
+    talker = wire.Talker(world)
+    talker.receiver("/queues/q", 10)
+    talker.receiver(None, 10, "own")
+    talker.send(talker.sender("/queues/q"), b"\0Su\xa0\1x")
+    assert talker.connection.running
+    return lose(world)
+
+
+@pytest.mark.parametrize("came", [client, client10])
+def test_clients_leave_no_cycles(came: Callable[[World], str]) -> None:
+    world = World()
+    with suppress(ImportError):
+        from broker.amqp10.connection import PROTOCOLS
+
+        world.broker.protocols.update(PROTOCOLS)
+    world.open().call(1, "queue.declare", queue="q")
+    gc.collect()
+    gc.disable()
+    try:
+        kind = came(world)
+        world.tick()
+        assert len(world.broker.connections) == 1
+        left = [found for found in gc.get_objects() if type(found).__name__ == kind]
+        assert len(left) == (kind == "ServerConnection")
+    finally:
+        gc.enable()
+
+
+def test_connections_do_not_have_everything_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[int] = []
     monkeypatch.setattr(garbage.gc, "collect", lambda generation=2: collected.append(generation))
     monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, 0))
     schedule = GarbageSchedule()
-    for _ in range(garbage.STRANGERS - 1):
-        schedule.closed(client=False)
+    for _ in range(garbage.CONNECTIONS - 1):
+        schedule.closed()
     schedule.step()
     assert collected == []
-    for _ in range(garbage.CONNECTIONS):
-        schedule.closed(client=True)
+    schedule.closed()
     schedule.step()
     schedule.step()
     assert collected == [2]

@@ -96,7 +96,7 @@ class Machine:
         self.sync_time = plan.sync_time
         self.tick_time = plan.tick
         self.segment_bytes, self.window = plan.segment, plan.window
-        self.large_message, self.share = 1 << 20, 16_000
+        self.large_message, self.share = 1 << 20, 8_000
         self.slow = SlowDisk()
         self.may_stop = False
         """Its disk is made to fail: that the node stops is what it must do."""

@@ -80,7 +80,7 @@ class LinkPlan:
     quiesce_most: int = 100_000
     large_message: int = 1 << 20
     contents_window: int = 1 << 20
-    share: int = 16_000
+    share: int = 8_000
 
     @property
     def lists_all(self) -> bool:
@@ -347,7 +347,7 @@ def _parts(link: LinkPlan, rng: Random) -> LinkPlan:
 def _contents(link: LinkPlan, rng: Random, budget: Random) -> LinkPlan:
     return replace(
         link, large_message=rng.choice((1, 60, 1 << 20)), contents_window=rng.choice((1, 300, 1 << 20)),
-        share=budget.choice((1, 10, 200, 16_000)),
+        share=budget.choice((1, 10, 200, 8_000)),
     )  # fmt: skip
 
 
