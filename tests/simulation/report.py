@@ -20,8 +20,6 @@ from tests.simulation.shrink import MOST_RUNS, MOST_SECONDS, Shrinker, size_of
 from tests.simulation.story import Story, tell, transcript
 
 ROOT = Path(__file__).parents[2]
-SHORT = 50
-"""Characters of a sentence that is but a title: the one after it says more."""
 LEGEND = "virtual seconds; A> what A logged, A: what its core did, A = its status, --> said, not yet heard"
 TRACEBACK = 12
 """Lines of it, for a failure that no checker named."""
@@ -118,15 +116,10 @@ def report(
 
 
 def in_words(invariant: int) -> str:
-    """The promise with this number: the first sentence of its line in docs/explanation/guarantees.md."""
+    """The promise with this number: its heading in docs/explanation/guarantees.md, and its first line."""
     text = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
-    found = re.search(rf"^{invariant}\. (.+?)(?=\n\d+\. |\n\n)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
-        return ""
-    words = " ".join(found[1].replace("**", "").split())
-    first, *rest = re.split(r"(?<=\.) (?=[A-Z*])", words)
-    more = bool(rest) and len(first) < SHORT and not rest[0].startswith("*")
-    return f"{first} {rest[0]}" if more else first
+    found = re.search(rf"^### {invariant}\. (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
+    return f"{found[1]}. {' '.join(found[2].split())}" if found else ""
 
 
 def commit() -> str:
