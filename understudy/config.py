@@ -85,6 +85,7 @@ class BrokerSection(_Section):
     channel_max: int = Field(default=2047, ge=1, le=65535)
     consumer_max_per_channel: int = Field(default=1000, ge=1, le=65535)
     consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
+    transaction_max: int = Field(default=100_000, ge=1, le=10_000_000)
     product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
     """What clients are told that this broker is: libraries go by it."""
     product_version: str = Field(default="3.13.7", pattern=r"^[0-9]+(\.[0-9]+){1,3}$")

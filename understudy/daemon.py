@@ -237,6 +237,7 @@ def _broker_settings(settings: Settings) -> BrokerSettings:
         channel_max=broker.channel_max,
         consumer_max_per_channel=broker.consumer_max_per_channel,
         consumer_max_per_queue=broker.consumer_max_per_queue,
+        transaction_max=broker.transaction_max,
         heartbeat=round(broker.heartbeat),
         handshake_timeout=broker.handshake_timeout,
         message_max=broker.max_message_size,

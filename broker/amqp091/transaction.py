@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from broker.amqp091.unacked import Run
     from broker.model.queue import Queue
 
+LETTER = 50
+"""Entries in queues that a dead letter counts for, by the time that it takes."""
 _PER_RUN = 224
 _PER_MESSAGE = 48
 """Octets that a held run, and each message of it, takes besides its frames."""
@@ -102,8 +104,9 @@ def select(channel: Channel, arguments: dict[str, Any]) -> None:
 
 def commit(channel: Channel, arguments: dict[str, Any]) -> None:
     """tx.commit: first the publishes, then what was settled, all in this call and so in one batch. Raises 406
-    if a full queue refuses any of it; then nothing is done."""
+    if a full queue refuses any of it, or if it is too much for one step; then nothing is done."""
     transaction = _transaction_of(channel)
+    _check_size(transaction, channel.connection.settings.transaction_max)
     _check_room(transaction)
     need = Need.NONE
     for run in transaction.publishes:
@@ -119,6 +122,19 @@ def commit(channel: Channel, arguments: dict[str, Any]) -> None:
         )
     transaction.end(channel)
     channel.answer("tx.commit-ok", need=need)
+
+
+def _check_size(transaction: Transaction, most: int) -> None:
+    """All of a commit is done at once, while nobody else is served: so it has a limit."""
+    entries = sum(len(run.raws) * max(1, len(run.route.queues)) for run in transaction.publishes)
+    for how, runs in transaction.settlements:
+        if how is Settlement.REJECT:
+            entries += LETTER * sum(len(run.entries) for run in runs if run.queue.rules.dead_letters)
+    if entries > most:
+        raise PreconditionFailed(
+            f"transaction not committed: it makes {entries} entries in queues, each dead letter counted as"
+            f" {LETTER}; the most is {most} (broker.transaction_max)"
+        )
 
 
 def _check_room(transaction: Transaction) -> None:

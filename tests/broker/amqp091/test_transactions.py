@@ -352,3 +352,47 @@ def test_what_is_never_acked_is_no_part_of_it() -> None:
     client.read()
     client.call(1, "tx.rollback")
     assert counts(world, "q") == (0, 0)
+
+
+# -- what is too much
+
+
+@pytest.mark.parametrize(("publishes", "committed"), [(5, True), (6, False)])
+def test_a_transaction_has_a_limit(publishes: int, committed: bool) -> None:
+    """A message counts once for each queue that it goes to."""
+    world = World(transaction_max=10)
+    client = transacting(world, "a", "b")
+    for name in "ab":
+        client.call(1, "queue.bind", queue=name, exchange="amq.fanout", routing_key="")
+    for _ in range(publishes):
+        client.publish(1, b"x", exchange="amq.fanout", routing_key="")
+    client.send(1, "tx.commit")
+    if committed:
+        assert client.read()[-1].name == "tx.commit-ok"
+    else:
+        refused(client, 406, "transaction not committed: it makes 12 entries in queues")
+    assert [counts(world, name) for name in "ab"] == [(5 * committed, 0)] * 2
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_dead_letters_count_for_what_they_cost(letters: bool) -> None:
+    world = World(transaction_max=149)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"} if letters else {}
+    fills = world.open()
+    fills.call(1, "queue.declare", queue="dead")
+    fills.call(1, "queue.declare", queue="q", arguments=arguments)
+    for _ in range(3):
+        fills.publish(1, b"x", routing_key="q")
+    client = transacting(world)
+    for tag in (1, 2, 3):
+        client.send(1, "basic.get", queue="q")
+        client.send(1, "basic.reject", delivery_tag=tag, requeue=False)
+    client.read()
+    client.send(1, "tx.commit")
+    if letters:
+        refused(
+            client, 406, "it makes 150 entries in queues, each dead letter counted as 50; the most is 149"
+        )
+    else:
+        assert client.read()[-1].name == "tx.commit-ok"
+    assert [counts(world, name)[0] for name in ("q", "dead")] == [3 * letters, 0]
