@@ -34,6 +34,8 @@ class Broker:
     port: int
     process: subprocess.Popen[bytes]
     log: Path
+    http: int | None = None
+    """The port of `broker.http`."""
 
     @property
     def address(self) -> str:
@@ -58,15 +60,17 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def start(self, name: str, port: int, *settings: str) -> Broker:
+    def start(self, name: str, port: int, *settings: str, http: int | None = None) -> Broker:
         command = [sys.executable, "-m", "understudy", "serve", "--name", name]
         command += ["--listen", f"{HOST}:{port}", "--data-dir", str(self.folder / name)]
+        if http is not None:
+            command += ["--http", f"{HOST}:{http}"]
         for setting in settings:
             command += ["--set", setting]
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        broker = Broker(name, port, process, log)
+        broker = Broker(name, port, process, log, http)
         self.brokers.append(broker)
         return broker
 
@@ -93,14 +97,15 @@ def alone(*settings: str, under: Path | None = None) -> Cluster:
     return cluster
 
 
-def pair(*settings: str, under: Path | None = None) -> Cluster:
-    """A primary and its ready backup, their folders below `under`. Raises BrokerError."""
+def pair(*settings: str, under: Path | None = None, http: bool = False) -> Cluster:
+    """A primary and its ready backup, their folders below `under`. `http`: with `broker.http`. Raises
+    BrokerError."""
     cluster = Cluster(Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=under)))
     ports = [free_port(), free_port()]
     members = "ha.brokers=" + ",".join(f"{HOST}:{port}" for port in ports)
     try:
         for name, port in zip(("primary", "backup"), ports, strict=True):
-            cluster.start(name, port, members, *settings)
+            cluster.start(name, port, members, *settings, http=free_port() if http else None)
         for broker in cluster.brokers:
             _await_listening(broker)
         primary, backup = cluster.brokers
@@ -114,9 +119,12 @@ def pair(*settings: str, under: Path | None = None) -> Cluster:
     return cluster
 
 
-def understudy(*arguments: str) -> subprocess.CompletedProcess[str]:
+def understudy(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    """`said`: to its standard input."""
     command = [sys.executable, "-m", "understudy", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, input=said
+    )
 
 
 def status(broker: Broker) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The attacks, one function each, and what an honest client may notice of them.
 
-An attack runs in a process of its own until it is killed. A new one is a module with a function that takes a
-`Target`, and a line here.
+An attack runs in a process of its own until it is killed. A new one is a function in a module of
+`bench.hostile.attacks` that takes a `Target`, and a line here.
 """
 
 from __future__ import annotations
@@ -9,38 +9,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.hostile.amqp10 import hoard, links
-from bench.hostile.clients import consumers, crowd, drip, fanout, tables
-from bench.hostile.dead_letters import expiries, refusals
-from bench.hostile.logins import logins, spread_logins
-from bench.hostile.target import Target
+from bench.hostile.attacks import amqp10, clients, dead_letters, directory, http, logins, peers, removals
+from bench.hostile.attacks import transactions as tx
+from bench.hostile.attacks.target import Target
 
-
-@dataclass(slots=True, frozen=True)
-class Goal:
-    """Of the victim's confirms, and of how much larger a broker may become."""
-
-    p99_ms: float
-    mib: float
+P99_MS = 20.0
+STOP_MS = 50.0
+HEALTH_MS = 1000.0
+"""As long as load balancers and resource managers wait at least."""
 
 
 @dataclass(slots=True, frozen=True)
 class Row:
+    """`mib`: how much larger a broker may become. `prepare`: what is there before the attack, made by the
+    attacker or by an operator in good faith; it is not measured. `visits`: whether the wait of health checks
+    is a figure of this row."""
+
     name: str
     attack: Callable[[Target], None]
-    goal: Goal
+    mib: float
+    prepare: Callable[[Target], None] | None = None
+    visits: bool = False
 
 
 ROWS = (
-    Row("logins", logins, Goal(p99_ms=20, mib=128)),
-    Row("spread-logins", spread_logins, Goal(p99_ms=20, mib=128)),
-    Row("crowd", crowd, Goal(p99_ms=20, mib=512)),
-    Row("drip", drip, Goal(p99_ms=20, mib=256)),
-    Row("tables", tables, Goal(p99_ms=20, mib=128)),
-    Row("consumers", consumers, Goal(p99_ms=20, mib=128)),
-    Row("fanout", fanout, Goal(p99_ms=20, mib=256)),
-    Row("amqp10-links", links, Goal(p99_ms=50, mib=128)),
-    Row("amqp10-hoard", hoard, Goal(p99_ms=50, mib=128)),
-    Row("refusals", refusals, Goal(p99_ms=20, mib=256)),
-    Row("expiries", expiries, Goal(p99_ms=20, mib=256)),
+    Row("logins", logins.logins, 128),
+    Row("spread-logins", logins.spread_logins, 128),
+    Row("peer-logins", logins.peer_logins, 128),
+    Row("far-epochs", peers.far_epochs, 64),
+    Row("crowd", clients.crowd, 512),
+    Row("http-silence", http.silence, 64, visits=True),
+    Row("http-origins", http.foreign_origins, 64, visits=True),
+    Row("drip", clients.drip, 256),
+    Row("tables", clients.tables, 128),
+    Row("consumers", clients.consumers, 128),
+    Row("fanout", clients.fanout, 256),
+    Row("headers", directory.headers, 256, directory.bind_headers),
+    Row("patterns", directory.patterns, 64, directory.store_user),
+    Row("refusals", dead_letters.refusals, 256),
+    Row("expiries", dead_letters.expiries, 256),
+    Row("dead-letter-cycle", dead_letters.cycle, 256, dead_letters.fill_cycle),
+    Row("commits", tx.commits, 256),
+    Row("purges", removals.purges, 128, removals.fill_deep_queues),
+    Row("exclusive-queues", removals.exclusive, 256),
+    Row("lost-unacked", removals.unacked, 128, removals.fill_unacked),
+    Row("amqp10-links", amqp10.links, 128),
+    Row("amqp10-held-links", amqp10.held_links, 128),
+    Row("amqp10-hoard", amqp10.hoard, 128),
+    Row("amqp10-lost", amqp10.lost, 128),
+    Row("amqp10-wrong-types", amqp10.wrong_types, 64),
 )

@@ -7,8 +7,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from bench.brokers import Broker
-from bench.clock import resident_mib
 from bench.wire import METHOD, Wire, WireError, publish_frames
 
 RATE = 50
@@ -20,10 +18,9 @@ _PATIENCE = 60.0
 
 @dataclass(slots=True)
 class Seen:
-    """Waits in milliseconds, and the largest memory of each broker in MiB."""
+    """Waits in milliseconds."""
 
     waits: list[float] = field(default_factory=list)
-    mib: float = 0.0
 
     def quantile(self, share: float) -> float:
         ordered = sorted(self.waits)
@@ -41,7 +38,7 @@ class Victim:
         self._tag = 0
         self._message = publish_frames(1, _QUEUE, bytes(256), persistent=False)
 
-    def run(self, seconds: float, brokers: list[Broker]) -> Seen:
+    def run(self, seconds: float) -> Seen:
         """Each message leaves when it is due, whether those before it are confirmed or not."""
         seen = Seen()
         due: deque[float] = deque(time.monotonic() + n / RATE for n in range(int(seconds * RATE)))
@@ -57,8 +54,6 @@ class Victim:
             while due and due[0] <= time.monotonic():
                 unconfirmed.append(due.popleft())
                 self._wire.socket.sendall(self._message)
-                if len(due) % RATE == 0:
-                    seen.mib = max(seen.mib, *(resident_mib(broker.process.pid) for broker in brokers))
         return seen
 
     def close(self) -> None:
