@@ -43,7 +43,7 @@ def test_the_bench_lists_its_rows() -> None:
 
 
 def test_what_was_tried_names_each_row_once() -> None:
-    paper = (ROOT / "docs/SECURITY.md").read_text()
+    paper = (ROOT / "docs/how-to/security.md").read_text()
     table = paper.partition("| measured by |\n")[2].partition("\n\n")[0]
     cells = [line.rpartition("|")[0].rpartition("|")[2] for line in table.splitlines()]
     assert Counter(re.findall(r"`([a-z0-9-]+)`", "".join(cells))) == Counter(NAMES)
