@@ -11,7 +11,7 @@ from bench import brokers
 from bench.clock import cpu_ns
 from bench.durable_nodes import PATIENCE, connected, depth, end, fill, said
 from bench.durable_report import Figure, Findings
-from understudy.config_types import HostPort
+from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
 
 SIZE = 256

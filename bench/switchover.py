@@ -22,10 +22,10 @@ from typing import Any
 import kombu.entity
 
 from understudy.client import Consumer, Publisher
-from understudy.config_types import HostPort
-from understudy.demo import free_ports
-from understudy.demo_children import Children
-from understudy.demo_plain import Plain
+from understudy.config.types import HostPort
+from understudy.demo.demo import free_ports
+from understudy.demo.plain_client import Plain
+from understudy.demo.processes import Children
 from understudy.management import Unreachable, ask
 
 _Queue: Any = kombu.entity.Queue

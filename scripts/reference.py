@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from understudy.cli import cli
+from understudy.cli.main import cli
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 120

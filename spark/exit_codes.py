@@ -1,6 +1,6 @@
 """Exit codes of commands that judge ledgers, and of any command whose output or reader fails.
 
-`understudy.exit_codes` has the others; docs/reference/exit-codes.md explains all of them.
+`understudy.cli.exit_codes` has the others; docs/reference/exit-codes.md explains all of them.
 """
 
 from __future__ import annotations

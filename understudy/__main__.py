@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from understudy.process import quiet
+from understudy.cli.process import quiet
 
 
 def main() -> None:
     """Run one command and exit with its code. An interrupt before that ends it without a traceback."""
     quiet()
-    from understudy.cli import main as run
+    from understudy.cli.main import main as run
 
     run()
 

@@ -23,7 +23,7 @@ from tests.cluster.machine import PATIENCE, Machine
 from tests.cluster.phases import Gap, Round, measure
 from tests.cluster.site import Site
 from tests.cluster.watch import Watch, overlaps
-from understudy.demo_children import Children
+from understudy.demo.processes import Children
 
 RATE = 150.0
 

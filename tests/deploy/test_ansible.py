@@ -154,7 +154,7 @@ def program_is_there(machine: Debian) -> None:
     as_user = ["setpriv", "--reuid=understudy", "--regid=understudy", "--init-groups"]
     read: Any = machine.inside(
         *as_user, "/opt/understudy/bin/python", "-c",
-        "from understudy.config import load; from pathlib import Path;"
+        "from understudy.config.load import load; from pathlib import Path;"
         "print(load(Path('/etc/understudy/understudy.toml'), (), {}).ha.authority)",
     )  # fmt: skip
     assert read.strip().endswith("pacemaker"), "the broker reads that file, as its own user"

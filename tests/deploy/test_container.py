@@ -18,8 +18,8 @@ import yaml
 from tests.cluster.engine import Engine, NoEngine
 from tests.cluster.images import base_image, fetch
 from tests.deploy.tools import DEPLOY, PATIENCE, REQUIRED, ROOT
-from understudy.config import load
-from understudy.daemon import users_of
+from understudy.config.load import load
+from understudy.server.daemon import users_of
 
 FILE = DEPLOY / "container" / "Containerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

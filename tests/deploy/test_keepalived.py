@@ -13,7 +13,7 @@ import pytest
 from tests.deploy.tools import PATH, PATIENCE, fill, require, run
 from tests.failover.cluster import Cluster
 from tests.failover.namespaces import LOGIN, PORT, SETTINGS, Lab
-from understudy.config_types import HostPort
+from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
 
 pytestmark = pytest.mark.tools

@@ -15,7 +15,7 @@ from tests.deploy import paper
 from tests.deploy.simulated import Simulated
 from tests.deploy.tools import ROOT, run
 from tests.failover.pair import Pair
-from understudy.config import load
+from understudy.config.load import load
 
 VIP = "understudy-vip"
 HASH = "$argon2id$..."

@@ -18,7 +18,7 @@ import pytest
 from tests.deploy import paper
 from tests.deploy.tools import ROOT, run
 from tests.understudy.serving import serving
-from understudy.cli import cli
+from understudy.cli.main import cli
 
 ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 BOXES = paper.boxes(paper.README, paper.README_WHERE)

@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.ports import free_ports
-from understudy.config_types import HostPort
-from understudy.demo_children import Child, Children
+from understudy.config.types import HostPort
+from understudy.demo.processes import Child, Children
 from understudy.management import Unreachable, ask
 
 PATIENCE = 30.0

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from tests.failover.pair import kinds, read_ledgers
 from tests.understudy.ledger.schema import check_all
-from understudy.demo import Demo, Options
-from understudy.demo_progress import Progress
+from understudy.demo.demo import Demo, Options
+from understudy.demo.progress import Progress
 
 
 def test_the_demo_runs_and_leaves_whole_books(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.failover.pair import PATIENCE, Pair, channel_of
 from understudy.client import Consumer, Publisher
-from understudy.demo_plain import Plain
+from understudy.demo.plain_client import Plain
 
 _Queue: Any = kombu.entity.Queue
 ORDERS = _Queue("orders", durable=True)

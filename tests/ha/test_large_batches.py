@@ -14,7 +14,7 @@ from ha.core.remote_backup import Phase, RemoteBackup
 from ha.core.tuning import Tuning
 from tests.ha.client import PERSISTENT, Client
 from tests.ha.pair import STEP, Pair
-from understudy.config import BrokerSection
+from understudy.config.settings import BrokerSection
 
 MIB = 1 << 20
 TUNING = Tuning(ack_timeout=2.0, least_rate=8 * MIB)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ha.pair import Host, Pair
 from tests.ha.test_refusals import three_of_which_one_catches_up
-from understudy.metrics import NodeCollector
+from understudy.server.metrics import NodeCollector
 
 LAGS = {"lag", "lag_bytes", "queues_left"}
 """Of a member; a primary knows them, of whoever gets its stream."""

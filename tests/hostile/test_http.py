@@ -22,11 +22,12 @@ from broker.security.identity import default_users
 from broker.security.logins import Logins
 from tests.understudy.serving import serving
 from tests.understudy.test_http import GUEST, StandIn
-from understudy.config import ConfigError, load
-from understudy.config_types import HostPort
-from understudy.http import HttpServer
-from understudy.http_guard import Guard, names_of
-from understudy.http_places import Limits
+from understudy.config.load import load
+from understudy.config.settings import ConfigError
+from understudy.config.types import HostPort
+from understudy.server.http import HttpServer
+from understudy.server.http_guard import Guard, names_of
+from understudy.server.http_places import Limits
 
 LOGIN = GUEST["headers"]["Authorization"]
 MUTATING = ["/api/promote", "/api/demote", "/api/switchover", "/api/definitions", "/no/such"]

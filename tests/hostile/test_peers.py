@@ -22,8 +22,9 @@ from ha.core.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, me
 from tests.ha.pair import Pair
 from tests.understudy.serving import serving
-from understudy.config import ConfigError, load
-from understudy.daemon import users_of
+from understudy.config.load import load
+from understudy.config.settings import ConfigError
+from understudy.server.daemon import users_of
 
 HASH = "$argon2id$v=19$m=8,t=1,p=1$aMcqIZG7xA71v6X1BILIug$64iZ1BAQSQC9i/XYeEmV8MngkfnPrivNemtH07NYV1I"
 USER = (f"auth.users.joe.password={HASH}",)

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 from resource_agent.control_client import NoAnswer, ask
 from resource_agent.process import running
 from tests.ports import free_ports
-from understudy.cli_agent import MODULES, SCRIPT, agent
+from understudy.cli.agent import MODULES, SCRIPT, agent
 
 PATIENCE = 30.0
 _GLANCE = 0.02

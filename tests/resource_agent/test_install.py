@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import resource_agent
-from understudy.cli_agent import MODULES, SCRIPT, agent
+from understudy.cli.agent import MODULES, SCRIPT, agent
 
 SOURCES = sorted(Path(resource_agent.__file__).parent.glob("*.py"))
 

@@ -11,7 +11,7 @@ from lxml import etree
 from resource_agent.main import main
 from resource_agent.metadata import METHODS, metadata
 from resource_agent.parameters import PARAMETERS, read_settings
-from understudy.cli_agent import agent
+from understudy.cli.agent import agent
 
 DTD = Path("/usr/share/resource-agents/ra-api-1.dtd")
 """The Debian package resource-agents has it."""

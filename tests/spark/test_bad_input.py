@@ -22,7 +22,7 @@ import spark.reconcile
 import spark.session
 from tests.spark.histories.books import Books
 from tests.spark.histories.generate import HOUR_US, History, Plan
-from understudy.reconcile import reconcile_command
+from understudy.cli.reconcile import reconcile_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from understudy.reconcile import reconcile_command
+from understudy.cli.reconcile import reconcile_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,8 @@ def test_a_folder_that_is_not_there_holds_no_ledger(run: Any, tmp_path: Path) ->
 
 def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules['pyspark'] = None; import understudy.reconcile as r; r.reconcile_command()"
+        "import sys; sys.modules['pyspark'] = None; "
+        "import understudy.cli.reconcile as r; r.reconcile_command()"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -48,8 +48,8 @@ def test_an_interrupt_while_spark_starts_leaves_no_jvm_behind(
 
 _INTERRUPTED_WHILE_THE_JVM_WORKS = """
 import logging, sys
-from understudy.cli import run
-from understudy.reconcile import driven
+from understudy.cli.main import run
+from understudy.cli.reconcile import driven
 def work(progress):
     try:
         raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from understudy.cli import cli
+from understudy.cli.main import cli
 from understudy.ledger.inspection import OUTLIVED_US as AS_CHECKED
 from understudy.ledger.retention import plan, prune
 from understudy.ledger.segments import find

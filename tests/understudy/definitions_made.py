@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from understudy.definitions import Definitions, read_definitions, validated
-from understudy.definitions_plan import Plan, name_of
+from understudy.definitions.parse import Definitions, read_definitions, validated
+from understudy.definitions.plan import Plan, name_of
 
 FIXTURE = Path(__file__).with_name("definitions_rabbitmq_3_13.json")
 """Made by hand after what RabbitMQ 3.13 documents."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker.amqp091.wire import World
 from tests.failover.cluster import Cluster, local_places
-from understudy.daemon import speak_amqp10
+from understudy.server.daemon import speak_amqp10
 
 SASL_HEADER = b"AMQP\3\1\0\0"
 HEADERS = {b"AMQP\0\1\0\0", SASL_HEADER}

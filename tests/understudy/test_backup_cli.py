@@ -16,8 +16,8 @@ import pytest
 from tests.understudy.disk_steps import without_syncs
 from tests.understudy.stored_node import StoredNode, held_in
 from tests.understudy.test_cli import understudy
-from understudy.backup import CopiedQueue, Manifest, Progress
-from understudy.cli_backup import _tell
+from understudy.archive.manifest import CopiedQueue, Manifest, Progress
+from understudy.cli.backup import _tell
 
 Capture = pytest.CaptureFixture[str]
 
@@ -125,7 +125,7 @@ def test_a_sigterm_tidies_up(
         os.kill(os.getpid(), signal.SIGTERM)
         return nullcontext(lambda amount: None)
 
-    monkeypatch.setattr("understudy.cli_backup._bar", bar)
+    monkeypatch.setattr("understudy.cli.backup._bar", bar)
     with pytest.raises(SystemExit) as ended:
         understudy(capsys, command, *map(str, places[command]))
     assert ended.value.code == 128 + signal.SIGTERM
@@ -139,7 +139,7 @@ def test_too_many_segments_for_one_process(node: StoredNode, tmp_path: Path) -> 
     program = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (25, 25))\n"
-        "from understudy.cli import main\n"
+        "from understudy.cli.main import main\n"
         "main(sys.argv[1:])"
     )
     done = subprocess.run(

@@ -16,10 +16,10 @@ from tests.understudy.disk_steps import without_syncs
 from tests.understudy.power_loss import watched
 from tests.understudy.stored_node import StoredNode, held_in
 from tests.understudy.test_backup_take import quiet
-from understudy import backup, backup_take
-from understudy.backup import BackupMisuse, load_manifest
-from understudy.backup_restore import restore
-from understudy.backup_take import take
+from understudy.archive import manifest as manifests
+from understudy.archive.manifest import BackupMisuse, load_manifest
+from understudy.archive.restore import restore
+from understudy.archive.take import take
 
 SEED = 20
 
@@ -76,20 +76,20 @@ def test_a_copy_that_was_not_synced_would_be_seen(
 ) -> None:
     """The test of the test."""
     if careless == "names":
-        monkeypatch.setattr(backup_take, "_publish", lambda folder, out: folder.rename(out))
+        monkeypatch.setattr("understudy.archive.take._publish", lambda folder, out: folder.rename(out))
     else:
-        monkeypatch.setattr(backup_take, "save_manifest", _save_without_sync)
-    with pytest.raises((backup.BackupFailed, BackupMisuse), match=seen):
+        monkeypatch.setattr("understudy.archive.take.save_manifest", _save_without_sync)
+    with pytest.raises((manifests.BackupFailed, BackupMisuse), match=seen):
         copies(tmp_path)
 
 
-def _save_without_sync(manifest: backup.Manifest, folder: Path) -> None:
+def _save_without_sync(manifest: manifests.Manifest, folder: Path) -> None:
     real = folder.parent / "manifest"
     real.mkdir()
-    backup.save_manifest(manifest, real)
-    text = (real / backup.MANIFEST).read_bytes()
+    manifests.save_manifest(manifest, real)
+    text = (real / manifests.MANIFEST).read_bytes()
     shutil.rmtree(real)
-    file = RealFiles().open_append(str(folder / backup.MANIFEST))
+    file = RealFiles().open_append(str(folder / manifests.MANIFEST))
     file.write(text)
     file.close()
 

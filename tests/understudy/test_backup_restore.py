@@ -20,10 +20,9 @@ from broker.store.node_files import NodeFiles
 from tests.understudy.disk_steps import ending, killed_at, without_syncs
 from tests.understudy.stored_node import EPOCH, StoredNode, contents, held_in
 from tests.understudy.test_backup_take import quiet
-from understudy import backup
-from understudy.backup import BackupFailed, BackupMisuse, Progress
-from understudy.backup_restore import restore
-from understudy.backup_take import take
+from understudy.archive.manifest import BackupFailed, BackupMisuse, Progress, _checksum
+from understudy.archive.restore import restore
+from understudy.archive.take import take
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +141,7 @@ def rewritten(copy: Path, change: Callable[[dict[str, object]], object]) -> None
     path = copy / "manifest.json"
     document = json.loads(path.read_bytes())
     change(document["body"])
-    document["checksum"] = backup._checksum(document["body"])
+    document["checksum"] = _checksum(document["body"])
     path.write_text(json.dumps(document))
 
 

@@ -20,10 +20,10 @@ from tests.broker.store import test_version_1 as version_1
 from tests.broker.store.batches import QUEUE
 from tests.understudy.disk_steps import ending, killed_at, without_syncs
 from tests.understudy.stored_node import StoredNode, contents, held_in
-from understudy import held_segments
-from understudy.backup import BackupFailed, BackupMisuse, Manifest, Progress, load_manifest
-from understudy.backup_take import take
-from understudy.held_segments import HeldFiles
+from understudy.archive import pinned_segments
+from understudy.archive.manifest import BackupFailed, BackupMisuse, Manifest, Progress, load_manifest
+from understudy.archive.pinned_segments import HeldFiles
+from understudy.archive.take import take
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ class Racing(HeldFiles):
 def test_segments_that_come_and_go_meanwhile(
     node: StoredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("understudy.backup_take.HeldFiles", Racing)
+    monkeypatch.setattr("understudy.archive.take.HeldFiles", Racing)
     monkeypatch.setattr(Racing, "node", node, raising=False)
     monkeypatch.setattr(Racing, "random", Random(seed), raising=False)
     monkeypatch.setattr(Racing, "vanished", 0)
@@ -194,9 +194,9 @@ class Fleeing(HeldFiles):
 def test_a_node_that_is_always_faster_ends_in_a_sentence(
     node: StoredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.backup_take.HeldFiles", Fleeing)
+    monkeypatch.setattr("understudy.archive.take.HeldFiles", Fleeing)
     monkeypatch.setattr(Fleeing, "node", node, raising=False)
-    monkeypatch.setattr(held_segments, "_ATTEMPTS", 5)
+    monkeypatch.setattr(pinned_segments, "_ATTEMPTS", 5)
     with pytest.raises(BackupFailed, match="changes faster than it can be read"):
         taken(node, tmp_path / "copy")
     assert os.listdir(tmp_path) == ["data"]
@@ -255,7 +255,7 @@ class Marking(HeldFiles):
 def test_a_node_that_begins_to_catch_up_meanwhile_is_refused(
     node: StoredNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.backup_take.HeldFiles", Marking)
+    monkeypatch.setattr("understudy.archive.take.HeldFiles", Marking)
     monkeypatch.setattr(Marking, "node", node, raising=False)
     with pytest.raises(BackupFailed, match="left is catching up"):
         taken(node, tmp_path / "copy")

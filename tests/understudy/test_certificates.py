@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.tls import Authority
-from understudy.certificates import WARN, CertificateWatch, tls_of
-from understudy.config import ConfigError, load
+from understudy.config.load import load
+from understudy.config.settings import ConfigError
+from understudy.server.certificates import WARN, CertificateWatch, tls_of
 
 
 def test_no_configuration_no_tls() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.cli import _OF_RABBITMQCTL, cli, run
+from understudy.cli.main import _OF_RABBITMQCTL, cli, run
 from understudy.client_tls import ClientTls, parse_broker
 
 
@@ -146,8 +146,8 @@ def test_passwd_prints_a_user_for_the_configuration_file(
 ) -> None:
     from broker.errors import LoginRefused
     from broker.security.authenticator import Authenticator
-    from understudy.config import load
-    from understudy.daemon import users_of
+    from understudy.config.load import load
+    from understudy.server.daemon import users_of
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"tell nobody\n")))
     code, out, err = understudy(capsys, "passwd", "joe", "--administrator", "--stdin")
@@ -211,7 +211,7 @@ def test_ready_is_who_could_serve_at_once(
     code: int, words: str,
 ) -> None:  # fmt: skip
     found = {"name": "b", "status": status, "promotable": promotable, "reason": "why"}
-    monkeypatch.setattr("understudy.cli_manage.ask", lambda *_, **__: {"ok": True, "status": found})
+    monkeypatch.setattr("understudy.cli.node.ask", lambda *_, **__: {"ok": True, "status": found})
     found_code, out, err = understudy(capsys, "ready")
     assert found_code == code
     assert (out or err.removeprefix("understudy: ")) == f"{words}\n"

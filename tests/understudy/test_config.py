@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from understudy.config import ConfigError, Settings, load
-from understudy.config_types import HostPort, parse_address, parse_addresses, parse_duration, parse_size
+from understudy.config.load import load
+from understudy.config.settings import ConfigError, Settings
+from understudy.config.types import HostPort, parse_address, parse_addresses, parse_duration, parse_size
 
 HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA"
 

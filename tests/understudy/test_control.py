@@ -16,7 +16,7 @@ from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
 from tests.understudy.test_http import StandIn
-from understudy.control import ControlServer
+from understudy.server.control import ControlServer
 
 Asking = Callable[[aiohttp.ClientSession], Awaitable[None]]
 

@@ -25,12 +25,12 @@ from tests.understudy.definitions_made import (
     queue,
     texts,
 )
-from understudy.definitions import answered, read_definitions, validated
-from understudy.definitions_export import document_of, text_of
-from understudy.definitions_import import expected
-from understudy.definitions_json import DefinitionsError
-from understudy.definitions_left_out import counted
-from understudy.definitions_plan import check_vhost, name_of, plan_of
+from understudy.definitions.apply import expected
+from understudy.definitions.export import document_of, text_of
+from understudy.definitions.parse import answered, read_definitions, validated
+from understudy.definitions.plan import check_vhost, name_of, plan_of
+from understudy.definitions.strict_json import DefinitionsError
+from understudy.definitions.unsupported import counted
 
 # -- reading
 

@@ -21,9 +21,9 @@ import pytest
 from tests.failover.cluster import Cluster, local_places, understudy
 from tests.failover.pair import Pair
 from tests.understudy.definitions_made import FIXTURE, permission, policy, queue, user
-from understudy.config_types import HostPort
-from understudy.definitions_http import LARGEST
-from understudy.http import reachable
+from understudy.config.types import HostPort
+from understudy.definitions.http import LARGEST
+from understudy.server.http import reachable
 
 GUEST = "guest:guest"
 NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies"), 0)

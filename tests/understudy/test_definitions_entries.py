@@ -22,11 +22,11 @@ from tests.understudy.definitions_made import (
     texts,
     user,
 )
-from understudy.definitions import answered, validated
-from understudy.definitions_entries import Entry
-from understudy.definitions_import import expected
-from understudy.definitions_json import DefinitionsError
-from understudy.definitions_plan import plan_of
+from understudy.definitions.apply import expected
+from understudy.definitions.entries import Entry
+from understudy.definitions.parse import answered, validated
+from understudy.definitions.plan import plan_of
+from understudy.definitions.strict_json import DefinitionsError
 
 
 def nested(levels: int) -> object:

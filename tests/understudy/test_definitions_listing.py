@@ -15,7 +15,7 @@ from broker.model.vhosts import VirtualHosts
 from broker.security.identity import default_users
 from ha.adapter import definitions_view
 from ha.adapter.definitions_view import definitions_of
-from understudy.definitions_export import Listing, ListingRefused, document_of, text_of
+from understudy.definitions.export import Listing, ListingRefused, document_of, text_of
 
 OWNER = object()
 STATUS = {"name": "left", "status": "active", "reason": "serving", "primary": "left at 127.0.0.1:1"}

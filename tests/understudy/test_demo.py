@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from understudy.cli_demo import MARK, clear, demo, prepare
-from understudy.cli_options import Wrong
-from understudy.demo_children import Children
-from understudy.demo_plain import Plain
-from understudy.demo_plan import (
+from understudy.cli.demo import MARK, clear, demo, prepare
+from understudy.cli.options import Wrong
+from understudy.demo.plain_client import Plain
+from understudy.demo.processes import Children
+from understudy.demo.workload import (
     BURST,
     CONSUMERS,
     PLAIN_QUEUE,
@@ -114,7 +114,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import sys, time, pathlib\n"
-            "from understudy.demo_children import Children\n"
+            "from understudy.demo.processes import Children\n"
             f"children = Children(pathlib.Path({str(tmp_path)!r}))\n"
             f"children._environment['PYTHONPATH'] = {str(tmp_path)!r}\n"
             "child = children.start('meek', ['meek'], events=True)\n"

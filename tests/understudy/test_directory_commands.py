@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.failover.cluster import understudy
 from tests.failover.pair import Pair
 from tests.understudy.definitions_made import EVERYTHING, binding, policy, queue, user
-from understudy import cli_directory
+from understudy.cli import directory
 from understudy.management import Unreachable
 
 
@@ -246,9 +246,9 @@ def test_a_broker_that_is_gone_before_it_answers_may_have_done_it(monkeypatch: p
         raise Unreachable("127.0.0.1:1 ended the connection: the server closed the socket")
 
     status = {"ok": True, "reason": "", "status": {"name": "left", "status": "active"}}
-    monkeypatch.setattr(cli_directory, "question", lambda *_: status)
-    monkeypatch.setattr(cli_directory, "ask", gone)
-    told = CliRunner().invoke(cli_directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
+    monkeypatch.setattr(directory, "question", lambda *_: status)
+    monkeypatch.setattr(directory, "ask", gone)
+    told = CliRunner().invoke(directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
     assert told.exit_code == 1
     assert told.output == (
         "Error: 127.0.0.1:1 ended the connection: the server closed the socket:"

@@ -17,9 +17,9 @@ import spark.reconcile
 from resource_agent import launch
 from tests.understudy.serving import PATIENCE, Serving, serving
 from tests.understudy.test_cli import closed_port
-from understudy import exit_codes
-from understudy.cli import _COMMANDS, cli, run
-from understudy.exit_codes import DONE, FAILED, FOUND, JUDGES, NOTHING, SUMMARY, UNDONE, WRONG
+from understudy.cli import exit_codes
+from understudy.cli.exit_codes import DONE, FAILED, FOUND, JUDGES, NOTHING, SUMMARY, UNDONE, WRONG
+from understudy.cli.main import _COMMANDS, cli, run
 from understudy.ledger.writer import LedgerWriter
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(autouse=True)
 def signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("understudy.cli_watch._hold_signals", lambda: None)
+    monkeypatch.setattr("understudy.cli.watch._hold_signals", lambda: None)
 
 
 def test_each_command_is_looked_at() -> None:

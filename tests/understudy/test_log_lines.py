@@ -10,7 +10,7 @@ import amqp
 import pytest
 
 from tests.understudy.serving import serving
-from understudy.log_lines import JsonLine, OneLine
+from understudy.server.log_lines import JsonLine, OneLine
 
 
 def _formatted(text: str) -> str:

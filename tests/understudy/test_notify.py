@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.notify import Notifier
+from understudy.server.notify import Notifier
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from understudy.cli_options import Wrong
-from understudy.cli_pair import pair
+from understudy.cli.options import Wrong
+from understudy.cli.pair import pair
 
 
 def test_a_pair_is_started_survives_a_kill_and_is_stopped(tmp_path: Path) -> None:

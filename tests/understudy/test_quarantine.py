@@ -21,9 +21,9 @@ from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.test_cli import closed_port, understudy
-from understudy.quarantine import QuarantineFolder
-from understudy.quarantine_message import Message
-from understudy.quarantine_notes import NOTED, Notes
+from understudy.quarantine.journal import NOTED, Notes
+from understudy.quarantine.message import Message
+from understudy.quarantine.reader import QuarantineFolder
 from understudy.shared.amqp10.types import Described, ULong, write
 
 ORDERS = bytes(range(16))

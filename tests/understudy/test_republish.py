@@ -22,9 +22,9 @@ from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.test_quarantine import ORDERS, entry, run
-from understudy.quarantine import QuarantineFolder
-from understudy.quarantine_notes import NOTED, Notes, NotesError
-from understudy.republish import BATCH, Outcome, Republishing, Way
+from understudy.quarantine.journal import NOTED, Notes, NotesError
+from understudy.quarantine.reader import QuarantineFolder
+from understudy.quarantine.republish import BATCH, Outcome, Republishing, Way
 
 MANY = 2 * BATCH + 200
 PATIENCE = 30.0

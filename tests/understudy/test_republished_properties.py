@@ -21,8 +21,8 @@ from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.test_quarantine import ORDERS, run
-from understudy.quarantine import QuarantineFolder
-from understudy.quarantine_message import Message
+from understudy.quarantine.message import Message
+from understudy.quarantine.reader import QuarantineFolder
 
 _WIDTHS = {"b": 1, "B": 1, "s": 2, "u": 2, "I": 4, "i": 4, "l": 8, "L": 8, "f": 4, "d": 8, "T": 8, "D": 5}
 

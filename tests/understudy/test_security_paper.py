@@ -15,7 +15,7 @@ from broker.security.tls import Tls, TlsFiles
 from tests.broker.server.live import live_broker
 from understudy.client import ClientTls
 from understudy.client.failover import Failover
-from understudy.config import load
+from understudy.config.load import load
 
 PAPER = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text()
 

@@ -31,12 +31,12 @@ runpy.run_module("understudy", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["click", "understudy.cli", "understudy.cli_manage", "rich.table"])
+@pytest.mark.parametrize("module", ["click", "understudy.cli.main", "understudy.cli.node", "rich.table"])
 def test_an_interrupt_while_a_command_is_loaded_is_no_traceback(module: str) -> None:
     assert _interrupted("status -b 127.0.0.1:1", module) == (130, "", "")
 
 
-@pytest.mark.parametrize("module", ["understudy.config", "understudy.daemon", "ssl"])
+@pytest.mark.parametrize("module", ["understudy.config.settings", "understudy.server.daemon", "ssl"])
 def test_an_interrupt_while_a_broker_is_loaded_is_no_traceback(module: str, tmp_path: Path) -> None:
     assert _interrupted(f"serve --listen 127.0.0.1:0 --data-dir {tmp_path}", module) == (130, "", "")
 

@@ -15,7 +15,7 @@ from amqp.exceptions import AccessRefused, ConnectionForced
 from broker.model.records import EntryPut
 from tests.broker.stored import permission, user
 from tests.failover.cluster import Cluster, local_places, understudy
-from understudy.config_types import HostPort
+from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
 
 

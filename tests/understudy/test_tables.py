@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from understudy.cli import cli, run
-from understudy.cli_manage import _text, rows
-from understudy.reconcile import print_result
+from understudy.cli.main import cli, run
+from understudy.cli.node import _text, rows
+from understudy.cli.reconcile import print_result
 
 NASTY = "[/x] a\nb \x1b[2J[red]"
 SHOWN = r"[/x] a\nb \x1b[2J[red]"
@@ -36,7 +36,7 @@ STATUS: dict[str, Any] = {
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("understudy.cli_manage.ask", lambda *_, **__: {"ok": True, "status": STATUS})
+    monkeypatch.setattr("understudy.cli.node.ask", lambda *_, **__: {"ok": True, "status": STATUS})
 
 
 def _lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -77,7 +77,7 @@ def test_query_asks_until_it_has_all_queues(
         queues = [{"name": name, "vhost": "/"} for name in names]
         return {"ok": True, "status": STATUS | {"queue_list": queues, "more": more}}
 
-    monkeypatch.setattr("understudy.cli_manage.ask", answer)
+    monkeypatch.setattr("understudy.cli.node.ask", answer)
     assert run(cli.main, ["query", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [queue["name"] for queue in found["queue_list"]] == ["a", "b", "c"] and "more" not in found

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from broker.security.authenticator import hash_password
 from tests.understudy.serving import PATIENCE, serving
-from understudy.cli import cli
-from understudy.config_types import HostPort
+from understudy.cli.main import cli
+from understudy.config.types import HostPort
 
 
 class Between:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from understudy.cli import cli, run
+from understudy.cli.main import cli, run
 from understudy.ledger.writer import LedgerWriter
 
 
@@ -47,7 +47,7 @@ def test_a_ledger_that_may_not_be_read_ends_the_command(
 
     monkeypatch.setattr("os.scandir", refusing)
     monkeypatch.setattr("os.access", lambda path, *_, **__: str(path) != closed and access(path, *_))
-    monkeypatch.setattr("understudy.cli_watch._hold_signals", lambda: None)
+    monkeypatch.setattr("understudy.cli.watch._hold_signals", lambda: None)
     assert _code([*command, str(folder)]) == 3
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"understudy {command[0]}: cannot read {closed}: Permission denied\n")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.understudy.serving import PATIENCE, serving
-from understudy.cli import cli, run
+from understudy.cli.main import cli, run
 from understudy.ledger.writer import LedgerWriter
 
 LOOP = "Too many levels of symbolic links"
@@ -118,7 +118,7 @@ def test_ledgers_in_no_folder(
     command: list[str], what: str, below: str, place: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("understudy.cli_watch._hold_signals", lambda: None)
+    monkeypatch.setattr("understudy.cli.watch._hold_signals", lambda: None)
     found, text = said(capsys, *command, place / what / below)
     assert found == 2
     assert text.endswith(f": {why(place, what)}\n") and text.count("\n") == 1
@@ -139,7 +139,7 @@ def test_what_is_called_a_ledger_and_is_none_is_not_passed_over(
     command: list[str], what: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("understudy.cli_watch._hold_signals", lambda: None)
+    monkeypatch.setattr("understudy.cli.watch._hold_signals", lambda: None)
     LedgerWriter(str(tmp_path), "p", "producer", incarnation=1).close()
     wrong = tmp_path / "q-1-0.ledger.jsonl"
     match what:

@@ -183,7 +183,7 @@ def children_of(parent: int) -> list[int]:
 
 def test_without_cibadmin_a_node_does_not_start_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    code = "import shutil; shutil.which = lambda *a, **k: None; from understudy.cli import main; main()"
+    code = "import shutil; shutil.which = lambda *a, **k: None; from understudy.cli.main import main; main()"
     words = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "d")]
     words += ["--set", "ha.authority=pacemaker", "--set", "ha.brokers=127.0.0.1:1,127.0.0.1:2"]
     done = subprocess.run(

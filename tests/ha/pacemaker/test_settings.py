@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.config import ConfigError, load
+from understudy.config.load import load
+from understudy.config.settings import ConfigError
 
 PAIR = ("ha.authority=pacemaker", "ha.brokers=a.example:5672,b.example:5672")
 

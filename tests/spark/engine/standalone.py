@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from understudy.demo_children import _die_with_parent
+from understudy.demo.processes import _die_with_parent
 
 HOST = "127.0.0.1"
 STARTS = 120.0

@@ -56,7 +56,7 @@ def reconcile(
     engine: Engine, master: str, folder: Path, meanwhile: Callable[[Callable[[], bool]], None] | None = None
 ) -> Run:
     """As an operator does. `meanwhile` is given a question: whether the run is over."""
-    code = "from understudy.cli import main; main()"
+    code = "from understudy.cli.main import main; main()"
     command = [sys.executable, "-c", code, "reconcile", str(folder), "--master", master, "--format", "json"]
     process = subprocess.Popen(
         command, env=engine.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -21,7 +21,7 @@ from spark.watch.checkpoint import Checkpoint
 from spark.watch.judge import Limits
 from spark.watch.query import Watch
 from tests.spark.watch.history import QUEUE
-from understudy.cli_watch import _status, watch
+from understudy.cli.watch import _status, watch
 from understudy.ledger.writer import LedgerWriter
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def test_wrong_usage_ends_with_3_and_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("understudy.cli_watch._hold_signals", lambda: None)
+    monkeypatch.setattr("understudy.cli.watch._hold_signals", lambda: None)
     done = CliRunner().invoke(watch, arguments)
     assert done.exit_code == 3
     assert sentence in done.stderr and done.stderr.count("\n") == 1

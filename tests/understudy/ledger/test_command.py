@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.understudy.ledger.test_files import DAY, Life, only
-from understudy.cli import cli
+from understudy.cli.main import cli
 from understudy.ledger.segments import JSONL
 from understudy.ledger.writer import LedgerWriter
 

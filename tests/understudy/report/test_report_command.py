@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import spark.insight.survey
 from tests.understudy.report.stored import stored
-from understudy.cli import cli
+from understudy.cli.main import cli
 
 
 def call(*arguments: object) -> Result:

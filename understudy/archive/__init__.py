@@ -1,0 +1,1 @@
+"""Copies of a node on disk (`understudy backup`, `understudy restore`)."""

@@ -1,0 +1,181 @@
+"""The command `demo`: runs it, draws the table, keeps or clears the folder."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from understudy.cli.exit_codes import FAILED, by_signal
+from understudy.cli.options import Failed, Wrong, leave
+from understudy.demo.demo import Demo, DemoFailed, Options, Outcome
+from understudy.demo.progress import Progress
+from understudy.report import beside
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import make_folders
+
+FOLDER = Path("understudy-demo")
+MARK = ".understudy-demo"
+"""A folder that holds this file is ours to clear."""
+_PLAIN_WIDTH = 110
+"""Columns where nobody says how many there are: a pipe, a log."""
+
+
+@click.command()
+@click.option(
+    "--messages", type=click.IntRange(min=1), default=60_000, show_default=True, help="How many to publish."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    default=4000,
+    show_default=True,
+    help="How many a second; 0 is as fast as the clients go.",
+)
+@click.option("--keep", is_flag=True, help="Leave data, ledgers and logs, not only the report.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="Where to put all of it.",
+)
+def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
+    """A pair of brokers, real clients, a killed primary, and Spark's verdict on what was lost.
+
+    Exit code 0 only if it is proven that nothing confirmed was lost.
+    """
+    if not math.isfinite(rate):
+        raise Wrong(f"Invalid value for '--rate': {rate} is not a number of messages a second.")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
+    check_spark()
+    prepare(folder)
+    try:
+        with ended_by_signals(), Progress(console) as progress:
+            outcome = Demo(Options(messages, rate, folder), progress).run()
+    except DemoFailed as error:
+        raise Failed(f"{error}; see {folder / 'logs'}") from None
+    show(console, outcome, messages)
+    if keep:
+        console.print(f"ledgers, data and logs are in {escape(str(folder))}", soft_wrap=True)
+    elif outcome.good:
+        clear(folder, but=() if outcome.report is None else (outcome.report, beside(outcome.report)))
+    if not outcome.good:
+        leave(FAILED)
+
+
+def check_spark() -> None:
+    """Before anything is started: what would only be missed at the very end. Failed with what to install."""
+    from spark.session import SparkUnavailable, find_java
+
+    if find_spec("pyspark") is None:
+        raise Failed("PySpark is not installed: pip install 'understudy-amqp[spark]'")
+    try:
+        find_java()
+    except SparkUnavailable as error:
+        raise Failed(str(error)) from None
+
+
+def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:
+    """An empty folder with the file `mark`; what an earlier run left there goes. Wrong for a folder of
+    somebody else's.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / mark).exists():
+            raise Wrong(f"{folder} is not empty and not a {whose}; name another with --dir")
+        clear(folder, mark=mark)
+        make_folders(str(folder))
+        (folder / mark).touch()
+    except OSError as error:
+        raise Wrong(f"cannot use {folder}: {of_file(error, folder)}") from None
+
+
+def clear(folder: Path, but: tuple[Path, ...] = (), mark: str = MARK) -> None:
+    """Remove what an earlier run left in its folder."""
+    if not (folder / mark).exists():
+        return
+    for entry in folder.iterdir():
+        if entry in but or entry.name == mark:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as control-C does: by an exception, so that all children are ended."""
+    by: list[int] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        by.append(number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not by:
+            raise
+        click.echo(f"understudy: interrupted by {signal.Signals(by[0]).name}", err=True)
+        leave(by_signal(by[0]))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show(console: Console, outcome: Outcome, messages: int) -> None:
+    """The table, the sentence, the report."""
+    totals: dict[str, Any] = (outcome.verdict or {}).get("totals", {})
+    plain = outcome.plain
+    table = Table(title=f"{messages:,} messages, one primary killed", title_justify="left")
+    table.add_column("")
+    table.add_column("client kit", justify="right")
+    table.add_column("plain kombu", justify="right")
+    for key in ("published", "confirmed", "received", "lost", "duplicated", "in_doubt"):
+        label = "received, a copy for each queue" if key == "received" else key.replace("_", " ")
+        table.add_row(label, _count(totals.get(key)), _count(plain.get(key)))
+    table.add_row("outage ms", _count(outcome.outage_ms), _count(float(plain.get("outage", 0)) * 1000))
+    console.print(table)
+    resent = sum(int(counts.get("resent", 0)) for counts in outcome.publishers.values())
+    console.print(
+        f"promotion by the CLI {outcome.promote_ms:,.0f} ms; rejoin {outcome.rejoin_ms:,.0f} ms; "
+        f"{resent:,} messages in doubt were sent again; {outcome.seconds:.0f} s in all",
+        soft_wrap=True,
+        highlight=False,
+    )
+    kinds = totals.get("duplicates")
+    if kinds and totals.get("duplicated"):
+        console.print(
+            f"duplicated: {kinds['redelivered']:,} flagged redelivered, "
+            f"{kinds['in_doubt']:,} sent again while in doubt, {kinds['illegal']:,} unexplained",
+            soft_wrap=True,
+            highlight=False,
+        )
+    if outcome.verdict is not None:
+        colour = "green" if outcome.verdict_code == 0 else "red"
+        sentence = escape(str(outcome.verdict.get("sentence", "")))
+        console.print(f"[bold {colour}]{sentence}[/]", soft_wrap=True, highlight=False)
+    if outcome.plain.get("lost"):
+        console.print("[bold red]Plain kombu lost messages that were confirmed to it.[/]", soft_wrap=True)
+    if outcome.report is not None:
+        console.print(f"report: {escape(str(outcome.report.resolve()))}", soft_wrap=True, highlight=False)
+
+
+def _count(value: Any) -> str:
+    return "-" if value is None else f"{value:,.0f}"

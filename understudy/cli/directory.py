@@ -1,0 +1,356 @@
+"""`understudy vhost|user|permission|policy`: name spaces, who may log in, what they may do, and rules for
+queues by name.
+
+They are kept by the pair itself, on every node; users of a node's configuration file are its own, and only
+listed here. Each command speaks to the primary, whichever node it is given, and returns when the change is on
+the disks and on the backup.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from broker.model.policy_rules import without_effect
+from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
+from understudy.cli.options import Failed, Wrong, broker_options, given_password
+from understudy.config.types import HostPort
+from understudy.definitions.apply import DEFINE
+from understudy.definitions.parse import VHOST
+from understudy.definitions.strict_json import DefinitionsError, read_json
+from understudy.definitions.unsupported import counted
+from understudy.management import SERVING, TooLarge, Unreachable, ask
+
+LISTING = "directory"
+_APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
+
+
+def _vhost_option(function: Any) -> Any:
+    return click.option(
+        "--vhost", default=VHOST, show_default=True, help="The virtual host that it is for."
+    )(function)  # fmt: skip
+
+
+class _Broker:
+    """The primary, as it is spoken to by one command."""
+
+    def __init__(self, address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+        found = status_of(question(address, "status", user, password, timeout))
+        if found["status"] not in SERVING:
+            address = primary_of(found) or address
+        self.address = address
+        self._login = (user, password, timeout)
+        self._form = form
+
+    def listing(self, kind: str) -> list[dict[str, Any]]:
+        answer = question(self.address, LISTING, *self._login)
+        if not answer.get("ok"):
+            raise Failed(f"{self.address}: {answer.get('reason')}")
+        found = answer.get(kind, [])
+        return found if isinstance(found, list) else []
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Of all virtual hosts."""
+        return list(everything(self.address, *self._login)["queue_list"])
+
+    def show(self, kind: str, lines: list[dict[str, Any]]) -> None:
+        if self._form == "json":
+            click.echo(json.dumps(lines))
+        elif lines:
+            wide_console().print(rows(kind, lines))
+        else:
+            click.echo(f"{self.address}: no {kind}")
+
+    def change(self, action: str, kind: str, vhost: str, name: str, value: dict[str, Any], done: str) -> bool:
+        """Was anything changed? `done`: what is so now."""
+        change = {"action": action, "kind": kind, "vhost": vhost, "name": name, "value": value}
+        answer = self._ask(change)
+        if not answer.get("ok"):
+            refused = answer.get("refused", False)
+            raise (Wrong if refused else Failed)(f"{self.address}: {answer.get('reason')}")
+        changed = bool(answer.get("changed"))
+        if action == "put" or changed:
+            self._tell(changed, done if changed else f"{done} already")
+        return changed
+
+    def _ask(self, change: dict[str, Any]) -> dict[str, Any]:
+        """The answer. A broker that is gone before it answers may have made the change all the same."""
+        user, password, timeout = self._login
+        try:
+            return ask(
+                self.address, DEFINE, {"changes": [change]}, user=user, password=password, timeout=timeout
+            )
+        except TooLarge as error:
+            raise Failed(str(error)) from None
+        except Unreachable as error:
+            raise Failed(f"{error}: ask the primary whether it is so now") from None
+
+    def _tell(self, changed: bool, text: str) -> None:
+        if self._form == "json":
+            click.echo(json.dumps({"ok": True, "changed": changed}))
+        else:
+            click.echo(f"{self.address}: {text}")
+
+    def nothing(self, text: str) -> NoReturn:
+        raise Failed(f"{self.address}: there is no {text}")
+
+
+# -- virtual hosts
+
+
+@click.group()
+def vhost() -> None:
+    """Virtual hosts: name spaces of queues and exchanges, each with permissions of its own.
+
+    A connection is in one of them. '/' is always there.
+    """
+
+
+@vhost.command("list")
+@broker_options
+def list_vhosts(**broker: Any) -> None:
+    """Show the virtual hosts."""
+    node = _Broker(**broker)
+    node.show("vhosts", node.listing("vhosts"))
+
+
+@vhost.command("add")
+@click.argument("name")
+@click.option("--description", default="", help="What it is for.")
+@click.option("--tag", "tags", multiple=True, help="May be given again.")
+@broker_options
+def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any) -> None:
+    """Make NAME a virtual host, or describe it anew; stored users need a permission in it."""
+    node = _Broker(**broker)
+    value = {"description": description, "tags": sorted(set(tags))}
+    node.change("put", "vhost", "", name, value, f"virtual host {name!r} is there")
+
+
+@vhost.command("delete")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Also if there are messages in it, and without asking.")
+@broker_options
+def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
+    """Delete NAME with its queues, their messages, exchanges, permissions and policies; close its
+    connections."""
+    node = _Broker(**broker)
+    queues = [queue for queue in node.queues() if queue["vhost"] == name]
+    messages = sum(queue["ready"] + queue["unacked"] for queue in queues)
+    if messages and not yes:
+        lost = f"{name!r} has {counted(messages, 'message')} in {counted(len(queues), 'queue')}"
+        if not sys.stdin.isatty():
+            raise Wrong(f"{lost}: nothing is deleted without --yes")
+        click.confirm(f"{lost}. Delete them?", abort=True, err=True)
+    if not node.change("delete", "vhost", "", name, {}, f"virtual host {name!r} is deleted"):
+        node.nothing(f"virtual host {name!r}")
+
+
+# -- users
+
+
+@click.group()
+def user() -> None:
+    """Users who may log in on every node: list, add and delete them, change passwords and tags.
+
+    A new user may do nothing until `understudy permission set`. Users of the configuration file are made
+    there (`understudy passwd`), may do everything, and are listed with source "configuration".
+    """
+
+
+@user.command("list")
+@broker_options
+def list_users(**broker: Any) -> None:
+    """Show the users and their tags."""
+    node = _Broker(**broker)
+    lines = [
+        {
+            "name": line["name"], "tags": line["tags"],
+            "source": "configuration" if line.get("configured") else "stored",
+            "login": "yes" if line.get("configured") or line.get("password_hash") else "no password",
+        }
+        for line in node.listing("users")
+    ]  # fmt: skip
+    node.show("users", lines)
+
+
+@user.command("add")
+@click.argument("name")
+@click.option("--tag", "tags", multiple=True, help="For instance administrator; may be given again.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+@broker_options
+def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
+    """Make NAME a user; asks for the password."""
+    node = _Broker(**broker)
+    for line in node.listing("users"):
+        if line["name"] == name:
+            configured, stored = "it is changed in the configuration", "see `understudy user password`"
+            how = configured if line.get("configured") else stored
+            raise Failed(f"{node.address}: there is a user {name!r} already: {how}")
+    value = {"password_hash": _new_hash(from_stdin), "tags": sorted(set(tags))}
+    node.change("put", "user", "", name, value, f"user {name!r} is there, without permissions")
+
+
+@user.command("password")
+@click.argument("name")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+@broker_options
+def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
+    """Give NAME another password; who is logged in stays so."""
+    node = _Broker(**broker)
+    known = _stored(node, name)
+    value = {"password_hash": _new_hash(from_stdin), "tags": known["tags"]}
+    node.change("put", "user", "", name, value, f"user {name!r} has the new password")
+
+
+@user.command("tags")
+@click.argument("name")
+@click.argument("tags", nargs=-1)
+@broker_options
+def change_tags(name: str, tags: tuple[str, ...], **broker: Any) -> None:
+    """Give NAME these tags and no others; `administrator` may manage the pair."""
+    node = _Broker(**broker)
+    known = _stored(node, name)
+    said = ", ".join(sorted(set(tags))) or "no tags"
+    value = {"password_hash": _hash_of(known), "tags": sorted(set(tags))}
+    node.change("put", "user", "", name, value, f"user {name!r} has {said}")
+
+
+@user.command("delete")
+@click.argument("name")
+@broker_options
+def delete_user(name: str, **broker: Any) -> None:
+    """Delete NAME with its permissions, and close its connections."""
+    node = _Broker(**broker)
+    if not node.change("delete", "user", "", name, {}, f"user {name!r} is deleted"):
+        node.nothing(f"stored user {name!r}")
+
+
+def _stored(node: _Broker, name: str) -> dict[str, Any]:
+    for line in node.listing("users"):
+        if line["name"] == name and not line.get("configured"):
+            return line
+    return node.nothing(f"stored user {name!r}")
+
+
+def _hash_of(line: dict[str, Any]) -> str:
+    """As the directory keeps it."""
+    hashed = str(line.get("password_hash", ""))
+    return hashed if not hashed or hashed.startswith("$") else f"${line['hashing_algorithm']}${hashed}"
+
+
+def _new_hash(from_stdin: bool) -> str:
+    from broker.security.authenticator import hash_password
+
+    return hash_password(given_password(from_stdin=from_stdin))
+
+
+# -- permissions
+
+
+@click.group()
+def permission() -> None:
+    """What users may do: regular expressions of the names that they may configure, write and read.
+
+    They match anywhere in a name: write ^orders$ for that one queue or exchange, .* for all, and an empty
+    expression ('') for none.
+    """
+
+
+@permission.command("list")
+@broker_options
+def list_permissions(**broker: Any) -> None:
+    """Show the permissions of all stored users."""
+    node = _Broker(**broker)
+    node.show("permissions", node.listing("permissions"))
+
+
+@permission.command("set")
+@click.argument("user_name", metavar="USER")
+@click.argument("configure")
+@click.argument("write")
+@click.argument("read")
+@_vhost_option
+@broker_options
+def set_permission(user_name: str, configure: str, write: str, read: str, vhost: str, **broker: Any) -> None:
+    """Let USER declare and delete what CONFIGURE matches, publish to WRITE, and consume from READ."""
+    node = _Broker(**broker)
+    value = {"configure": configure, "write": write, "read": read}
+    node.change(
+        "put", "permission", vhost, user_name, value, f"{user_name!r} has this permission in {vhost!r}"
+    )
+
+
+@permission.command("clear")
+@click.argument("user_name", metavar="USER")
+@_vhost_option
+@broker_options
+def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
+    """Take from USER all that it may do in the virtual host."""
+    node = _Broker(**broker)
+    if not node.change(
+        "delete", "permission", vhost, user_name, {}, f"{user_name!r} may do nothing in {vhost!r}"
+    ):
+        node.nothing(f"permission of {user_name!r} in {vhost!r}")
+
+
+# -- policies
+
+
+@click.group()
+def policy() -> None:
+    """Rules for all queues or exchanges whose names match, without declaring them anew."""
+
+
+@policy.command("list")
+@broker_options
+def list_policies(**broker: Any) -> None:
+    """Show the policies."""
+    node = _Broker(**broker)
+    lines = node.listing("policies")
+    shown = [line | {"definition": json.dumps(line["definition"])} for line in lines]
+    node.show("policies", lines if broker["form"] == "json" else shown)
+
+
+@policy.command("set")
+@click.argument("name")
+@click.argument("pattern")
+@click.argument("definition")
+@click.option("--apply-to", type=click.Choice(_APPLY_TO), default="all", show_default=True)
+@click.option(
+    "--priority", type=int, default=0, show_default=True, help="Of those that match the highest holds."
+)
+@_vhost_option
+@broker_options
+def set_policy(
+    name: str, pattern: str, definition: str, apply_to: str, priority: int, vhost: str, **broker: Any
+) -> None:
+    """Set policy NAME for names that match PATTERN: DEFINITION in JSON, as '{"max-length": 1000}'.
+
+    Keys: message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange,
+    dead-letter-routing-key; for exchanges alternate-exchange. Others of RabbitMQ's are kept and do nothing.
+    """
+    try:
+        asked = read_json(definition.encode(errors="surrogateescape"))
+    except DefinitionsError as error:
+        raise Wrong(f"DEFINITION: {error}") from None
+    if not isinstance(asked, dict):
+        raise Wrong("DEFINITION is not a JSON object")
+    value = {"pattern": pattern, "apply-to": apply_to, "priority": priority, "definition": asked}
+    node = _Broker(**broker)
+    node.change("put", "policy", vhost, name, value, f"policy {name!r} holds in {vhost!r}")
+    for key in without_effect(asked):
+        click.echo(f"understudy: {key} is kept, and has no effect here", err=True)
+
+
+@policy.command("clear")
+@click.argument("name")
+@_vhost_option
+@broker_options
+def clear_policy(name: str, vhost: str, **broker: Any) -> None:
+    """Take policy NAME away: what it ruled goes by its own arguments again, or by another policy."""
+    node = _Broker(**broker)
+    if not node.change("delete", "policy", vhost, name, {}, f"policy {name!r} is gone from {vhost!r}"):
+        node.nothing(f"policy {name!r} in {vhost!r}")

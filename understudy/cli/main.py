@@ -1,0 +1,166 @@
+"""The command line. `understudy --help` lists the commands; each group of them has a module of its own.
+
+Whatever a user gets wrong (an option, a key, a file), and whatever goes wrong on the way (unreachable,
+refused), ends in one line on standard error. `understudy.cli.exit_codes` has the codes.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import click
+
+from spark.streams import OutputLost, ended, prepare
+from understudy import __version__
+from understudy.cli.exit_codes import DONE, FAILED, INTERRUPTED, SUMMARY, UNDONE, WRONG
+from understudy.cli.process import heard, quiet
+from understudy.shared.file_errors import of_file
+
+_COMMANDS = {
+    "serve": ("understudy.cli.serve", "serve", "Run a broker in the foreground."),
+    "pair": ("understudy.cli.pair", "pair", "Start a pair on loopback to try it."),
+    "passwd": ("understudy.cli.serve", "passwd", "Hash a password for the configuration file."),
+    "status": ("understudy.cli.node", "status", "Show a node and its pair."),
+    "ready": ("understudy.cli.node", "ready", "Is the node ready, or active? Exit code 0 or 1."),
+    "promote": ("understudy.cli.node", "promote", "Make the node the primary."),
+    "demote": ("understudy.cli.node", "demote", "Make the primary stop serving and rejoin as a backup."),
+    "switchover": ("understudy.cli.node", "switchover", "Have the primary hand over, without a loss."),
+    "replicate": (
+        "understudy.cli.replicate",
+        "replicate",
+        "Copy a queue of another broker or pair here, and follow it.",
+    ),
+    "query": ("understudy.cli.node", "query", "Show everything a node knows of itself."),
+    "ping": ("understudy.cli.node", "ping", "Does the node answer?"),
+    "definitions": (
+        "understudy.cli.definitions",
+        "definitions",
+        "Export and import users, policies, queues, exchanges and bindings, in RabbitMQ's JSON.",
+    ),
+    "vhost": ("understudy.cli.directory", "vhost", "Virtual hosts: list, add and delete them."),
+    "user": ("understudy.cli.directory", "user", "Users of the pair: list, add, delete, passwords, tags."),
+    "permission": ("understudy.cli.directory", "permission", "What users may configure, write and read."),
+    "policy": ("understudy.cli.directory", "policy", "Limits and dead letters for queues by their names."),
+    "quarantine": (
+        "understudy.cli.quarantine",
+        "quarantine",
+        "What a rejoining broker set aside: list it, show it, republish it.",
+    ),
+    "backup": ("understudy.cli.backup", "backup", "Copy a node with its messages, while it runs."),
+    "restore": ("understudy.cli.backup", "restore", "Make a new node of such a copy."),
+    "agent": ("understudy.cli.agent", "agent", "Install the resource agent for Pacemaker."),
+    "reconcile": (
+        "understudy.cli.reconcile",
+        "reconcile_command",
+        "Prove from ledgers, with Spark, that nothing was lost.",
+    ),
+    "watch": ("understudy.cli.watch", "watch", "Alarm on losses and silent writers, while ledgers grow."),
+    "ledger": ("understudy.cli.ledger", "ledger", "Check, compact, prune and convert ledgers."),
+    "report": (
+        "understudy.cli.report",
+        "report",
+        "Latencies, rates and failovers of days, from ledgers, with Spark.",
+    ),
+    "demo": ("understudy.cli.demo", "demo", "A pair, real clients, a killed primary, and Spark's verdict."),
+}
+
+
+_OF_RABBITMQCTL = {
+    "status": "status", "cluster_status": "status", "ping": "ping", "await_startup": "ready --wait 60s",
+    "list_queues": "query", "list_exchanges": "definitions export", "list_bindings": "definitions export",
+    "export_definitions": "definitions export FILE", "import_definitions": "definitions import FILE",
+    "list_users": "user list", "add_user": "user add", "delete_user": "user delete",
+    "change_password": "user password", "set_user_tags": "user tags", "list_vhosts": "vhost list",
+    "add_vhost": "vhost add", "delete_vhost": "vhost delete", "list_permissions": "permission list",
+    "set_permissions": "permission set", "clear_permissions": "permission clear",
+    "list_policies": "policy list", "set_policy": "policy set", "clear_policy": "policy clear",
+    "hash_password": "passwd",
+}  # fmt: skip
+
+
+def _meant(word: str) -> str:
+    """A sentence, or nothing."""
+    if (found := _OF_RABBITMQCTL.get(word)) is None:
+        found = next(iter(get_close_matches(word, _COMMANDS, 1)), None)
+    return f" Did you mean 'understudy {found}'?" if found else ""
+
+
+class _Lazy(click.Group):
+    """Imports a command's module only when it is asked for: `status` must not wait for Spark's helpers."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, _help = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        heard()
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is no command is told with the one that is meant, also by a word of `rabbitmqctl`."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            raise click.UsageError(f"No such command {args[0]!r}.{_meant(args[0])}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry[2]) for name, entry in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, epilog=SUMMARY, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="understudy")
+def cli() -> None:
+    """A hot-standby pair of AMQP brokers, 0-9-1 and 1.0: the standby knows every line."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with its code; no usage lecture, no traceback for what a user got wrong."""
+    prepare()
+    try:
+        code = run(cli.main, arguments)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else FAILED
+    quiet()
+    sys.exit(ended(code, "understudy"))
+
+
+def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
+    """The exit code of `command`, having said on standard error, in one line, what was wrong."""
+    try:
+        result = command(args=arguments, prog_name="understudy", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return WRONG
+    except click.ClickException as error:
+        line = " ".join(error.format_message().split())
+        click.echo(f"understudy: {line}", err=True)
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("understudy: interrupted", err=True)
+        return INTERRUPTED
+    except OSError as error:
+        click.echo(f"understudy: {of_file(error)}", err=True)
+        return FAILED
+    except OutputLost:
+        return UNDONE
+    except Exception:
+        # A fault of the program's own. Python would end with 1, which of some commands is a finding.
+        traceback.print_exc()
+        return UNDONE
+    return result if isinstance(result, int) else DONE

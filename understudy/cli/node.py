@@ -1,0 +1,302 @@
+"""Commands that ask one running node something: status, ready, promote, demote, switchover, query, ping."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.box import ROUNDED
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+
+from understudy.cli.exit_codes import FAILED
+from understudy.cli.options import Failed, broker_options, cell, duration_value, given_tls, leave
+from understudy.client_tls import parse_broker
+from understudy.config.types import HostPort
+from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve
+
+_COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
+_MEMBER_COLUMNS = (
+    "name",
+    "address",
+    "status",
+    "in_sync",
+    "lag",
+    "queues_left",
+    "trouble",
+)
+_HIDDEN_COLUMNS = ("uuid", "node_id")
+_NAMES = ("epoch", "position", "applied", "durable", "incarnation", "version")
+"""Numbers that are names of something, and not amounts: written without separators."""
+_TIMES = ("last_write",)
+"""Seconds since 1970."""
+_PLAIN_WIDTH = 1000
+_STATUS_KEYS = ("name", "status", "epoch", "link", "members", "promotable", "reason")
+
+
+def question(
+    address: HostPort,
+    command: str,
+    user: str,
+    password: str,
+    timeout: float,
+    args: dict[str, Any] | None = None,
+    told_by: str = "",
+) -> dict[str, Any]:
+    """The node's answer. Unreachable: one line, exit code 1. `told_by`: the command that tells whether what
+    is asked for took place, where the answer is not waited for any longer."""
+    try:
+        return ask(address, command, args, user=user, password=password, timeout=timeout)
+    except Unanswered as error:
+        if not told_by:
+            raise Failed(str(error)) from None
+        doubt = f"it is not known whether it took place: {told_by} --broker {address} tells"
+        raise Failed(f"{command}: {error}; {doubt}") from None
+    except Unreachable as error:
+        raise Failed(str(error)) from None
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--expect", type=click.Choice(STATUSES), help="Exit with 1 unless the node has just this status."
+)
+def status(
+    address: HostPort, user: str, password: str, timeout: float, form: str, expect: str | None
+) -> None:
+    """Show a node: its status, its epoch, its link, the members of its pair, and why."""
+    found = status_of(question(address, "status", user, password, timeout))
+    if form == "json":
+        click.echo(json.dumps(found))
+    else:
+        show_status(found, address)
+    if expect is not None and found["status"] != expect:
+        click.echo(f"understudy: status is {found['status']}, expected {expect}", err=True)
+        leave(FAILED)
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--wait", metavar="DURATION", callback=duration_value, help="Keep asking for this long until it is."
+)
+def ready(address: HostPort, user: str, password: str, timeout: float, form: str, wait: float | None) -> None:
+    """Exit with 0 if the node could serve at once: it is ready, or it does already."""
+    deadline = time.monotonic() + (wait or 0)
+    while True:
+        last = time.monotonic() >= deadline
+        try:
+            found = status_of(ask(address, "status", user=user, password=password, timeout=timeout))
+            is_ready = could_serve(found)
+            but = ", but could not serve now" if found["status"] == "ready" and not is_ready else ""
+            text = f"{found['name']} is {found['status']}{but}: {found['reason']}"
+        except Unreachable as error:
+            found, is_ready, text = None, False, str(error)
+        if is_ready or last:
+            break
+        time.sleep(0.1)
+    if form == "json":
+        click.echo(json.dumps({"ready": is_ready, "reason": text}))
+    if not is_ready:
+        raise Failed(text)
+    if form == "table":
+        click.echo(text)
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--force-lossy",
+    is_flag=True,
+    help="Promote although confirmed messages may be missing here; it is logged and in the ledger.",
+)
+def promote(
+    address: HostPort, user: str, password: str, timeout: float, form: str, force_lossy: bool
+) -> None:
+    """Make the node the primary; returns once it serves clients. Promoting the primary is success."""
+    _do(address, "promote", user, password, timeout, form, {"force_lossy": force_lossy})
+
+
+@click.command()
+@broker_options
+def demote(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Make the primary close its clients, stop serving, and join again as a backup."""
+    _do(address, "demote", user, password, timeout, form, {})
+
+
+@click.command()
+@broker_options
+@click.option("--to", metavar="NAME", help="Who is to be the primary; if not said, the best of its backups.")
+def switchover(
+    address: HostPort, user: str, password: str, timeout: float, form: str, to: str | None
+) -> None:
+    """Have the primary hand over to a backup, without a loss; returns once that one serves clients. Any node
+    may be asked: one that does not serve is asked who does."""
+    if to == "":
+        raise click.BadParameter("a name is due, of a backup", param_hint="'--to'")
+    found = status_of(question(address, "status", user, password, timeout))
+    if found["status"] not in SERVING:
+        address = primary_of(found) or address
+    _do(address, "switchover", user, password, timeout, form, {"to": to})
+
+
+def primary_of(found: dict[str, Any]) -> HostPort | None:
+    """Where the node says that the primary is, if it knows; over TLS by the files that were given."""
+    _, at, where = str(found.get("primary") or "").rpartition(" at ")
+    try:
+        return parse_broker(where, given_tls(click.get_current_context())) if at else None
+    except ValueError:
+        return None
+
+
+def everything(address: HostPort, user: str, password: str, timeout: float) -> dict[str, Any]:
+    """The node's answer to `query`: its status, with all queues in `queue_list`. It tells of some queues at a
+    time, so that no client waits for long."""
+    found = status_of(question(address, "query", user, password, timeout))
+    queues = {(row["vhost"], row["name"]): row for row in found["queue_list"]}
+    while (begin := found.pop("more", None)) is not None:
+        more = status_of(question(address, "query", user, password, timeout, {"from": begin}))
+        queues |= {(row["vhost"], row["name"]): row for row in more["queue_list"]}
+        found["more"] = more["more"]
+    return found | {"queue_list": list(queues.values())}
+
+
+@click.command()
+@broker_options
+def query(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Show all that the node says of itself: its status and its queues."""
+    found = everything(address, user, password, timeout)
+    if form == "json":
+        click.echo(json.dumps(found))
+        return
+    show_status(found, address)
+    console = wide_console()
+    plain = Table(show_header=False, box=None, padding=(0, 2, 0, 2))
+    plain.add_column(overflow="fold")
+    plain.add_column(overflow="fold")
+    for key, value in found.items():
+        if key in _STATUS_KEYS:
+            continue
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            console.print(rows(key.replace("_", " "), value))
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                plain.add_row(cell(f"{key} {name}".replace("_", " ")), cell(_text(inner, name)))
+        elif value != []:
+            plain.add_row(cell(key.replace("_", " ")), cell(_text(value, key)))
+    console.print(plain)
+
+
+@click.command()
+@broker_options
+def ping(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
+    """Exit with 0 if the node answers, whatever its status."""
+    began = time.monotonic()
+    _checked(question(address, "ping", user, password, timeout))
+    took = (time.monotonic() - began) * 1000
+    if form == "json":
+        click.echo(json.dumps({"ok": True, "broker": str(address), "ms": round(took, 2)}))
+    else:
+        click.echo(f"{address} answered in {took:.1f} ms")
+
+
+def _do(
+    address: HostPort, command: str, user: str, password: str, timeout: float, form: str, args: dict[str, Any]
+) -> None:
+    answer = question(address, command, user, password, timeout, args, "understudy status")
+    done = bool(answer.get("ok"))
+    reason = str(answer.get("reason", ""))
+    if form == "json":
+        click.echo(json.dumps({"ok": done, "reason": reason}))
+    if not done:
+        raise Failed(f"{command} refused by {address}: {reason}")
+    if form == "table":
+        click.echo(f"{address}: {reason}")
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if not answer.get("ok"):
+        raise Failed(str(answer.get("reason", "the node refused without a reason")))
+    return answer
+
+
+def status_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """The status object of an answer, with the seven keys that programs rely on first."""
+    found = _checked(answer).get("status")
+    if not isinstance(found, dict):
+        raise Failed("the node's answer has no status")
+    return {**{key: found.get(key) for key in _STATUS_KEYS}, **found}
+
+
+def show_status(found: dict[str, Any], address: HostPort) -> None:
+    console = wide_console()
+    colour = _COLOURS.get(str(found["status"]), "yellow")
+    console.print(
+        f"[bold]{cell(str(found['name']))}[/bold] at {address}: [bold {colour}]{found['status']}[/]"
+        f"   epoch {found['epoch']}   link {found['link']}   promotable {_text(found['promotable'])}"
+    )
+    console.print(f"  {cell(str(found['reason']))}")
+    if (ledger := found.get("ledger")) and (ledger["lost"] or ledger["failing"]):
+        state = "cannot be written" if ledger["failing"] else "is written again"
+        console.print(
+            f"  [yellow]the ledger {state}: {ledger['lost']:,} records are missing from "
+            f"{cell(ledger['path'])}[/]",
+            soft_wrap=True,
+        )
+    members = found.get("members") or []
+    for key in ("replications", "followers"):
+        if found.get(key):
+            console.print(rows(key, found[key]))
+    if members:
+        shown = [{key: row[key] for key in _MEMBER_COLUMNS if key in row} for row in members]
+        console.print(rows("members", shown))
+
+
+def wide_console() -> Console:
+    """As wide as the terminal, with colours only where they are given; where there is none, lines are not
+    broken, and tables have no lines (`rows`)."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH, highlight=False)
+
+
+def rows(title: str, rows: list[dict[str, Any]], *, plain: bool | None = None) -> Table:
+    """A table of dicts; its columns are their keys, in order of appearance. `plain`: without lines, for
+    programs; None: where the standard output is no terminal."""
+    columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in _HIDDEN_COLUMNS]
+    if plain is None:
+        plain = not Console().is_terminal
+    table = Table(
+        title=title or None, title_justify="left", box=None if plain else ROUNDED, pad_edge=not plain
+    )
+    if plain:
+        table.padding = (0, 2, 0, 0)
+    for column in columns:
+        numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
+        side: JustifyMethod = "right" if numbers else "left"
+        table.add_column(cell(column.replace("_", " ")), justify=side, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(_text(row.get(column), column)) for column in columns))
+    return table
+
+
+def _text(value: Any, key: str = "") -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float() if key in _TIMES:
+            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if value else "-"
+        case int() if key in _NAMES:
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case dict():
+            return ", ".join(f"{name} {_text(item, str(name))}" for name, item in value.items()) or "-"
+        case list() | tuple():
+            return ", ".join(_text(item, key) for item in value)
+        case _:
+            return str(value)

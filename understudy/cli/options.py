@@ -1,0 +1,266 @@
+"""Options and outcomes that several commands share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from getpass import GetPassWarning
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColumn
+
+from understudy.cli.exit_codes import FAILED, UNDONE, WRONG
+from understudy.client_tls import ClientTls, FileFault, parse_broker, tls_of
+from understudy.config.types import HostPort, parse_positive_duration
+from understudy.ledger.segments import FORMS
+from understudy.shared.file_errors import of_file
+from understudy.shared.folders import in_the_way
+from understudy.shared.text import shown
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Failed(click.ClickException):
+    """It could not be done: one line, exit code 1."""
+
+    exit_code = FAILED
+
+
+class Judge(click.Command):
+    """A command about ledgers: a usage error, and a file that fails, end in one line and with UNDONE, since
+    FOUND and NOTHING are answers."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            leave(UNDONE)
+        except click.UsageError as error:
+            stop(self._called(parent), error.format_message(), UNDONE)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            stop(self._called(ctx.parent), error.format_message(), UNDONE)
+        except OSError as error:
+            stop(self._called(ctx.parent), of_file(error), UNDONE)
+
+    def _called(self, parent: click.Context | None) -> str:
+        """After the group that it is in, if it is in one."""
+        group = parent.info_name if parent is not None and parent.parent is not None else None
+        return group or str(self.name)
+
+
+class JudgeGroup(Judge, click.Group):
+    """A group of such commands."""
+
+
+def unreadable(folders: Iterable[Path]) -> str | None:
+    """What of the ledgers below the folders may not be read, and why: what is passed over in silence would
+    not be missed. None: all may be."""
+    faults: list[OSError] = []
+    for folder in filter(Path.is_dir, folders):
+        for root, below, names in os.walk(folder, onerror=faults.append):
+            called = (os.path.join(root, name) for name in (*below, *names) if name.endswith(FORMS))
+            faults += filter(None, map(_unreadable, called))
+    return f"cannot read {of_file(faults[0])}" if faults else None
+
+
+def _unreadable(path: str) -> OSError | None:
+    """Of what is called as a ledger is."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return error
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        return OSError(errno.EINVAL, "neither a file nor a link to one", path)
+    if not os.access(path, os.R_OK):
+        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return None
+
+
+def no_folder(folder: Path) -> str | None:
+    """Why there is nothing at `folder`, a file or a folder; None: there is."""
+    try:
+        os.stat(folder)
+    except OSError as error:
+        fault = in_the_way(folder) or error
+        gone = fault.errno == errno.ENOENT and not os.path.islink(fault.filename)
+        return f"no such folder: {shown(str(folder))}" if gone else of_file(fault)
+    return None
+
+
+def stop(command: str, text: str, status: int) -> NoReturn:
+    """End `understudy COMMAND` with one line on standard error."""
+    click.echo(f"understudy {command}: {' '.join(text.split())}", err=True)
+    sys.exit(status)
+
+
+class Wrong(click.ClickException):
+    """The user asked for something that makes no sense: one line, exit code 2."""
+
+    exit_code = WRONG
+
+
+def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:
+    """Option callback: HOST:PORT, or amqps://HOST:PORT with the files of `tls_options`."""
+    try:
+        address = parse_broker(value, given_tls(ctx))
+        if (tls := tls_of(address)) is not None:
+            tls.context()
+        return address
+    except FileFault as error:
+        option = {"ca": "--tls-ca", "certificate": "--tls-cert", "key": "--tls-key"}[error.which]
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def given_tls(ctx: click.Context) -> ClientTls:
+    """What `tls_options` were given."""
+    ca, certificate, key = (ctx.meta.get(f"understudy.{name}") for name, _ in _TLS_FILES)
+    return ClientTls(ca, certificate, key)
+
+
+def tls_options(function: Function) -> Function:
+    """`--tls-ca`, `--tls-cert`, `--tls-key`: looked at by `given_tls`."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        ctx.meta[f"understudy.{param.name}"] = value
+
+    for name, text in reversed(_TLS_FILES):
+        variable = f"UNDERSTUDY_{name.upper()}"
+        function = click.option(
+            f"--{name.replace('_', '-')}", name, type=click.Path(exists=True), envvar=variable,
+            expose_value=False, is_eager=True, callback=keep, help=f"{text} [env: {variable}]",
+        )(function)  # fmt: skip
+    return function
+
+
+_TLS_FILES = (
+    (
+        "tls_ca",
+        "For amqps://: the authority of the brokers' certificates, a PEM file; else the system's own.",
+    ),
+    ("tls_cert", "For amqps://: your certificate, a PEM file, where the broker asks for one."),
+    ("tls_key", "Its key."),
+)
+
+
+def duration_value(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Option callback: `2s`, `500ms`; in seconds."""
+    try:
+        return None if value is None else parse_positive_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def broker_options(function: Function) -> Function:
+    """`node_options` and `--format`: for commands that ask one node something."""
+    return node_options(format_option(function))
+
+
+def node_options(function: Function) -> Function:
+    """`-b`, `--tls-...`, `--user`, `--password`, `--timeout`: for commands that speak to one node."""
+    options = (
+        click.option(
+            "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
+            default="127.0.0.1:5672", show_default=True, help="The node to speak to.",
+        ),
+        click.option(
+            "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, callback=text_value,
+            help="An administrator. [env: UNDERSTUDY_USER]",
+        ),
+        click.option(
+            "--password", envvar="UNDERSTUDY_PASSWORD", default="guest", callback=text_value,
+            help="Its password; better given by the environment. [env: UNDERSTUDY_PASSWORD]",
+        ),
+        click.option(
+            "--timeout", metavar="DURATION", callback=duration_value, default="30s", show_default=True,
+            help="How long to wait for the answer.",
+        ),
+        tls_options,
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def format_option(function: Function) -> Function:
+    return click.option(
+        "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        help="For people or for programs.",
+    )(function)  # fmt: skip
+
+
+def cell(text: str) -> str:
+    """As it may go into a table on a terminal: names are others' choice, and brackets are no markup."""
+    return escape(shown(text))
+
+
+@contextmanager
+def progress_bar(what: str, total: int, column: ProgressColumn) -> Iterator[Callable[[int], None]]:
+    """On a terminal only; what it gives takes by how much one is further."""
+    console = Console(stderr=True)
+    columns = (what, BarColumn(), column, TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def given_password(*, from_stdin: bool) -> str:
+    """The first line of the standard input, or what is typed, twice. An empty one: one line, exit code 2."""
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = _typed_password()
+    if not password:
+        raise Wrong("the password is empty")
+    if not is_text(password):
+        raise Wrong("the password is not UTF-8")
+    return str(password)
+
+
+def is_text(value: str) -> bool:
+    """Not so what came from the environment, the command line or a file as octets that are not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text_value(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Option callback: of a name or a password, which is not repeated here."""
+    if not is_text(value):
+        raise click.BadParameter("not UTF-8")
+    return value
+
+
+def _typed_password() -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GetPassWarning)
+        try:
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+        except GetPassWarning:
+            raise Wrong("there is no terminal to type the password at; --stdin reads it") from None
+
+
+def leave(code: int) -> NoReturn:
+    """End the command with an exit code, having said all there is to say."""
+    raise click.exceptions.Exit(code)

@@ -1,0 +1,137 @@
+"""The command `pair`: two nodes on loopback to try, the first one promoted, until Ctrl-C.
+
+Each node is an `understudy serve` process, as `demo` has them. Nothing restarts a node that ends: the user
+kills one node and promotes the other.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from understudy.cli.demo import prepare
+from understudy.cli.options import Failed
+from understudy.cli.process import Stop, stopping
+from understudy.config.types import HostPort
+from understudy.demo.demo import free_ports
+from understudy.demo.processes import Child, Children
+from understudy.management import Unreachable, ask
+
+FOLDER = Path("understudy-pair")
+MARK = ".understudy-pair"
+"""A folder that holds this file is ours to clear."""
+NODES = ("a", "b")
+_PATIENCE = 30.0
+"""Seconds for each step of the start."""
+_POLL = 0.1
+"""Seconds between two looks."""
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="Folder for data and logs; what an earlier pair left there is removed.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65534),
+    default=5672,
+    show_default=True,
+    help="Port of node a; node b has the next one. 0: two free ports.",
+)
+def pair(folder: Path, port: int) -> None:
+    """Start a pair on loopback to try, and promote the first node. Ctrl-C stops both.
+
+    Clients log in as guest, password guest. No data of an earlier run is kept.
+    """
+    prepare(folder, MARK, "pair's")
+    with stopping() as stop, Children(_logs(folder)) as children:
+        Pair(folder, port, children, stop).run()
+
+
+def _logs(folder: Path) -> Path:
+    logs = folder / "logs"
+    logs.mkdir()
+    return logs
+
+
+class Pair:
+    """One run. `run` may be called once; the caller ends the children."""
+
+    def __init__(self, folder: Path, port: int, children: Children, stop: Stop) -> None:
+        ports = (port, port + 1) if port else free_ports(len(NODES))
+        self._addresses = {name: HostPort("127.0.0.1", each) for name, each in zip(NODES, ports, strict=True)}
+        self._folder = folder
+        self._children = children
+        self._stop = stop
+        self._nodes: dict[str, Child] = {}
+
+    def run(self) -> None:
+        """Return when asked to stop. Failed if a node does not start, or when no node is left."""
+        for name in NODES:
+            self._nodes[name] = self._children.start(name, ["understudy", *self._serve(name)])
+        first, second = NODES
+        if not self._until(lambda: self._is(first, "joining") and self._is(second, "joining"), "both nodes"):
+            return
+        self._promote(first)
+        if not self._until(lambda: self._is(first, "active") and self._is(second, "ready"), "a ready backup"):
+            return
+        for name, role in zip(NODES, ("primary", "backup, ready"), strict=True):
+            click.echo(f"{name}  {self._addresses[name]}  pid {self._nodes[name].pid}  {role}")
+        click.echo(f"data and logs are in {self._folder}; Ctrl-C stops both nodes")
+        self._wait()
+
+    def _serve(self, name: str) -> list[str]:
+        brokers = ",".join(map(str, self._addresses.values()))
+        found = ["serve", "--name", name, "--listen", str(self._addresses[name])]
+        return [*found, "--data-dir", str(self._folder / name), "--set", f"ha.brokers={brokers}"]
+
+    def _promote(self, name: str) -> None:
+        try:
+            ask(self._addresses[name], "promote", {"force_lossy": False}, timeout=_PATIENCE)
+        except Unreachable as error:
+            raise Failed(f"node {name} was not promoted: {error}") from None
+
+    def _until(self, condition: Callable[[], bool], what: str) -> bool:
+        """False when asked to stop. Failed if a node ends, or when it takes too long."""
+        deadline = time.monotonic() + _PATIENCE
+        while not self._stop():
+            for name, node in self._nodes.items():
+                if node.exit_code is not None:
+                    raise Failed(f"node {name} ended: {node.last_words() or node.exit_code}")
+            if condition():
+                return True
+            if time.monotonic() > deadline:
+                raise Failed(f"waited {_PATIENCE:.0f} s for {what}; see {self._folder / 'logs'}")
+            time.sleep(_POLL)
+        return False
+
+    def _is(self, name: str, status: str) -> bool:
+        try:
+            found = ask(self._addresses[name], "status", timeout=2).get("status")
+        except Unreachable:
+            return False
+        return isinstance(found, dict) and found.get("status") == status
+
+    def _wait(self) -> None:
+        """Say of each node that ends how to go on."""
+        while not self._stop():
+            for name, node in list(self._nodes.items()):
+                if (code := node.exit_code) is None or self._stop():
+                    continue
+                del self._nodes[name]
+                cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+                click.echo(f"{name} ended: {cause}; to start it again:")
+                click.echo(f"  understudy {shlex.join(self._serve(name))}")
+            if not self._nodes:
+                raise Failed("both nodes have ended")
+            time.sleep(_POLL)

@@ -1,0 +1,84 @@
+"""Commands of the machine that a broker runs on: serve, passwd."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from understudy.cli.exit_codes import FAILED
+from understudy.cli.options import Failed, Wrong, given_password, leave
+from understudy.cli.process import heard, quiet
+from understudy.config.load import load
+from understudy.config.settings import ConfigError
+
+
+@click.command()
+@click.option("--config", "path", type=click.Path(path_type=Path), help="A TOML file.")
+@click.option("--name", help="What this node is called. [broker.name]")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where to listen, or several with commas. [broker.listen]"
+)
+@click.option("--data-dir", help="Where to keep everything. [broker.data_dir]")
+@click.option("--http", metavar="HOST:PORT", help="Metrics, health and API; port 0 picks one. [broker.http]")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Any setting; stronger than all else.",
+)
+def serve(
+    path: Path | None,
+    name: str | None,
+    listen: str | None,
+    data_dir: str | None,
+    http: str | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Run a broker in the foreground until SIGTERM or SIGINT.
+
+    With no configuration at all: one durable broker on 127.0.0.1:5672 that keeps its data in
+    ./understudy-data.
+    """
+    flags = {
+        "broker.name": name,
+        "broker.listen": listen,
+        "broker.data_dir": data_dir,
+        "broker.http": http,
+    }
+    try:
+        settings = load(path, overrides, flags)
+    except ConfigError as error:
+        raise Wrong(str(error)) from None
+    quiet()  # an interrupt of a module in C that loads another one comes out as an ImportError
+    from understudy.server.daemon import CannotStart, serve_until_stopped
+
+    heard()
+    try:
+        stopped = serve_until_stopped(settings)
+    except ConfigError as error:
+        raise Wrong(str(error)) from None
+    except CannotStart as error:
+        raise Failed(str(error)) from None
+    if stopped is not None:
+        click.echo(f"understudy: stopped: {' '.join(stopped.split())}", err=True)
+        leave(FAILED)
+
+
+@click.command()
+@click.argument("user")
+@click.option("--administrator", is_flag=True, help="May promote, demote and ask for the status.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
+def passwd(user: str, administrator: bool, from_stdin: bool) -> None:
+    """Hash a password and print the lines that make USER a user in the configuration file."""
+    from broker.security.authenticator import hash_password
+
+    if not user.replace("-", "").replace("_", "").isalnum() or not user.isascii():
+        raise Wrong(f"{user!r} is not a user name of letters, digits, '-' and '_'")
+    password = given_password(from_stdin=from_stdin)
+    tags = ["administrator"] if administrator else []
+    click.echo(f"[auth.users.{user}]")
+    click.echo(f'password = "{hash_password(password)}"')
+    click.echo(f"tags = {json.dumps(tags)}")

@@ -1,0 +1,211 @@
+"""`understudy watch`: alarms on losses, silent writers and damaged ledgers, while the ledgers grow.
+
+Called by the command line (`understudy.cli.main`). Talks to no broker; PySpark is imported only when it runs.
+docs/how-to/watch.md says what is certain, and when.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from understudy.cli.exit_codes import DONE, FOUND, NOTHING, UNDONE
+from understudy.cli.options import Judge, no_folder, stop, unreadable
+from understudy.config.types import parse_positive_duration
+
+if TYPE_CHECKING:
+    from spark.watch.query import Told, Watch
+    from spark.watch.sinks import Metrics, Webhook
+
+_fail = partial(stop, "watch")
+LAST_WORDS = 5.0
+"""Seconds that the webhook gets at the end; under --once ONCE_WORDS."""
+ONCE_WORDS = 30.0
+
+
+class _Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_positive_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
+        raise click.BadParameter(f"{value!r} is no http or https URL")
+    return value
+
+
+@click.command(name="watch", cls=Judge)
+@click.argument("folders", nargs=-1, required=True, metavar="LEDGER_DIR...", type=click.Path(path_type=Path))
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where the watch keeps what it knows. [default: the first LEDGER_DIR with .watch behind its name]",
+)
+@click.option(
+    "--retention",
+    type=_Duration(),
+    default="1h",
+    show_default=True,
+    help="How long a message without a fate is watched.",
+)
+@click.option(
+    "--heartbeat",
+    type=_Duration(),
+    default="5s",
+    show_default=True,
+    help="How often writers give a sign of life; three left out are an alarm.",
+)
+@click.option(
+    "--grace",
+    type=_Duration(),
+    default="1s",
+    show_default=True,
+    help="How much later than others a ledger may reach this folder (copied ones do).",
+)
+@click.option("--webhook", metavar="URL", callback=_url, help="POST each alarm there as JSON.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
+@click.option("--metrics-listen", metavar="HOST", default="127.0.0.1", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Of the lines on standard output.",
+)
+@click.option("--once", is_flag=True, help="Judge what is there, then end.")
+def watch(
+    folders: tuple[Path, ...], checkpoint: Path | None, retention: float, heartbeat: float, grace: float,
+    webhook: str | None, metrics_port: int | None, metrics_listen: str, form: str, once: bool,
+) -> None:  # fmt: skip
+    """Watch the ledgers below each LEDGER_DIR while they grow, and raise an alarm when a loss is certain,
+    when a writer is silent, or when a ledger is damaged. Ends cleanly on SIGTERM and SIGINT; goes on where
+    it was.
+
+    Exit code: 0; under --once 1 a loss was alarmed, 2 nothing could be judged; 3 wrong usage, no Java, or a
+    file or Spark fails.
+    """
+    from spark.session import SparkUnavailable
+    from spark.watch.checkpoint import Checkpoint, CheckpointError
+    from spark.watch.judge import Limits
+    from spark.watch.query import Watch
+    from spark.watch.sinks import LineSink, Metrics, Webhook
+
+    _hold_signals()
+    for folder in folders:
+        if (why := no_folder(folder)) is not None or not folder.is_dir():
+            _fail(f"no ledger there: {why or f'{folder}: Not a directory'}", NOTHING)
+    if (fault := unreadable(folders)) is not None:
+        _fail(fault, UNDONE)
+    first = Path(os.path.realpath(folders[0]))
+    where = checkpoint or first.with_name(first.name + ".watch")
+    limits = Limits(heartbeat=heartbeat, grace=grace, retention=retention)
+    try:
+        kept = Checkpoint(where)
+        told = LineSink(kept, form)
+        sinks: list[LineSink | Webhook | Metrics] = [told]
+        hook = metrics = None
+        if webhook is not None:
+            hook = Webhook(webhook, kept.journal, where / "posted")
+            sinks.append(hook)
+        if metrics_port is not None:
+            metrics = _serve(Metrics(kept.journal), metrics_listen, metrics_port)
+            sinks.append(metrics)
+        run = Watch(folders, kept, limits, sinks, once=once, told=_Telling(metrics, hook))
+        _run(run)
+    except (CheckpointError, SparkUnavailable) as error:
+        _fail(str(error), UNDONE)
+    left = hook.close(ONCE_WORDS if once else LAST_WORDS) if hook else 0
+    if hook is not None and left:
+        click.echo(f"understudy watch: {left} alarms wait for the webhook ({hook.trouble})", err=True)
+    kept.close()
+    sys.exit(_status(run, folders, told.losses) if once else DONE)
+
+
+def _serve(metrics: Metrics, host: str, port: int) -> Metrics:
+    try:
+        found = metrics.serve(host, port)
+    except OSError as error:
+        _fail(f"cannot serve metrics at {host}:{port}: {error.strerror or error}", UNDONE)
+    click.echo(f"understudy watch: metrics at http://{host}:{found}/metrics", err=True)
+    return metrics
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _hold_signals() -> None:
+    """Keep them until the watch can end cleanly, in all threads to come; and have the JVM, which inherits
+    this, ignore them: whoever signals the whole group must not take Spark away from under a batch."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _run(run: Watch) -> None:
+    """Signals end the watch between two batches."""
+    from spark.session import said_by_spark
+    from spark.watch.checkpoint import CheckpointError
+
+    def end(_number: int, _frame: object) -> None:
+        run.stop()
+
+    def ready() -> None:
+        for number in SIGNALS:
+            signal.signal(number, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    try:
+        run.run(ready)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if (said := said_by_spark(error)) is None:
+            raise
+        _fail(said, UNDONE)
+
+
+def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
+    """Under --once. What could not be judged is said: by an alarm, or here. `losses`: those that were told,
+    which an earlier run may have found."""
+    books = run.judge.books
+    if run.losses or losses:
+        return FOUND
+    why = ""
+    if not run.done:
+        why = "stopped before all was judged"
+    elif not books.producers:
+        what = "no ledger of a producer" if books.records else "no ledger"
+        why = f"nothing to judge by: {what} below {', '.join(map(str, folders))}"
+    if why:
+        click.echo(f"understudy watch: {why} (exit code 2)", err=True)
+    return NOTHING if why or run.judge.blind else DONE
+
+
+class _Telling:
+    """Keeps the metrics up to date, once a batch."""
+
+    def __init__(self, metrics: Metrics | None, hook: Webhook | None) -> None:
+        self._metrics = metrics
+        self._hook = hook
+
+    def __call__(self, told: Told) -> None:
+        if self._metrics is not None:
+            self._metrics.update(told.judge, told.state_bytes)
+            if self._hook is not None:
+                self._metrics.update_webhook(self._hook)

@@ -1,0 +1,213 @@
+"""The value types that appear in a configuration file: durations, addresses, levels, users.
+
+Used by `settings` only as annotations; each parser raises ValueError with a text that fits on one line and
+says what would have been right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, InstanceOf, PlainSerializer
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
+_SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
+_SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
+_SOCKET_PATH_MAX = 107
+
+
+class HostPort(NamedTuple):
+    """A TCP address. An IPv6 host is written `[::1]:5672`."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsHostPort(HostPort):
+    """The same, where TLS is spoken: `amqps://HOST:PORT`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"amqps://{super().__str__()}"
+
+
+LONGEST_DURATION = 100 * 365.25 * 86400
+"""Seconds. What is longer would be too long for a clock, and is a mistake."""
+
+
+def parse_duration(value: Any) -> float:
+    """`"2s"`, `"10ms"`, `"1.5m"`, `"1h"` in seconds; a bare number has no unit and is refused."""
+    if isinstance(value, str) and (found := _DURATION.match(value)):
+        seconds = float(found[1]) * _UNITS[found[2]]
+        if seconds > LONGEST_DURATION:
+            raise ValueError(f"{value[:40]!r} is a duration of more than 100 years")
+        return seconds
+    raise ValueError(f'{value!r} is not a duration such as "2s" or "10ms"')
+
+
+def parse_node_name(value: str) -> str:
+    """What a broker is called, in logs, ledgers and commands."""
+    if not 0 < len(value) <= 100 or not value.isprintable():
+        raise ValueError(f"{value[:40]!r} is no name of a broker: 1 to 100 characters that can be printed")
+    if value[0] in "._":
+        raise ValueError(
+            f"{value[:40]!r} is no name of a broker: the files of its ledger would begin with {value[0]!r},"
+            " and be hidden from those who read them"
+        )
+    return value
+
+
+def parse_positive_duration(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} must be longer than zero")
+    return seconds
+
+
+def parse_size(value: Any) -> int:
+    """`"64MiB"`, `"16k"` or a plain number, in bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (found := _SIZE.match(value.lower())) and found[2] in _SIZES:
+        return int(found[1]) * _SIZES[found[2]]
+    raise ValueError(f'{value!r} is not a size such as "64MiB"')
+
+
+def parse_address(value: Any) -> HostPort:
+    """`HOST:PORT` with a port of 0-65535."""
+    if isinstance(value, HostPort):
+        return value
+    if isinstance(value, str):
+        host, colon, port = value.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            colon = ""
+        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535 and _is_host(host):
+            return HostPort(host, int(port))
+    raise ValueError(f"{value!r} is not an address HOST:PORT")
+
+
+def _is_host(text: str) -> bool:
+    """A name that the resolver will take at all: it raises UnicodeError for an empty or too long label."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in text
+
+
+def parse_addresses(value: Any) -> tuple[HostPort, ...]:
+    """`"H:P,H:P"` or a list of such strings; an empty string, or `off`, is an empty list."""
+    return _parsed_each(value, parse_address)
+
+
+def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is not a list of addresses HOST:PORT,HOST:PORT")
+    return tuple(parse(item) for item in value)
+
+
+def parse_public_address(value: Any) -> HostPort:
+    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` where they are to speak TLS."""
+    if isinstance(value, str):
+        if value.strip().startswith("amqps://"):
+            return TlsHostPort(*parse_address(value.strip().removeprefix("amqps://").removesuffix("/")))
+        value = value.strip().removeprefix("amqp://").removesuffix("/")
+    return parse_address(value)
+
+
+def parse_public_addresses(value: Any) -> tuple[HostPort, ...]:
+    """Several of them, as `parse_addresses` takes them."""
+    return _parsed_each(value, parse_public_address)
+
+
+def parse_optional_address(value: Any) -> HostPort | None:
+    """An address, or `off` (also: nothing, false) for none."""
+    if value is None or value is False or value in ("", "off"):
+        return None
+    return parse_address(value)
+
+
+def parse_file(value: Any) -> str | None:
+    """The path of a file, or `off` (also: nothing) for none. It is opened later, by who needs it."""
+    if value is None or (isinstance(value, str) and value in ("", "off")):
+        return None
+    if isinstance(value, str | os.PathLike) and "\0" not in str(value):
+        return str(value)
+    raise ValueError(f"{value!r} is not the path of a file")
+
+
+def parse_socket_path(value: Any) -> Path | None:
+    """Where a Unix socket is to be, or `off` (also: nothing) for none; the kernel takes 107 bytes."""
+    found = parse_file(value)
+    if found is None:
+        return None
+    if not os.path.isabs(found):
+        raise ValueError(f"{found!r} is not an absolute path")
+    if len(os.fsencode(found)) > _SOCKET_PATH_MAX:
+        raise ValueError(f"{found!r} is longer than the {_SOCKET_PATH_MAX} bytes of a Unix socket's path")
+    return Path(found)
+
+
+def parse_names(value: Any) -> tuple[str, ...]:
+    """`"a,b"` or a list of words."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{value!r} is not a list of words")
+    return tuple(item.strip() for item in value if item.strip())
+
+
+def parse_host_names(value: Any) -> tuple[str, ...]:
+    """The same, of names of hosts."""
+    names = parse_names(value)
+    for name in names:
+        if not _is_host(name) or any(letter in name for letter in ":/@*[] ") or not name.isprintable():
+            raise ValueError(f"{name[:100]!r} is no name of a host, which has neither port nor path")
+    return names
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{seconds * 1000:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
+def _address_text(address: HostPort | None) -> str:
+    return "off" if address is None else str(address)
+
+
+Duration = Annotated[float, BeforeValidator(parse_positive_duration), PlainSerializer(_seconds_text)]
+"""Seconds, more than zero."""
+DurationOrZero = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(_seconds_text)]
+"""Seconds, zero allowed."""
+Size = Annotated[int, BeforeValidator(parse_size)]
+"""Bytes."""
+Address = Annotated[HostPort, BeforeValidator(parse_address), PlainSerializer(_address_text)]
+OptionalAddress = Annotated[
+    HostPort | None, BeforeValidator(parse_optional_address), PlainSerializer(_address_text)
+]
+Addresses = Annotated[
+    tuple[HostPort, ...],
+    BeforeValidator(parse_addresses),
+    PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
+]
+PublicAddresses = Annotated[
+    tuple[InstanceOf[HostPort], ...],
+    BeforeValidator(parse_public_addresses),
+    PlainSerializer(lambda addresses: ",".join(str(address) for address in addresses)),
+]
+FilePath = Annotated[str | None, BeforeValidator(parse_file)]
+SocketPath = Annotated[Path | None, BeforeValidator(parse_socket_path)]
+HostNames = Annotated[tuple[str, ...], BeforeValidator(parse_host_names)]
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]

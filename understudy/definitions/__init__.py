@@ -1,0 +1,1 @@
+"""RabbitMQ's definitions files: read, compared with a node, applied to it, exported from it."""

@@ -1,0 +1,288 @@
+"""Declares what a plan holds on a running primary, as any client would; nothing is ever deleted.
+
+Owner: `understudy definitions import` and POST /api/definitions. Blocking, one connection at a time, one
+thread. Entries of the directory go first, by management command. Exchanges, queues and bindings go in
+batches without a reply, each batch followed by one question that waits until all of it is as safe as a
+declaration is. A batch of which the broker refuses something is done again one by one, to know what. All of
+it may be done twice: what is there as it is to be stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import amqp
+from amqp import spec
+from amqp.exceptions import AMQPError, ChannelError
+
+from broker.amqp091.fields import write_table
+from broker.model.octets import as_octets
+from understudy.client_tls import tls_of
+from understudy.config.types import HostPort
+from understudy.definitions.entries import Entry
+from understudy.definitions.parse import BindingDefinition, ExchangeDefinition, QueueDefinition
+from understudy.definitions.plan import Item, Plan, key_of, kind_of, name_of
+from understudy.management import TooLarge, Unreachable, ask
+from understudy.shared.text import shown
+
+ENTRIES = ("vhosts", "users", "permissions", "policies")
+DECLARED = ("exchanges", "queues", "bindings")
+KINDS = (*ENTRIES, *DECLARED)
+BATCH = 200
+_ENTRIES = 100
+_QUESTION = 48 * 1024
+"""Octets."""
+_FRAME = 8 + 4 + 2 + 1
+"""Octets of a declaration besides its words and its table: the frame's own, the method's, a ticket, flags."""
+DEFINE = "define"
+Declared = ExchangeDefinition | QueueDefinition | BindingDefinition
+_SHOWN = 5
+"""Refusals in a reason; all of them are in a list of their own."""
+_CONNECT = 5.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a plan: for each kind how many are new, and how many were there."""
+
+    new: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    """Users, permissions and policies that were there, and were something else."""
+    there: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+    """One line each, with the broker's words."""
+    why: str = ""
+    """What ended it early; empty if nothing did."""
+
+    @property
+    def done(self) -> int:
+        return self.new.total() + self.changed.total() + self.there.total()
+
+    @property
+    def whole(self) -> bool:
+        return not self.refused and not self.why
+
+
+def expected(plan: Plan) -> Outcome:
+    """What would become of it, if nothing changed meanwhile: for a dry run."""
+    outcome = Outcome(refused=list(plan.differing))
+    kinds = plan.counts()
+    outcome.there = Counter(key[0] for key in plan.there)
+    outcome.changed = Counter(key[0] for key in plan.changing)
+    differing = Counter(f"{line.partition(' ')[0]}s" for line in plan.differing)
+    outcome.new = kinds - outcome.there - outcome.changed - differing
+    return outcome
+
+
+def carry_out(
+    plan: Plan, address: HostPort, user: str, password: str, timeout: float,
+    progress: Callable[[int], None] = lambda amount: None,
+) -> Outcome:  # fmt: skip
+    """Declare it all. `timeout`: seconds that any answer may take. Refusals and what ends it are in the
+    outcome."""
+    outcome = Outcome()
+    entries = [item for item in plan.items if isinstance(item, Entry)]
+    declared = [item for item in plan.items if not isinstance(item, Entry)]
+    try:
+        _Putting(plan, outcome, address, user, password, timeout).all(entries, progress)
+    except (Unreachable, _Stopped) as error:
+        outcome.why = str(error)
+    for vhost in dict.fromkeys(item.vhost for item in declared):
+        if not outcome.why:
+            inside = [item for item in declared if item.vhost == vhost]
+            _declare(inside, vhost, plan, outcome, address, user, password, timeout, progress)
+    return outcome
+
+
+def _declare(
+    items: list[Declared], vhost: str, plan: Plan, outcome: Outcome, address: HostPort, user: str,
+    password: str, timeout: float, progress: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Those of one virtual host."""
+    try:
+        tls = tls_of(address)
+        with amqp.Connection(
+            str(HostPort(*address)), user, password, virtual_host=vhost,
+            ssl=False if tls is None else tls.for_amqp(address.host),
+            connect_timeout=min(timeout, _CONNECT), read_timeout=timeout, write_timeout=timeout,
+            client_properties={"product": "understudy definitions"},
+        ) as connection:  # fmt: skip
+            declaring = _Declaring(connection, plan, outcome)
+            for at in range(0, len(items), BATCH):
+                batch = items[at : at + BATCH]
+                declaring.batch(batch)
+                progress(len(batch))
+    except (AMQPError, OSError, ValueError, AttributeError) as error:  # the last: py-amqp, once disconnected
+        outcome.why = " ".join(str(error).split()) or type(error).__name__
+
+
+class _Stopped(Exception):
+    """The node says that it does not serve, or no more; one line."""
+
+
+class _Putting:
+    """Virtual hosts, users, permissions and policies, by the management command `define`."""
+
+    def __init__(
+        self, plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str, timeout: float
+    ) -> None:
+        self._plan = plan
+        self._outcome = outcome
+        self._login = (address, user, password, timeout)
+
+    def all(self, entries: list[Entry], progress: Callable[[int], None]) -> None:
+        """Raises Unreachable, _Stopped."""
+        for batch in _batches(entries):
+            self._some(batch)
+            progress(len(batch))
+
+    def _some(self, batch: list[Entry]) -> None:
+        """At once; those that fit no frame by halves, those of which one is refused one by one."""
+        try:
+            if self._put(batch):
+                for entry in batch:
+                    _note(self._outcome, self._plan, entry)
+                return
+            why, parts = self._why, [[entry] for entry in batch]
+        except TooLarge as error:
+            middle = len(batch) // 2
+            why, parts = f"{name_of(batch[0])}: {error}", [batch[:middle], batch[middle:]]
+        if len(batch) == 1:
+            self._outcome.refused.append(shown(why))
+            return
+        for part in parts:
+            self._some(part)
+
+    def _put(self, batch: list[Entry]) -> bool:
+        """False, with nothing of it done, for what the broker refuses: `_why`."""
+        address, user, password, timeout = self._login
+        answer = ask(
+            address, DEFINE, {"changes": [put_of(entry) for entry in batch]}, user=user, password=password,
+            timeout=timeout,
+        )  # fmt: skip
+        self._why = str(answer.get("reason", ""))
+        if not answer.get("ok") and not answer.get("refused"):
+            raise _Stopped(self._why or "the node refused without a reason")
+        return bool(answer.get("ok"))
+
+
+def put_of(entry: Entry) -> dict[str, Any]:
+    """One change for `DEFINE`."""
+    return {
+        "action": "put", "kind": entry.kind, "vhost": entry.vhost, "name": entry.name, "value": entry.value,
+    }  # fmt: skip
+
+
+def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """So that a question fits a frame of the usual size, as long as each of them does."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        octets = len(json.dumps(put_of(entry)))
+        if batch and (len(batch) >= _ENTRIES or size + octets > _QUESTION):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += octets
+    if batch:
+        yield batch
+
+
+def _note(outcome: Outcome, plan: Plan, item: Item) -> None:
+    key = key_of(item)
+    counts = outcome.there if key in plan.there else outcome.changed if key in plan.changing else outcome.new
+    counts[kind_of(item)] += 1
+
+
+def _words(item: Declared) -> tuple[str, ...]:
+    """The short strings of its declaration."""
+    match item:
+        case ExchangeDefinition():
+            return item.name, item.type
+        case QueueDefinition():
+            return (item.name,)
+        case _:
+            return item.destination, item.source, item.routing_key
+
+
+class _Declaring:
+    """One import on one channel: py-amqp opens it again by itself when the broker has closed it."""
+
+    def __init__(self, connection: amqp.Connection, plan: Plan, outcome: Outcome) -> None:
+        self._channel: Any = connection.channel()
+        self._frame_max = int(connection.frame_max)
+        self._plan = plan
+        self._outcome = outcome
+
+    def batch(self, items: list[Declared]) -> None:
+        items = [item for item in items if self._fits(item)]
+        try:
+            for item in items:
+                self._send(item, nowait=True)
+            # Answered in the channel's order, and only when all before it is as safe as it is to be.
+            self._channel.exchange_declare("amq.direct", "direct", passive=True)
+        except ChannelError:
+            for item in items:
+                self._single(item)
+        else:
+            for item in items:
+                _note(self._outcome, self._plan, item)
+
+    def _fits(self, item: Declared) -> bool:
+        """A frame that the broker takes. What does not is refused here: it would cost the connection."""
+        words = sum(1 + len(as_octets(word)) for word in _words(item))
+        octets = _FRAME + words + len(write_table(item.arguments))
+        if octets > self._frame_max:
+            why = f"a frame of {octets} octets is more than the broker takes ({self._frame_max})"
+            self._outcome.refused.append(f"{name_of(item)}: {why}")
+        return octets <= self._frame_max
+
+    def _single(self, item: Declared) -> None:
+        try:
+            self._send(item, nowait=False)
+        except ChannelError as error:
+            why = shown(f"{error.reply_code} {error.reply_text}")
+            self._outcome.refused.append(f"{name_of(item)}: {why}")
+        else:
+            _note(self._outcome, self._plan, item)
+
+    def _send(self, item: Declared, *, nowait: bool) -> None:
+        """Declare or bind. A table is written here, as octets with their length (`S`, the same on the wire as
+        `F`): py-amqp writes octets as text, and large negative numbers in a form that is read as unsigned."""
+        table = write_table(item.arguments)[4:]
+        match item:
+            case ExchangeDefinition():
+                method, reply, form = spec.Exchange.Declare, spec.Exchange.DeclareOk, "BssbbbbbS"
+                values: tuple[Any, ...] = (0, item.name, item.type, False, item.durable, item.auto_delete,
+                                           item.internal, nowait, table)  # fmt: skip
+            case QueueDefinition():
+                method, reply, form = spec.Queue.Declare, spec.Queue.DeclareOk, "BsbbbbbS"
+                values = (0, item.name, False, item.durable, False, item.auto_delete, nowait, table)
+            case _:
+                to_queue = item.destination_type == "queue"
+                kind = spec.Queue if to_queue else spec.Exchange
+                method, reply, form = kind.Bind, kind.BindOk, "BsssbS"
+                values = (0, item.destination, item.source, as_octets(item.routing_key), nowait, table)
+        self._channel.send_method(method, form, values, wait=None if nowait else reply)
+
+
+def summary_of(plan: Plan, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
+    """For programs: as the command line's JSON and as the answer over HTTP."""
+    more = len(outcome.refused) - _SHOWN
+    return {
+        "ok": outcome.whole,
+        "reason": outcome.why or "; ".join(outcome.refused[:_SHOWN]) + f"; and {more} more" * (more > 0),
+        "dry_run": dry_run,
+        "declared": {kind: outcome.new[kind] for kind in KINDS},
+        "changed": {kind: outcome.changed[kind] for kind in ENTRIES},
+        "there_already": {kind: outcome.there[kind] for kind in KINDS},
+        "refused": outcome.refused,
+        "not_here": [
+            {"what": left.what, "names": list(left.names), "why": left.why, "matters": left.matters}
+            for left in plan.left_out
+        ],
+    }

@@ -1,0 +1,186 @@
+"""Virtual hosts, users, permissions, policies of a definitions file as entries of a broker's directory. Pure.
+
+Role: for `plan`. What RabbitMQ has and a directory cannot hold is named, with the reason that the
+broker itself would give: the same checks are made here, before anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.model.directory import (
+    PERMISSION,
+    PERMISSIONS,
+    POLICY,
+    USER,
+    VHOST,
+    Directory,
+    EntryFault,
+    check_entry,
+)
+from broker.model.policy_rules import without_effect, wrong_value
+from broker.model.records import EntryPut
+from broker.model.values import ROOT
+from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
+from understudy.definitions.parse import (
+    Definitions,
+    PermissionDefinition,
+    PolicyDefinition,
+    UserDefinition,
+    VhostDefinition,
+)
+from understudy.definitions.strict_json import DefinitionsError, pointer
+from understudy.definitions.unsupported import LeftOut, left
+
+PLURALS = {VHOST: "vhosts", USER: "users", PERMISSION: "permissions", POLICY: "policies"}
+NOUNS = {
+    "vhosts": "virtual host", "users": "user", "permissions": "permission", "policies": "policy",
+    "exchanges": "exchange", "queues": "queue", "bindings": "binding",
+}  # fmt: skip
+"""One of each kind in a file, for people."""
+NOTHING_SAID = {"description": "", "tags": []}
+_EVERYTHING = {".*"}
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One of a directory: `value` as `broker.model.directory` has it."""
+
+    kind: str
+    vhost: str
+    name: str
+    value: dict[str, Any] = field(hash=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+def entry_of(item: VhostDefinition | UserDefinition | PermissionDefinition | PolicyDefinition) -> Entry:
+    """Raises ValueError for a password hash that cannot be checked here."""
+    match item:
+        case VhostDefinition():
+            return Entry(VHOST, "", item.name, item.about)
+        case UserDefinition():
+            return Entry(USER, "", item.name, {"password_hash": _hash_of(item), "tags": sorted(item.tags)})
+        case PermissionDefinition():
+            expressions = {what: getattr(item, what) for what in PERMISSIONS}
+            return Entry(PERMISSION, item.vhost, item.user, expressions)
+    value = {
+        "pattern": item.pattern, "apply-to": item.apply_to, "priority": item.priority,
+        "definition": item.definition,
+    }  # fmt: skip
+    return Entry(POLICY, item.vhost, item.name, value)
+
+
+def _hash_of(user: UserDefinition) -> str:
+    if not user.password_hash or is_argon2(user.password_hash):
+        return user.password_hash
+    return rabbit_hash(user.hashing_algorithm, user.password_hash)
+
+
+def there_of(there: Definitions) -> list[Entry]:
+    """Those that a broker has, by its own answer."""
+    return [
+        *map(entry_of, there.vhosts),
+        *(entry_of(user) for user in there.users if not user.configured),
+        *map(entry_of, there.permissions),
+        *map(entry_of, there.policies),
+    ]
+
+
+def entries_of(file: Definitions, there: Definitions) -> tuple[list[Entry], list[LeftOut]]:
+    """What is to be put, in an order that works, and what is not. Raises DefinitionsError for a hash that is
+    none, and for a policy's value that means nothing."""
+    configured = {user.name: user for user in there.users if user.configured}
+    directory = Directory()
+    for entry in there_of(there):
+        directory.put(entry.kind, entry.vhost, entry.name, entry.value)
+    found: list[Entry] = []
+    refused: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for entry in _wanted(file, there, configured, refused):
+        try:
+            put = EntryPut(entry.kind, entry.vhost, entry.name, entry.value)
+            check_entry(directory, put)
+        except EntryFault as fault:
+            refused[entry.kind, str(fault)].append(entry.name)
+        else:
+            directory.apply(put)
+            found.append(entry)
+    left_out = [one for (kind, why), names in sorted(refused.items()) for one in left(kind, names, why)]
+    return found, left_out + _differing(file, configured) + _idle(file, found)
+
+
+def _wanted(
+    file: Definitions,
+    there: Definitions,
+    configured: dict[str, UserDefinition],
+    refused: defaultdict[tuple[str, str], list[str]],
+) -> Iterator[Entry]:
+    root = next((vhost.about for vhost in there.vhosts if vhost.name == ROOT), NOTHING_SAID)
+    for vhost in file.vhosts:
+        if (vhost.name, vhost.about) != (ROOT, root):
+            yield entry_of(vhost)
+    for number, user in enumerate(file.users):
+        if user.name in configured:
+            continue
+        if user.password is not None and not user.password_hash:
+            refused[USER, "its password is in the clear: see `understudy user add`"].append(user.name)
+            continue
+        try:
+            yield entry_of(user)
+        except ValueError as error:
+            if user.hashing_algorithm in RABBIT:
+                raise DefinitionsError(f"{pointer(('users', number, 'password_hash'))}: {error}") from None
+            refused[USER, f"its password_hash {error}"].append(user.name)
+    here = vhosts_of(file, there)
+    for permission in file.permissions:
+        if permission.vhost in here and permission.user not in configured:
+            yield entry_of(permission)
+    for number, policy in enumerate(file.policies):
+        if policy.vhost not in here:
+            continue
+        if (wrong := wrong_value(policy.definition)) is not None:
+            key, why = wrong
+            raise DefinitionsError(f"{pointer(('policies', number, 'definition', key))}: {why}")
+        yield entry_of(policy)
+
+
+def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:
+    """Those that there will be: of others nothing comes over."""
+    return frozenset((ROOT, *(vhost.name for vhost in (*file.vhosts, *there.vhosts))))
+
+
+def _differing(file: Definitions, configured: dict[str, UserDefinition]) -> list[LeftOut]:
+    """Users that are made in the configuration here, and are something else there; limits of any."""
+    tagged = [
+        user.name for user in file.users
+        if user.name in configured and "administrator" in {*user.tags} ^ {*configured[user.name].tags}
+    ]  # fmt: skip
+    narrow = [
+        p.user for p in file.permissions
+        if p.user in configured and {p.configure, p.write, p.read} != _EVERYTHING
+    ]  # fmt: skip
+    limited = [user.name for user in file.users if user.limits and user.name not in configured]
+    return [
+        *left("user", tagged, "an administrator on one side only; it is made in the configuration here"),
+        *left("permission by pattern", narrow,
+              "a user who is made in the configuration may do everything here"),
+        *left("limit of a user", limited, "there are none here"),
+    ]  # fmt: skip
+
+
+def _idle(file: Definitions, found: list[Entry]) -> list[LeftOut]:
+    """Keys of policies that come over and do nothing."""
+    idle: defaultdict[str, list[str]] = defaultdict(list)
+    for entry in found:
+        if entry.kind == POLICY:
+            for key in without_effect(entry.value["definition"]):
+                idle[key].append(entry.name)
+    return [
+        one for key, names in sorted(idle.items())
+        for one in left(f"policy with {key}", names, "it is kept, and has no effect here")
+    ]  # fmt: skip

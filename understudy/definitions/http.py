@@ -1,0 +1,132 @@
+"""/api/definitions as RabbitMQ's management has it: GET exports, POST imports; for administrators only.
+
+Owner: `HttpServer`, on the broker's event loop. Long work is done in pieces, or on a thread: an import is an
+ordinary client of this very node, logged in as whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from understudy.config.types import HostPort
+from understudy.definitions.apply import carry_out, expected, summary_of
+from understudy.definitions.export import COMMAND, Listing, ListingRefused, document_of, text_of
+from understudy.definitions.parse import answered, read_definitions
+from understudy.definitions.plan import check_vhost, plan_of
+from understudy.definitions.strict_json import DefinitionsError
+
+LARGEST = 32 * 1024 * 1024
+"""Octets of a posted file."""
+_TIMEOUT = 30.0
+"""Seconds for the node's own listener to answer."""
+_OPTIONS = ("quorum_as_classic", "strict", "dry_run")
+_TRUTHS = {"true": True, "false": False, "1": True, "0": False, "": True}
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~\w-]+", re.ASCII)
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class DefinitionsApi:
+    """`ask` puts a management command to the node; `amqp` is where it listens, None if nowhere; `patience`:
+    seconds for a whole file to come."""
+
+    def __init__(self, ask: Ask, amqp: HostPort | None, patience: float) -> None:
+        self._ask = ask
+        self._patience = patience
+        self._amqp = amqp
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """The whole document; `?download=NAME` makes a browser save it under that name."""
+        try:
+            document = await asyncio.to_thread(document_of, await self._listing())
+        except ListingRefused as error:
+            return _no(503, str(error))
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/json", "Cache-Control": "no-cache"}
+        )
+        name = request.query.get("download", "")
+        if _TOKEN.fullmatch(name):
+            response.headers["Content-Disposition"] = f"attachment; filename={name}"
+        await response.prepare(request)
+        if request.method != "HEAD":
+            for piece in text_of(document):
+                await response.write(piece)
+                await asyncio.sleep(0)
+        await response.write_eof()
+        return response
+
+    async def post(self, request: web.Request, user: str, password: str) -> web.Response:
+        """200, all is there now; 400, the file is wrong and nothing was changed, or, with `refused`, the
+        broker refused those; 503, this node does not serve, or stopped on the way."""
+        options = {name: _TRUTHS.get(request.query.get(name, "false").lower()) for name in _OPTIONS}
+        for name in (*_OPTIONS, "vhost"):
+            if len(request.query.getall(name, ())) > 1:
+                return _no(400, f"{name} is given twice")
+        for name, value in options.items():
+            if value is None:
+                return _no(400, f"{name} is true or false")
+        if self._amqp is None:
+            return _no(503, "this node has no AMQP listener")
+        try:
+            vhost = request.query.get("vhost")
+            file = await asyncio.to_thread(read_definitions, await self._body(request), vhost=vhost)
+            there = await asyncio.to_thread(answered, dict(await self._listing()))
+            if vhost is not None:
+                check_vhost(vhost, file, there)
+            quorum = bool(options["quorum_as_classic"])
+            plan = await asyncio.to_thread(plan_of, file, there, quorum_as_classic=quorum)
+        except DefinitionsError as error:
+            return _no(400, str(error))
+        except ListingRefused as error:
+            return _no(503, str(error))
+        except TimeoutError:
+            return _no(408, "the body did not come in time")
+        if options["strict"] and any(left.matters for left in plan.left_out):
+            texts = "; ".join(left.text for left in plan.left_out if left.matters)
+            return _no(400, f"not to be had here: {texts}")
+        dry = bool(options["dry_run"])
+        if dry:
+            outcome = expected(plan)
+        else:
+            outcome = await asyncio.to_thread(carry_out, plan, self._amqp, user, password, _TIMEOUT)
+        status = 503 if outcome.why else 400 if outcome.refused else 200
+        summary = summary_of(plan, outcome, dry_run=dry)
+        return web.json_response(summary if status == 200 else _error(status) | summary, status=status)
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Raises TimeoutError, and what `_body` does."""
+        async with asyncio.timeout(self._patience):
+            return await _body(request)
+
+    async def _listing(self) -> dict[str, list[dict[str, Any]]]:
+        """Raises ListingRefused."""
+        listing = Listing()
+        while not listing.take(await self._ask(COMMAND, listing.question())):
+            await asyncio.sleep(0)
+        return listing.found
+
+
+async def _body(request: web.Request) -> bytes:
+    """Raises DefinitionsError if it is too large, or is not what its headers say."""
+    body = bytearray()
+    try:
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > LARGEST:
+                raise DefinitionsError(f"larger than {LARGEST} octets")
+    except web.RequestPayloadError:
+        raise DefinitionsError("the body is not what its headers say") from None
+    return bytes(body)
+
+
+def _no(status: int, reason: str) -> web.Response:
+    return web.json_response({"ok": False, **_error(status), "reason": reason}, status=status)
+
+
+def _error(status: int) -> dict[str, str]:
+    return {"error": {400: "bad_request", 408: "request_timeout", 503: "service_unavailable"}[status]}

@@ -1,0 +1,422 @@
+"""RabbitMQ's definitions: what such a file holds, read strictly, and each fault with its place.
+
+Role: from octets to `Definitions`, for `understudy definitions import`, for POST /api/definitions, and for
+what a node itself answers. No I/O. Fields that mean nothing here are not looked at. A fault is a
+`DefinitionsError`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+)
+
+from broker.amqp091.fields import ARGUMENTS_MAX, write_table
+from broker.model.octets import as_text
+from broker.model.policy_rules import DEEPEST
+from broker.model.queue_arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
+from broker.model.value_codec import canonical
+from broker.model.values import REPLICATE
+from ha.adapter.definitions_view import from_json
+from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
+
+VHOST = "/"
+"""The virtual host that is always there, and that is meant where none is named."""
+DEFAULT_DESCRIPTION = "Default virtual host"
+FORMAT_VERSION = "3.13.0"
+"""The RabbitMQ whose export this follows."""
+LISTS = (
+    "users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters", "policies",
+    "queues", "exchanges", "bindings",
+)  # fmt: skip
+ORIGINAL_VHOST = "original_vhost_name"
+"""In an export of one virtual host, whose objects do not say in which they are."""
+ABOUT = (
+    "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
+    "original_cluster_name", ORIGINAL_VHOST, "explanation", "description", "metadata", "limits",
+)  # fmt: skip
+"""What an export says of itself."""
+_OF_A_VHOST = (
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "policies",
+    "queues",
+    "exchanges",
+    "bindings",
+)
+_WHOLE_NUMBERS = frozenset(name.removeprefix("x-") for name in WHOLE_NUMBERS)
+_THERE = object()
+"""Context of a broker's own answer, whose clients may have declared what no file may bring."""
+_FAULTS = {
+    "missing": "is missing",
+    "model_type": "not an object",
+    "dict_type": "not an object",
+    "list_type": "not a list",
+    "string_type": "not a string",
+    "bool_type": "not true or false",
+}
+"""Pydantic's types of errors, in the words of JSON."""
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not Unicode: half of a surrogate pair") from None
+
+
+def _short(text: str) -> str:
+    if len(_octets(text)) > 255:
+        raise ValueError("longer than 255 octets")
+    if "\0" in text:
+        raise ValueError("has a NUL in it")
+    return text
+
+
+def _routing_key(value: object) -> str:
+    """Any octets that fit a short string, as `broker.model.octets` holds them."""
+    found = from_json(value)
+    if not isinstance(found, str | bytes):
+        raise ValueError("not a string")
+    octets = _octets(found) if isinstance(found, str) else found
+    if len(octets) > 255:
+        raise ValueError("longer than 255 octets")
+    return as_text(octets)
+
+
+def _named(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _whole(value: object) -> object:
+    """JSON does not tell 1.0 from 1, and some who write it write 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _whole_numbers(table: dict[str, Any]) -> dict[str, Any]:
+    """The same where an argument, or a key of a policy, is an integer. Others keep their kinds."""
+    return {
+        key: _whole(value) if key.removeprefix("x-") in _WHOLE_NUMBERS else value
+        for key, value in table.items()
+    }
+
+
+def _arguments(value: object, info: ValidationInfo) -> object:
+    """As AMQP has them. An empty list is Erlang's way to write an empty table."""
+    if value == [] or value is None:
+        return {}
+    if info.context is not _THERE:
+        _check_values(value, 0)
+    found = from_json(value)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    found = _whole_numbers(found)
+    if info.context is not _THERE and len(write_table(found)) - 4 > ARGUMENTS_MAX:
+        raise ValueError(f"larger than {ARGUMENTS_MAX} octets")
+    return found
+
+
+def _check_values(value: object, depth: int) -> None:
+    """What a field table can hold. Raises ValueError."""
+    if depth > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST}")
+    match value:
+        case bool():
+            pass
+        case int() if not -(2**63) <= value < 2**63:
+            raise ValueError("a number that does not fit 64 bits")
+        case float() if not math.isfinite(value):
+            raise ValueError("a number too large")
+        case dict():
+            for key, item in value.items():
+                _short(key)
+                _check_values(item, depth + 1)
+        case list():
+            for item in value:
+                _check_values(item, depth + 1)
+        case str():
+            _octets(value)
+
+
+def _tags(value: object) -> object:
+    """A list, or, before RabbitMQ 3.9, words with commas."""
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+def _plain(value: object, info: ValidationInfo) -> object:
+    """JSON as it is. An empty list is Erlang's way to write an empty table."""
+    if info.context is not _THERE:
+        _check_values(value, 0)
+    return {} if value == [] else value
+
+
+Short = Annotated[str, AfterValidator(_short)]
+Name = Annotated[str, AfterValidator(_short), AfterValidator(_named)]
+RoutingKey = Annotated[str, PlainValidator(_routing_key)]
+Plain = Annotated[dict[str, Any], BeforeValidator(_plain)]
+Definition = Annotated[dict[str, Any], AfterValidator(_whole_numbers), BeforeValidator(_plain)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
+
+
+class _Object(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Keyed(_Object):
+    """What may be in a file once."""
+
+    @property
+    @abstractmethod
+    def key(self) -> tuple[str, ...]:
+        """Its virtual host, and what it is known by there."""
+
+
+class UserDefinition(_Keyed):
+    """`configured`, of a node's own answer: it is made in the configuration. RabbitMQ before 3.6 wrote no
+    algorithm, and meant MD5. `password` is in the clear, in files that people write."""
+
+    name: Name
+    tags: Annotated[list[str], BeforeValidator(_tags)] = []
+    password_hash: str = ""
+    password: Any = None
+    hashing_algorithm: str = "rabbit_password_hashing_md5"
+    limits: dict[str, Any] | list[Any] = {}
+    configured: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("", self.name)
+
+
+class VhostDefinition(_Keyed):
+    """Newer RabbitMQs write what they say of it under `metadata` too, and mean that."""
+
+    name: Name
+    description: str = ""
+    tags: Annotated[list[str], BeforeValidator(_tags)] = []
+    metadata: Plain = {}
+    default_queue_type: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("", self.name)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Description and tags; of `/` nothing that goes without saying."""
+        description = str(self.metadata.get("description") or self.description)
+        if (self.name, description) == (VHOST, DEFAULT_DESCRIPTION):
+            description = ""
+        tags = self.metadata.get("tags")
+        return {"description": description, "tags": tags if isinstance(tags, list) else self.tags}
+
+
+class PermissionDefinition(_Keyed):
+    user: Name
+    vhost: Name = VHOST
+    configure: str
+    write: str
+    read: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.user
+
+
+class TopicPermissionDefinition(_Object):
+    user: Name
+    vhost: Name = VHOST
+    exchange: Short
+
+
+class ParameterDefinition(_Object):
+    component: Name
+    name: Name
+    vhost: Name = VHOST
+
+
+class NamedDefinition(_Object):
+    """A global parameter: its name is all that is told of it."""
+
+    name: Name
+
+
+class PolicyDefinition(_Keyed):
+    """What its definition may hold is for the broker to say."""
+
+    name: Name
+    vhost: Name = VHOST
+    pattern: str
+    apply_to: str = Field(default="all", alias="apply-to")
+    priority: Whole = 0
+    definition: Definition
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+class QueueDefinition(_Keyed):
+    """`type` is written by `rabbitmqctl`; where both are there, the argument counts."""
+
+    name: Name
+    vhost: Name = VHOST
+    durable: bool
+    auto_delete: bool = False
+    arguments: Arguments = {}
+    type: Any = None
+
+    @property
+    def queue_type(self) -> str:
+        found = self.arguments.get("x-queue-type", self.type or "classic")
+        return str(found).removeprefix("rabbit_").removesuffix("_queue")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+class ExchangeDefinition(_Keyed):
+    name: Short
+    vhost: Name = VHOST
+    type: Name
+    durable: bool
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = {}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.vhost, self.name
+
+
+class BindingDefinition(_Keyed):
+    source: Short
+    vhost: Name = VHOST
+    destination: Name
+    destination_type: Literal["queue", "exchange"]
+    routing_key: RoutingKey = ""
+    arguments: Arguments = {}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        ends = (self.vhost, self.source, self.destination_type, self.destination, self.routing_key)
+        return (*ends, canonical(self.arguments).hex())
+
+
+class Definitions(_Object):
+    """A whole file, of the lists that it has."""
+
+    product_name: str = "RabbitMQ"
+    users: list[UserDefinition] = []
+    vhosts: list[VhostDefinition] = []
+    permissions: list[PermissionDefinition] = []
+    topic_permissions: list[TopicPermissionDefinition] = []
+    parameters: list[ParameterDefinition] = []
+    global_parameters: list[NamedDefinition] = []
+    policies: list[PolicyDefinition] = []
+    queues: list[QueueDefinition] = []
+    exchanges: list[ExchangeDefinition] = []
+    bindings: list[BindingDefinition] = []
+    unknown: list[str] = Field(default=[], description="Keys that no RabbitMQ is known to write.")
+
+
+def read_definitions(raw: bytes, *, vhost: str | None = None) -> Definitions:
+    """What `raw` says. `vhost`: where the objects go that name no virtual host, as in an export of a single
+    one; `/` if it is not given. Raises DefinitionsError."""
+    document = read_json(raw)
+    if not isinstance(document, dict):
+        raise DefinitionsError("not a definitions file: it is no JSON object")
+    if not set(document) & {*LISTS, "rabbit_version", "rabbitmq_version"}:
+        raise DefinitionsError(f"not a definitions file: it has none of {', '.join(LISTS)}")
+    document = _placed(document, vhost)
+    found = validated({**document, "unknown": sorted(set(document) - {*LISTS, *ABOUT})})
+    _check_arguments(found)
+    for kind, items in (
+        ("vhosts", found.vhosts), ("users", found.users), ("permissions", found.permissions),
+        ("policies", found.policies),
+        ("queues", found.queues), ("exchanges", found.exchanges), ("bindings", found.bindings),
+    ):  # fmt: skip
+        _check_once(kind, items)
+    return found
+
+
+def answered(document: dict[str, Any]) -> Definitions:
+    """What a broker says that it has; limits of files do not count. Raises DefinitionsError."""
+    return validated(document, _THERE)
+
+
+def validated(document: dict[str, Any], context: object = None) -> Definitions:
+    """Raises DefinitionsError with the first fault."""
+    try:
+        return Definitions.model_validate(document, context=context)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        msg = str(first["msg"]).removeprefix("Value error, ")
+        what = _FAULTS.get(first["type"], msg.replace("Input should be", "not"))
+        raise DefinitionsError(f"{pointer(first['loc'])}: {what}") from None
+
+
+# -- what no schema says
+
+
+def _placed(document: dict[str, Any], vhost: str | None) -> dict[str, Any]:
+    """The document with `vhost` in each object that names none. Raises DefinitionsError where the file is of
+    one virtual host, and nobody has said into which it is to go."""
+    original = document.get(ORIGINAL_VHOST, VHOST)
+    placed = dict(document)
+    for kind in _OF_A_VHOST:
+        items = document.get(kind)
+        if not isinstance(items, list) or not any(map(_is_unplaced, items)):
+            continue
+        if vhost is None and original != VHOST:
+            raise DefinitionsError(
+                f"{pointer((ORIGINAL_VHOST,))}: it is an export of the virtual host {original!r:.80} alone:"
+                " say by --vhost NAME (over HTTP, ?vhost=NAME) into which one it goes"
+            )
+        if vhost is not None:
+            placed[kind] = [{**item, "vhost": vhost} if _is_unplaced(item) else item for item in items]
+    return placed
+
+
+def _is_unplaced(item: object) -> bool:
+    return isinstance(item, dict) and "vhost" not in item
+
+
+def _check_arguments(found: Definitions) -> None:
+    """Those that this broker would refuse, before anything is changed."""
+    for number, queue in enumerate(found.queues):
+        fault = fault_of(queue.arguments) if queue.queue_type in QUEUE_TYPES else None
+        if fault is not None:
+            where = pointer(("queues", number, "arguments", fault[0]))
+            raise DefinitionsError(f"{where}: {fault[1].removeprefix(': ')}")
+    for number, exchange in enumerate(found.exchanges):
+        if not isinstance(exchange.arguments.get("alternate-exchange", ""), str):
+            where = pointer(("exchanges", number, "arguments", "alternate-exchange"))
+            raise DefinitionsError(f"{where}: not a string")
+        if REPLICATE in exchange.arguments and (why := value_fault(REPLICATE, exchange.arguments[REPLICATE])):
+            raise DefinitionsError(f"{pointer(('exchanges', number, 'arguments', REPLICATE))}: {why}")
+
+
+def _check_once(kind: str, items: Sequence[_Keyed]) -> None:
+    seen: dict[tuple[str, ...], int] = {}
+    for number, item in enumerate(items):
+        first = seen.setdefault(item.key, number)
+        if first != number:
+            raise DefinitionsError(f"{pointer((kind, number))}: is {pointer((kind, first))} again")

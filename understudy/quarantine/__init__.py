@@ -1,0 +1,1 @@
+"""Messages that a rejoining node set aside: read, and published again."""

@@ -1,0 +1,94 @@
+"""The node's API on a Unix socket, for what manages it on the same machine: the resource agent.
+
+Role: what `http.py` has, without a password: whoever may open the socket, which is its owner and root, is an
+administrator. `/api/status` also tells how the disk is. Owner: the daemon, which makes the socket last and
+removes it at its end; one that a dead process has left behind is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from broker.server.listener import listen_at
+from understudy.server.disk_probe import DiskProbe
+from understudy.server.http import HttpServer
+
+
+class ControlServer(HttpServer):
+    """`start_at`, then `close`; both on the event loop."""
+
+    BROWSERS = False
+    VOUCHES = True
+    disk: DiskProbe | None = None
+    """Asked at each status."""
+    _bound: tuple[Path, int] | None = None
+
+    async def start_at(self, path: Path) -> None:
+        """Listen there, for the owner alone. Raises OSError, also where another process listens."""
+        listener = _listener(path)
+        self._bound = path, path.stat().st_ino
+        await self._prepare()
+        self._server = await listen_at(self._visit, listener)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._bound is not None:
+            path, inode = self._bound
+            self._bound = None
+            try:
+                if path.stat().st_ino == inode:
+                    path.unlink()
+            except OSError:
+                return
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        disk = {} if self.disk is None else {"disk": self.disk.look()}
+        return web.json_response(self._node.status() | disk)
+
+    async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        """As the node's own resource manager."""
+        return await self._answered(command, args)
+
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        """Definitions are declared over AMQP, as some user, and ask for a name and password here too."""
+        return None
+
+    def _is_near(self, request: web.Request) -> bool:
+        return True
+
+
+def _listener(path: Path) -> socket.socket:
+    """Bound, listening, and nobody else's from its first moment on."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        _clear(path)
+        before = os.umask(0o177)
+        try:
+            found.bind(str(path))
+        finally:
+            os.umask(before)
+        found.setblocking(False)
+        found.listen(64)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+def _clear(path: Path) -> None:
+    """Take away the socket of a process that has died. OSError (EADDRINUSE) if it is alive, or no socket."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        except BlockingIOError:
+            return  # so many wait to be let in: somebody is there

@@ -1,0 +1,454 @@
+"""Puts broker, replication, store, ledger and sockets together from a configuration, and runs them.
+
+Role: the only place that builds a real `Node`. Called by the `serve` command; returns when the process is to
+end. SIGTERM and SIGINT end it gracefully: clients are told (320), everything is flushed, the ledger gets its
+inventory and its seal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeVar
+
+from broker.engine import Broker, BrokerSettings
+from broker.model.values import ORIGIN, Position
+from broker.pieces import assembling_max
+from broker.security.access import Door
+from broker.security.identity import ADMINISTRATOR, HA, User, default_users
+from broker.server.clock import now, wall_ms
+from broker.server.login_threads import LoginThreads
+from broker.server.shell import Shell
+from broker.store.errors import StoreError
+from broker.store.files import RealFiles
+from broker.store.node_files import NodeFiles
+from broker.store.segment_log import SegmentLog
+from broker.store.spill import Spill
+from broker.store.store import Base, NullStore, SegmentStore, Store
+from broker.store.sync import ThreadSync
+from ha.adapter.ledger_port import LedgerPort, NullLedger
+from ha.adapter.node import Node
+from ha.adapter.settings import HaSettings
+from understudy import __version__
+from understudy.config.settings import HaSection, Settings
+from understudy.config.types import HostPort
+from understudy.ledger.batches import LedgerSink
+from understudy.ledger.writer import LedgerError
+from understudy.server.log_lines import set_up_log
+from understudy.server.notify import Notifier
+from understudy.server.open_files import Room, room, tell
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from broker.security.tls import Tls
+    from ha.pacemaker.driver import PacemakerDriver
+    from understudy.server.certificates import CertificateWatch
+    from understudy.server.http import HttpServer
+
+_D = TypeVar("_D", bound="HttpServer")
+LOG = logging.getLogger("understudy")
+_MEMORY_SHARE = 0.6
+_PAGING_SHARE = 0.4
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class CannotStart(Exception):
+    """Why the node does not run, in one line."""
+
+
+class _WakingStore(SegmentStore):
+    """Asks the shell for a tick whenever `durable` has moved; the sync thread calls, `wake` may be called by
+    any.
+    """
+
+    wake: Callable[[], None] = staticmethod(lambda: None)
+    busy_since: float | None = None
+    """Since when a group has been on its way to the disk."""
+
+    def write_group(self) -> bool:
+        self.busy_since = now()
+        busy = super().write_group()
+        if not busy:
+            self.busy_since = None
+        return busy
+
+    def sync_group(self) -> None:
+        super().sync_group()
+        self.busy_since = None
+
+    def start(
+        self, base: Base, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN
+    ) -> None:
+        def moved() -> None:
+            if on_durable is not None:
+                on_durable()
+            self.wake()
+
+        super().start(base, moved, since)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What one node is made of."""
+
+    node: Node
+    store: Store
+    files: NodeFiles
+    ledger: LedgerPort
+    spill: Spill
+    tls: Tls | None
+    notifier: Notifier
+
+
+def serve_until_stopped(settings: Settings) -> str | None:
+    """Run a node until a signal (None) or until it must stop of itself (why). Raises CannotStart, and
+    ConfigError for files of TLS that are no use."""
+    notifier = Notifier()
+    try:
+        parts = _build(settings, notifier)
+    except (StoreError, LedgerError) as error:
+        raise CannotStart(" ".join(str(error).split())) from None
+    set_up_log(settings.log.level, settings.log.format)
+    if settings.broker.amqp10:
+        speak_amqp10(parts.node.broker)
+    try:
+        return asyncio.run(_serve(settings, parts))
+    finally:
+        parts.spill.close()
+        parts.files.close()
+
+
+def speak_amqp10(broker: Broker) -> None:
+    """Where its engine is installed."""
+    try:
+        from broker.amqp10.connection import PROTOCOLS
+    except ImportError:
+        LOG.info("no AMQP 1.0: python-qpid-proton is not installed (pip install 'understudy-amqp[amqp10]')")
+    else:
+        broker.protocols.update(PROTOCOLS)
+
+
+def users_of(settings: Settings) -> tuple[User, ...]:
+    """Configured users, or the defaults; with the identity of the pair, where there is one."""
+    auth = settings.auth
+    others = _peers(settings.ha)
+    if auth.default_user is not None:
+        tags = frozenset({ADMINISTRATOR})
+        others.append(User(auth.default_user, tags, password=auth.default_password))
+    elif auth.users is None:
+        others += [user for user in default_users() if HA not in user.tags]
+    for name, user in (auth.users or {}).items():
+        others.append(User(name, frozenset(user.tags), password_hash=user.password))
+    return tuple(others)
+
+
+def _peers(ha: HaSection) -> list[User]:
+    """Who may open the link. Everybody knows the default password: it is good from loopback only, and only
+    for a pair. A standalone broker has such a user once it has a password, for brokers that follow its
+    queues.
+    """
+    if ha.is_well_known and not ha.brokers:
+        return []
+    return [User(ha.username, frozenset({HA}), password=ha.password, loopback_only=ha.is_well_known)]
+
+
+def _build(settings: Settings, notifier: Notifier) -> _Parts:
+    """Lock the data directory and put the node together; nothing is served and nothing is sent yet."""
+    tls = None
+    if settings.tls.certificate is not None:  # only then is its library worth the time of its imports
+        from understudy.server.certificates import tls_of
+
+        tls = tls_of(settings)
+    real = RealFiles()
+    files = NodeFiles.open(real, str(settings.broker.data_dir), settings.broker.name)
+    try:
+        store: Store = NullStore()
+        if settings.broker.durable:
+            salt = int.from_bytes(os.urandom(8), "big")
+            size = settings.broker.segment_size
+            log = SegmentLog(real, files.store_directory, salt=salt, segment_bytes=size)
+            store = _WakingStore(log, ThreadSync())
+        ledger: LedgerPort = NullLedger()
+        if settings.ledger.enabled:
+            ledger = LedgerSink(
+                str(settings.ledger_dir),
+                settings.broker.name,
+                "broker",
+                incarnation=files.identity.incarnation,
+                cluster=files.identity.cluster_id or "",
+                rotate_bytes=settings.ledger.rotate,
+                rotate_age=settings.ledger.rotate_age,
+            )
+        node = Node(
+            broker=_broker_settings(settings),
+            ha=_ha_settings(settings),
+            store=store,
+            files=files,
+            ledger=ledger,
+            random_bytes=os.urandom,
+            log=partial(_tell, notifier, ledger),
+        )
+        spill = Spill(
+            real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning
+        )
+        spill.start()
+        node.broker.paging.overflow = spill
+    except BaseException:
+        files.close()
+        raise
+    return _Parts(node, store, files, ledger, spill, tls, notifier)
+
+
+def _tell(notifier: Notifier, ledger: LedgerPort, text: str) -> None:
+    """What the node says of itself. While it reads a large store, that is its only sign of life."""
+    LOG.info(text)
+    if isinstance(ledger, LedgerSink):
+        ledger.beat()
+    notifier.starting(text)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is not swapped out, as the kernel counts it. The file stays open: it is
+    asked while no other could be opened, too."""
+    return int(os.pread(_statm(), 200, 0).split()[1]) * _PAGE
+
+
+@cache
+def _statm() -> int:
+    return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _broker_settings(settings: Settings) -> BrokerSettings:
+    broker = settings.broker
+    return BrokerSettings(
+        name=broker.name,
+        version=__version__,
+        product=broker.product,
+        product_version=broker.product_version,
+        users=users_of(settings),
+        allow_plain_without_tls=settings.auth.allow_plain_without_tls,
+        frame_max=broker.frame_max,
+        channel_max=broker.channel_max,
+        consumer_max_per_channel=broker.consumer_max_per_channel,
+        consumer_max_per_queue=broker.consumer_max_per_queue,
+        transaction_max=broker.transaction_max,
+        heartbeat=round(broker.heartbeat),
+        handshake_timeout=broker.handshake_timeout,
+        message_max=broker.max_message_size,
+        assembling_max=assembling_max(broker.max_message_size),
+        memory_limit=broker.memory_limit or _memory_share(_MEMORY_SHARE),
+        disk_free_limit=broker.disk_free_limit or None,
+    )
+
+
+def _memory_share(share: float) -> int | None:
+    """Of the machine's memory, in bytes; None where the kernel does not say."""
+    try:
+        return int(share * _PAGE * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError):
+        return None
+
+
+def _paging_limit(settings: Settings) -> int:
+    """Bytes; the lesser of what is configured, or the default, and the limit at which publishers wait."""
+    limit = settings.broker.paging_limit or _memory_share(_PAGING_SHARE) or 1 << 40
+    return min(limit, settings.broker.memory_limit or limit)
+
+
+def _ha_settings(settings: Settings) -> HaSettings:
+    ha = settings.ha
+    return HaSettings(
+        brokers=[(address.host, address.port) for address in ha.brokers],
+        public_brokers=[str(address) for address in ha.public_brokers],
+        listens=[
+            (address.host, address.port)
+            for address in (
+                (ha.listen,) if ha.listen else (*settings.broker.listen, *settings.broker.tls_listen)
+            )
+        ],
+        replicate=ha.replicate,
+        on_backup_loss=ha.on_backup_loss,
+        min_backups=ha.min_backups,
+        ack_timeout=ha.ack_timeout,
+        lease=ha.lease,
+        backup_timeout=ha.backup_timeout,
+        dequeue_lag=ha.dequeue_lag,
+        reconnect_grace=ha.reconnect_grace,
+        username=ha.username,
+        password=ha.password,
+        tls=ha.tls,
+        authority=ha.authority,
+        cib_set=ha.cib_set,
+    )
+
+
+async def _serve(settings: Settings, parts: _Parts) -> str | None:
+    node, store = parts.node, parts.store
+    space = room()
+    clients = min(settings.broker.max_connections, space.clients)
+    node.broker.clients_max = clients
+    shell = Shell(node, clients=clients, reserve=space.reserve, lingering=space.lingering)
+    if isinstance(store, _WakingStore):
+        store.wake = shell.wake
+    passwords = LoginThreads(node.broker.logins, shell)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tell)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, shell.request_stop)
+    watch = _watch(parts.tls)
+    again = _nothing_to_read if watch is None else watch.read
+    loop.add_signal_handler(signal.SIGHUP, again)
+    parts.notifier.starting("holds its data directory, and reads the store")
+    gc.disable()  # a million messages that a start makes hold no cycles; the shell sees to it from then on
+    try:
+        node.start(now(), wall_ms())
+    except StoreError as error:
+        parts.ledger.close()
+        raise CannotStart(" ".join(str(error).split())) from None
+    doors: list[HttpServer] = []
+    stopped: str | None = None
+    authority: PacemakerDriver | None = None
+    beats = loop.create_task(_beats(parts.ledger, settings.ledger.heartbeat / 3))
+    try:
+        authority = _authority(settings, node, shell)
+        await _listen(settings, shell, parts.tls)
+        if space.clients < settings.broker.max_connections:
+            LOG.info("takes %d clients at a time: the limit of open files is low", space.clients)
+        await _start_http(settings, parts, shell, doors, space)
+        LOG.info("%s is %s", settings.broker.name, node.status()["status"])
+        parts.notifier.ready(f"{settings.broker.name} takes connections")
+        stopped = node.stopped or await shell.run()
+    finally:
+        beats.cancel()
+        parts.notifier.stopping()
+        # A node that must end of itself does and says nothing more; what it would write now may be wrong.
+        if stopped is None and node.stopped is None:
+            node.stop(now())
+            await shell.close(settings.broker.stop_timeout)
+        else:  # the sooner its links close, the surer its backup is that it serves no more
+            await shell.close(0.0)
+        passwords.close()
+        if watch is not None:
+            watch.stop()
+        for door in doors:
+            await door.close()
+        if authority is not None:
+            await authority.close()
+        parts.notifier.close()
+    LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
+    return stopped
+
+
+async def _beats(ledger: LedgerPort, seconds: float) -> None:
+    """Heartbeats of the ledger, on the loop that serves: silence means that nothing is served either."""
+    while isinstance(ledger, LedgerSink):
+        ledger.beat()
+        await asyncio.sleep(seconds)
+
+
+def _nothing_to_read() -> None:
+    """At SIGHUP, which would end the process if nobody took it."""
+    LOG.info("SIGHUP: there are no files of TLS to read again, and nothing else is read again")
+
+
+def _watch(tls: Tls | None) -> CertificateWatch | None:
+    if tls is None:
+        return None
+    from understudy.server.certificates import CertificateWatch
+
+    watch = CertificateWatch(tls)
+    watch.start()
+    return watch
+
+
+def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver | None:
+    """Who carries this node's questions to its authority, if that is outside of the pair. CannotStart if it
+    cannot be asked at all."""
+    if settings.ha.authority != "pacemaker":
+        return None
+    from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
+
+    if not cibadmin_is_there():
+        raise CannotStart("ha.authority is 'pacemaker', but there is no cibadmin (pacemaker-cli-utils) here")
+    driver = PacemakerDriver(node, helper_words(settings.ha.cib_set), now, shell.tick_soon)
+    driver.start()
+    shell.carry = driver.carry
+    return driver
+
+
+async def _listen(settings: Settings, shell: Shell, tls: Tls | None) -> None:
+    """Open every listener, or none for long: the first that cannot be opened ends the start."""
+    apart = settings.ha.listen
+    clients = Door.ANY if apart is None else Door.CLIENTS
+    for address in settings.broker.listen:
+        await _open(shell, address, clients, None)
+    if tls is not None:
+        for address in settings.broker.tls_listen:
+            await _open(shell, address, clients, lambda: tls.clients)
+    peers = (lambda: tls.peers) if tls is not None and settings.ha.tls else None
+    if apart is not None:
+        await _open(shell, apart, Door.PEERS, peers)
+    if tls is not None and settings.ha.tls:
+        shell.dial_tls = lambda: tls.dials
+
+
+async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], SSLContext] | None) -> None:
+    try:
+        bound = await shell.listen(address.host, address.port, door=door, tls=tls)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
+    what = "the link" if door is Door.PEERS else "AMQP"
+    LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
+
+
+async def _start_http(
+    settings: Settings, parts: _Parts, shell: Shell, doors: list[HttpServer], space: Room
+) -> None:
+    """The doors of HTTP, if any is wanted; only then is aiohttp worth its third of a second of imports. They
+    are in `doors` from before they are open."""
+    broker = settings.broker
+    if broker.http is None and broker.control is None:
+        return
+    from understudy.server.control import ControlServer
+    from understudy.server.disk_probe import DiskProbe
+    from understudy.server.http import HttpServer
+
+    where: object = broker.http
+    try:
+        if broker.http is not None:
+            doors.append(_door(HttpServer, settings, parts, shell, space))
+            LOG.info("HTTP on http://%s", await doors[-1].start(broker.http))
+        if broker.control is not None:
+            where = broker.control
+            control = _door(ControlServer, settings, parts, shell, space)
+            doors.append(control)
+            store = parts.store
+            control.disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
+            await control.start_at(broker.control)
+    except OSError as error:
+        raise CannotStart(f"cannot listen on {where}: {_reason(error)}") from None
+
+
+def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:
+    from understudy.client_tls import ClientTls, SecureAddress
+    from understudy.server.http import reachable
+    from understudy.server.http_guard import names_of
+
+    amqp = reachable(HostPort(*shell.addresses[0][:2]))
+    if not settings.broker.listen:
+        amqp = SecureAddress.of(amqp, ClientTls(itself=True))
+    return kind(
+        parts.node, parts.node.broker.logins, clock=now, tick_soon=shell.tick_soon, amqp=amqp,
+        tls=parts.tls, visitors=space.visitors, hosts=names_of(settings),
+    )  # fmt: skip
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

@@ -1,0 +1,341 @@
+"""The node over HTTP: metrics for Prometheus, health for load balancers and resource managers, status,
+promotion.
+
+Role: a second door to what `Node.status` and `Node.manage` say; lives on the broker's event loop and does
+nothing that blocks it. Owner: the daemon. Reading is open to whoever reaches the port; promote, demote and
+switchover ask for an administrator by HTTP basic authentication, and for POST. So do definitions, both ways.
+Pages in a browser are kept out (`http_guard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+
+from broker.errors import AmqpError, ConnectionForced, LoginRefused
+from broker.security.authenticator import Login
+from broker.security.logins import BUSY, Answer, Logins, Ticket
+from broker.server.listener import listen
+from ha.adapter.command_arguments import fault_of
+from understudy.config.types import HostPort
+from understudy.definitions.http import DefinitionsApi
+from understudy.management import SERVING, could_serve
+from understudy.server.http_guard import JSON, Guard, TwiceThere, object_of
+from understudy.server.http_places import LIMITS, Limits, Places
+from understudy.server.metrics import NodeCollector, TlsState
+from understudy.server.open_files import VISITORS
+
+_PATIENCE = 10.0
+"""Seconds that a password may wait for its check."""
+_GOODBYE = 2.0
+"""Seconds that requests get to end when the node stops."""
+_LOG = logging.getLogger("understudy.http")
+
+
+class _OneLine(logging.Filter):
+    """A request that is none, or is broken off, is the visitor's affair, and worth one line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.INFO, "INFO"
+            record.msg, record.args = "HTTP: %s: %.200s", (record.getMessage(), " ".join(str(error).split()))
+        return _LOG.isEnabledFor(record.levelno)
+
+
+_LOG.addFilter(_OneLine())
+
+
+class Manageable(Protocol):
+    """What this module needs of a node."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def manage(
+        self, command: str, args: dict[str, Any], reply: Callable[[dict[str, Any]], None], now: float
+    ) -> None: ...
+
+
+class HttpServer:
+    """One listener. `start`, then `close`; both on the event loop."""
+
+    BROWSERS = True
+    """Whether one can reach it."""
+    VOUCHES = False
+    """Whether it may be a resource manager that asks, which says that another node is off."""
+
+    def __init__(
+        self,
+        node: Manageable,
+        logins: Logins,
+        *,
+        clock: Callable[[], float],
+        tick_soon: Callable[[], None],
+        amqp: HostPort | None = None,
+        tls: TlsState | None = None,
+        visitors: int = VISITORS,
+        hosts: Iterable[str] = (),
+        limits: Limits = LIMITS,
+    ) -> None:
+        """`clock` is the one the node is driven by; `tick_soon` asks the shell for a tick after a command.
+        `amqp`: where a client on this machine reaches the node. `visitors`: the most connections at a
+        time; see `Places`. `hosts`: names under which clients find this node."""
+        self._node = node
+        self._logins = logins
+        self._clock = clock
+        self._tick_soon = tick_soon
+        self._registry = CollectorRegistry()
+        self._registry.register(NodeCollector(node.status, tls))
+        ProcessCollector(registry=self._registry)
+        self._places = Places(visitors, limits, lambda sentence: _LOG.info("HTTP: %s", sentence))
+        self._guard = Guard(hosts)
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._definitions = DefinitionsApi(self._ask, amqp, limits.upload)
+
+    async def start(self, address: HostPort) -> HostPort:
+        """Listen; the address as bound. Raises OSError."""
+        await self._prepare()
+        self._server = await listen(self._visit, address.host, address.port)
+        bound = self._server.sockets[0].getsockname()
+        return HostPort(str(bound[0]), int(bound[1]))
+
+    async def _prepare(self) -> None:
+        app = web.Application(client_max_size=64 * 1024, middlewares=[self._let_in])
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/health/live", self._live)
+        app.router.add_get("/health/ready", self._ready)
+        app.router.add_get("/health/primary", self._primary)
+        app.router.add_get("/api/status", self._status)
+        app.router.add_post("/api/promote", self._promote)
+        app.router.add_post("/api/demote", self._demote)
+        app.router.add_post("/api/switchover", self._switchover)
+        app.router.add_get("/api/definitions", self._get_definitions)
+        app.router.add_post("/api/definitions", self._post_definitions)
+        limits = self._places.limits
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, logger=_LOG, keepalive_timeout=limits.idle,
+            lingering_time=limits.head, shutdown_timeout=_GOODBYE,
+        )  # fmt: skip
+        await self._runner.setup()
+
+    @web.middleware
+    async def _let_in(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Every request, whatever it asks for."""
+        self._places.begins(transport := request.transport)
+        try:
+            refusal = self._guard_refusal(request)
+            return refusal if refusal is not None else await handler(request)
+        finally:
+            self._places.ends(transport)
+
+    def _guard_refusal(self, request: web.Request) -> web.Response | None:
+        if self.BROWSERS:
+            headers = {name.lower(): request.headers.getall(name) for name in request.headers}
+            if (refusal := self._guard.refusal(request.method, headers)) is not None:
+                return _no(refusal.status, refusal.text)
+        return None
+
+    def _visit(self) -> asyncio.BaseProtocol:
+        """For one connection more."""
+        assert self._runner is not None and self._runner.server is not None
+        return self._places.take(self._runner.server)
+
+    async def close(self) -> None:
+        self._places.close()
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        return _plain(True, "alive")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        found = self._node.status()
+        return _plain(could_serve(found), found["status"])
+
+    async def _primary(self, _request: web.Request) -> web.Response:
+        found = self._node.status()
+        if found.get("withheld"):
+            return _plain(False, found["reason"])
+        return _plain(found["status"] in SERVING, found["status"])
+
+    async def _status(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._node.status())
+
+    async def _promote(self, request: web.Request) -> web.Response:
+        if (refusal := await self._refusal(request)) is not None:
+            return refusal
+        args = await self._arguments(request)
+        fault = fault_of("promote", args, vouches=self.VOUCHES)
+        if fault is not None:
+            return web.json_response({"ok": False, "reason": fault}, status=400)
+        return await self._command("promote", {"force_lossy": False} | args)
+
+    async def _demote(self, request: web.Request) -> web.Response:
+        if (refusal := await self._refusal(request)) is not None:
+            return refusal
+        if (fault := fault_of("demote", await self._arguments(request))) is not None:
+            return web.json_response({"ok": False, "reason": fault}, status=400)
+        return await self._command("demote", {})
+
+    async def _switchover(self, request: web.Request) -> web.Response:
+        if (refusal := await self._refusal(request)) is not None:
+            return refusal
+        args = await self._arguments(request)
+        if (fault := fault_of("switchover", args)) is not None:
+            return web.json_response({"ok": False, "reason": fault}, status=400)
+        return await self._command("switchover", {"to": args.get("to")})
+
+    async def _get_definitions(self, request: web.Request) -> web.StreamResponse:
+        if (refusal := await self._refusal(request)) is not None:
+            return refusal
+        return await self._definitions.get(request)
+
+    async def _post_definitions(self, request: web.Request) -> web.StreamResponse:
+        if (refusal := await self._login_refusal(request)) is not None:
+            return refusal
+        self._check_type(request)
+        return await self._definitions.post(request, *_credentials(request.headers["Authorization"]))
+
+    async def _arguments(self, request: web.Request) -> dict[str, Any]:
+        """The JSON object of the body; an empty body is an empty one."""
+        self._check_type(request)
+        try:
+            async with asyncio.timeout(self._places.limits.body):
+                return object_of(await request.read())
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="the body did not come in time\n") from None
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text="the body is not what its headers say\n") from error
+        except TwiceThere as error:
+            raise web.HTTPBadRequest(text=f"the body has {str(error)[:100]!a} twice\n") from error
+        except ValueError as error:
+            raise web.HTTPBadRequest(text="the body must be a JSON object\n") from error
+
+    def _check_type(self, request: web.Request) -> None:
+        """A page may send anything else without being asked. Raises HTTPUnsupportedMediaType."""
+        named = "Content-Type" in request.headers or request.body_exists
+        if self.BROWSERS and named and request.content_type != JSON:
+            raise web.HTTPUnsupportedMediaType(text=f"say that the body is JSON: Content-Type: {JSON}\n")
+
+    async def _command(self, command: str, args: dict[str, Any]) -> web.Response:
+        answer = await self._ask(command, args)
+        return web.json_response(answer, status=200 if answer.get("ok") else 409)
+
+    async def _ask(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        return await self._answered(command, args | {"operator": True})
+
+    async def _answered(self, command: str, args: dict[str, Any]) -> dict[str, Any]:
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: dict[str, Any]) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._node.manage(command, args, reply, self._clock())
+        self._tick_soon()
+        return await answered
+
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        """None for an administrator."""
+        return await self._login_refusal(request)
+
+    async def _login_refusal(self, request: web.Request) -> web.Response | None:
+        """None for an administrator who has logged in."""
+        challenge = {"WWW-Authenticate": 'Basic realm="understudy", charset="UTF-8"'}
+        name, password = _credentials(request.headers.get("Authorization", ""))
+        answer: Answer | None = None
+        if name:
+            near = self._is_near(request)
+            answer = await self._checked(Login(name, password, request.remote or "", loopback=near))
+        if answer is None or isinstance(answer, LoginRefused):
+            return web.json_response(
+                {"ok": False, "reason": "log in as an administrator"}, status=401, headers=challenge
+            )
+        if isinstance(answer, AmqpError):
+            return web.json_response(
+                {"ok": False, "reason": answer.text}, status=503, headers={"Retry-After": "1"}
+            )
+        if not answer.is_administrator:
+            return _no(403, f"{answer.name} is not an administrator")
+        if not self._places.vouched(request.transport):
+            return _no(503, "too many requests of administrators are under way: ask again")
+        return None
+
+    async def _checked(self, login: Login) -> Answer:
+        """Who it is, or why not, within `_PATIENCE`."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answer(found: Answer, _now: float) -> None:
+            if not answered.done():
+                answered.set_result(found)
+
+        found = self._logins.ask(login, answer, self._clock())
+        if not isinstance(found, Ticket):
+            return found
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await answered
+        except TimeoutError:
+            return ConnectionForced(BUSY)
+        finally:
+            self._logins.withdraw(found)
+
+    def _is_near(self, request: web.Request) -> bool:
+        """It comes from this machine."""
+        return _is_loopback(request.remote)
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        name, _, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError:  # not base64, not ASCII, not UTF-8
+        return "", ""
+    return name, password
+
+
+def _is_loopback(remote: str | None) -> bool:
+    try:
+        return ipaddress.ip_address((remote or "").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _no(status: int, reason: str) -> web.Response:
+    return web.json_response({"ok": False, "reason": reason}, status=status)
+
+
+def _plain(good: bool, text: str) -> web.Response:
+    return web.Response(text=text + "\n", status=200 if good else 503)
+
+
+def reachable(bound: HostPort) -> HostPort:
+    """Where a client on this machine finds a listener that is bound so: a wildcard is no address to go to."""
+    try:
+        address = ipaddress.ip_address(bound.host)
+    except ValueError:
+        return bound
+    if not address.is_unspecified:
+        return bound
+    return HostPort("::1" if address.version == 6 else "127.0.0.1", bound.port)

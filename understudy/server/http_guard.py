@@ -1,0 +1,150 @@
+"""What the HTTP door refuses before it looks at a request: a page in an operator's browser is no client.
+
+Role: pure checks of headers and of the form of a body. A page can have a browser send what it likes to this
+node, with the operator's password; what it cannot choose is `Host` (the name under which it found this node:
+DNS rebinding), `Origin`, `Sec-Fetch-Site`, and, unasked, a content type of JSON. Owner: `HttpServer`, which
+asks for each request. Each refusal is a code and one line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from understudy.config.settings import Settings
+
+JSON = "application/json"
+LOOPBACK = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
+_OWN_PAGES = ("same-origin", "none")
+"""`none`: no page at all, but the operator."""
+_PORTS = {"http": 80, "https": 443}
+_SHOWN = 100
+
+
+class Refusal(NamedTuple):
+    """`text`: one line."""
+
+    status: int
+    text: str
+
+
+def names_of(settings: Settings) -> set[str]:
+    """What clients of HTTP may call this node: as the configuration calls it and its pair, and the machine
+    itself."""
+    broker, ha = settings.broker, settings.ha
+    own = [address for address in (broker.http, ha.listen) if address is not None]
+    addresses = (*own, *broker.listen, *broker.tls_listen, *ha.brokers, *ha.public_brokers)
+    return {socket.gethostname(), *(address.host for address in addresses), *broker.http_hosts}
+
+
+class TwiceThere(ValueError):
+    """An object of a body has a key twice: whoever reads the first one and whoever reads the last differ."""
+
+
+class Guard:
+    """`names`: what this node is known as, besides addresses and names of loopback."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = {_bare(name) for name in (*LOOPBACK, *names)}
+
+    def refusal(self, method: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
+        """Of a request with these headers, by their names in small letters."""
+        hosts = list(headers.get("host", ()))
+        if len(hosts) > 1:
+            return Refusal(400, "a request has one Host")
+        host = hosts[0].strip() if hosts else ""
+        if host and not self._is_known(host):
+            return Refusal(
+                421,
+                f"this node is not known as {_shown(host)}: use its address, or add the name to"
+                " broker.http_hosts",
+            )
+        return None if method in ("GET", "HEAD") else _foreign(host, headers)
+
+    def _is_known(self, host: str) -> bool:
+        """No name means no look-up, and so nothing that an attacker can answer: browsers, health checks and
+        Prometheus may come by any address."""
+        name, _ = _split(host)
+        return _is_address(name) or name in self._names
+
+
+def _foreign(host: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
+    """Does a page of another host send it?"""
+    if any(site.strip().lower() not in _OWN_PAGES for site in headers.get("sec-fetch-site", ())):
+        return Refusal(403, "a page of another site may not ask for this")
+    for origin in headers.get("origin", ()):
+        if not _same(origin.strip(), host):
+            return Refusal(
+                403,
+                f"a page of {_shown(origin)} may not ask {_shown(host)} for this: a proxy in between has to"
+                " pass on Host, and that name be in broker.http_hosts",
+            )
+    return None
+
+
+def _same(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+        found = _bare(parts.hostname or ""), parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return False
+    name, port = _split(host)
+    return bool(name) and found == (name, port or _PORTS.get(parts.scheme))
+
+
+def _split(host: str) -> tuple[str, int | None]:
+    """Name or address, and port, of a Host header; an empty name if it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        if parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+            return "", None
+        return _bare(parts.hostname or ""), parts.port
+    except ValueError:
+        return "", None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _bare(name: str) -> str:
+    """As it goes over the wire: names are the same with the dot of the root, and in large letters."""
+    name = name.lower().removesuffix(".")
+    try:
+        return name.encode("idna").decode()
+    except UnicodeError:
+        return name
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; an empty one of an empty body. Raises ValueError; TwiceThere for a key."""
+    if not body.strip():
+        return {}
+    try:
+        found = json.loads(body, object_pairs_hook=_once)
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise TwiceThere(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _shown(text: str) -> str:
+    return ascii(text[:_SHOWN])

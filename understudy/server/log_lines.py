@@ -1,0 +1,56 @@
+"""The node's log: to standard error, one line an event, whatever names clients have chosen.
+
+Owner: the daemon, which sets it up once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+
+from understudy.shared.text import shown
+
+_TRACEBACK = "\nTraceback ("
+
+
+class OneLine(logging.Formatter):
+    """What in a message ends a line, or moves a terminal's cursor, is escaped; the lines of a traceback,
+    which only a fault of the program makes, are indented."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname).1s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        first, traceback, rest = record.message.partition(_TRACEBACK)
+        lines = [shown(line) for line in (traceback + rest).splitlines()]
+        record.message = shown(first) + "\n    ".join(lines)
+        return super().formatMessage(record)
+
+
+class JsonLine(logging.Formatter):
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and `traceback` after a
+    fault of the program. Without a line break in it, whatever names clients have chosen."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, traceback, rest = record.getMessage().partition(_TRACEBACK)
+        told = (traceback + rest).strip()
+        if record.exc_info:
+            told = "\n".join(filter(None, (told, self.formatException(record.exc_info))))
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": first,
+        }
+        return json.dumps(line | ({"traceback": told} if told else {}))
+
+
+FORMATS: dict[str, type[logging.Formatter]] = {"text": OneLine, "json": JsonLine}
+
+
+def set_up_log(level: str, form: str) -> None:
+    """As in `log.level` and `log.format`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(FORMATS[form]())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
