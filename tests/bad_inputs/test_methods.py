@@ -1,4 +1,4 @@
-"""Bad inputs 19-25 and 41: what is inside frames (24-26 also in `test_definitions.py`).
+"""Bad inputs 19-25 and 41: what is inside frames (24-26 also in `definitions/test_parse.py`).
 
 Numbers as in docs/reference/bad-inputs.md.
 """

@@ -20,8 +20,8 @@ from multidict import CIMultiDict
 from broker.security.authenticator import Authenticator
 from broker.security.identity import default_users
 from broker.security.logins import Logins
+from tests.understudy.server.test_http import GUEST, StandIn
 from tests.understudy.serving import serving
-from tests.understudy.test_http import GUEST, StandIn
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
 from understudy.config.types import HostPort

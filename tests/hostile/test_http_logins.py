@@ -15,7 +15,7 @@ from broker.security.check_queue import MOST
 from broker.security.logins import BUSY, Logins
 from tests.hostile.checker import WORD, Checker, users
 from tests.hostile.test_strangers import until
-from tests.understudy.test_http import StandIn
+from tests.understudy.server.test_http import StandIn
 from understudy.config.types import HostPort
 from understudy.server import http
 from understudy.server.http import HttpServer

@@ -17,7 +17,7 @@ import pytest
 from broker.security.tls import Tls, TlsFiles
 from tests.broker.server.live import Live, live_broker
 from tests.tls import Authority
-from tests.understudy.test_cli import understudy
+from tests.understudy.cli.test_main import understudy
 from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
 from understudy.client.failover import Failover
 from understudy.client.transport import SecureTransport

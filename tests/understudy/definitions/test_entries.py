@@ -1,0 +1,201 @@
+"""Virtual hosts, users, permissions and policies of a definitions file: what comes over, what is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.model.directory import Directory, EntryFault, check_entry
+from broker.model.records import EntryPut
+from tests.understudy.definitions.made import (
+    EVERYTHING,
+    HASH,
+    HERE,
+    binding,
+    exchange,
+    file_of,
+    names,
+    permission,
+    policy,
+    queue,
+    texts,
+    user,
+)
+from understudy.definitions.apply import expected
+from understudy.definitions.entries import Entry
+from understudy.definitions.parse import answered, validated
+from understudy.definitions.plan import plan_of
+from understudy.definitions.strict_json import DefinitionsError
+
+
+def nested(levels: int) -> object:
+    return [nested(levels - 1)] if levels else 1
+
+
+def test_users_permissions_and_policies_come_over() -> None:
+    file = file_of(users=[user()], permissions=[permission(read="^a")], policies=[policy(priority=3)])
+    plan = plan_of(file, HERE)
+    assert texts(plan) == []
+    assert [(item.kind, item.value) for item in plan.items if isinstance(item, Entry)] == [
+        ("user", {"password_hash": f"$rabbit_password_hashing_sha256${HASH}", "tags": []}),
+        ("permission", EVERYTHING | {"read": "^a"}),
+        (
+            "policy",
+            {"pattern": "^a", "apply-to": "all", "priority": 3, "definition": {"max-length": 5}},
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [(2**63 - 1, True), (2**63, False), (-(2**63), True), (1e300, True), (float("inf"), False),
+     (nested(31), True), (nested(32), False), ({"k" * 255: 1}, True), ({"k" * 256: 1}, False),
+     ({"a\0": 1}, False)],
+)  # fmt: skip
+def test_a_policy_may_hold_just_what_a_definitions_file_can_say(value: object, fits: bool) -> None:
+    """What a broker takes and its own export cannot say would be in the way of every import."""
+    line = policy(definition={"ha-params": value})
+    entry = EntryPut("policy", "/", "short", {"pattern": "^a", "definition": line["definition"]})
+    if fits:
+        check_entry(Directory(), entry)
+        validated({"policies": [line]})
+        return
+    with pytest.raises(EntryFault):
+        check_entry(Directory(), entry)
+    with pytest.raises(DefinitionsError):
+        validated({"policies": [line]})
+
+
+def test_a_user_with_a_password_in_the_clear_is_named_and_keeps_the_one_it_has() -> None:
+    """A RabbitMQ takes such files. Passed over, the user would be one who logs in nowhere."""
+    clear = {"name": "alice", "password": "secret", "tags": []}
+    there = answered({"users": [user()]})
+    plan = plan_of(file_of(users=[clear], permissions=[permission()]), there)
+    assert names(plan) == ["permission 'alice'"]
+    assert texts(plan) == ["1 user (alice): its password is in the clear: see `understudy user add`"]
+    both = file_of(users=[user() | {"password": "secret"}])
+    assert names(plan_of(both, HERE)) == ["user 'alice'"] and texts(plan_of(both, HERE)) == []
+
+
+def test_what_is_in_other_virtual_hosts_comes_over_into_them() -> None:
+    file = file_of(
+        vhosts=[{"name": "/"}, {"name": "eu", "description": "West", "tags": ["a"]}],
+        users=[user()], permissions=[permission(vhost="eu")], policies=[policy(vhost="eu")],
+        queues=[queue(), queue(vhost="eu")], exchanges=[exchange(vhost="eu")],
+        bindings=[binding(vhost="eu"), binding("amq.topic", "q", vhost="eu")],
+    )  # fmt: skip
+    plan = plan_of(file, HERE)
+    assert texts(plan) == []
+    assert names(plan) == [
+        "virtual host 'eu'", "user 'alice'", "permission 'alice' in virtual host 'eu'",
+        "policy 'short' in virtual host 'eu'", "exchange 'x' in virtual host 'eu'", "queue 'q'",
+        "queue 'q' in virtual host 'eu'", "binding of queue 'q' to 'x' with key 'k' in virtual host 'eu'",
+        "binding of queue 'q' to 'amq.topic' with key 'k' in virtual host 'eu'",
+    ]  # fmt: skip
+    assert isinstance(plan.items[0], Entry)
+    assert plan.items[0].value == {"description": "West", "tags": ["a"]}
+
+
+def test_an_end_of_a_binding_is_looked_for_in_its_own_virtual_host() -> None:
+    file = file_of(
+        vhosts=[{"name": "eu"}], queues=[queue()], exchanges=[exchange()], bindings=[binding(vhost="eu")]
+    )
+    with pytest.raises(DefinitionsError, match=r"/bindings/0/source: no exchange 'x' in the file or on"):
+        plan_of(file, HERE)
+
+
+def test_what_is_in_a_virtual_host_that_is_nowhere_is_named() -> None:
+    file = file_of(queues=[queue(vhost="eu")], policies=[policy(vhost="eu")])
+    assert texts(plan_of(file, HERE)) == [
+        "1 virtual host (eu with 1 queue, 1 policy): it is neither in the file nor here"
+    ]
+    there = validated({"vhosts": [{"name": "eu"}]})
+    assert len(plan_of(file, there).items) == 2
+
+
+def test_a_virtual_host_is_changed_and_the_usual_root_is_none() -> None:
+    there = validated({"vhosts": [{"name": "/"}, {"name": "eu"}]})
+    about = {"description": "Default virtual host", "tags": []}
+    file = file_of(vhosts=[{"name": "/", "metadata": about}, {"name": "eu", "metadata": {"tags": ["x"]}}])
+    plan = plan_of(file, there)
+    assert names(plan) == ["virtual host 'eu'"]
+    assert dict(expected(plan).changed) == {"vhosts": 1}
+
+
+def test_what_is_there_and_is_another_is_changed() -> None:
+    there = {"users": [user(), user("bob")], "permissions": [permission()], "policies": [policy()]}
+    file = file_of(
+        users=[user(), user("bob", tags=["administrator"]), user("carol")],
+        permissions=[permission(write="^$"), permission("carol")], policies=[policy()],
+    )  # fmt: skip
+    outcome = expected(plan_of(file, validated(there)))
+    assert dict(outcome.there) == {"users": 1, "policies": 1}
+    assert dict(outcome.changed) == {"users": 1, "permissions": 1}
+    assert dict(outcome.new) == {"users": 1, "permissions": 1}
+
+
+@pytest.mark.parametrize(
+    ("lists", "named"),
+    [
+        (
+            {"users": [user(hashing_algorithm="rabbit_password_hashing_md5")]},
+            "1 user (alice): its password_hash is of rabbit_password_hashing_md5, and this broker takes",
+        ),
+        (
+            {"users": [user("ha2", tags=["ha"])]},
+            "1 user (ha2): user 'ha2': the tag 'ha' is for the pair's own",
+        ),
+        (
+            {"permissions": [permission("nobody")]},
+            "1 permission (nobody): permission for 'nobody': there is no",
+        ),
+        (
+            {"users": [user()], "permissions": [permission(read="(?<x")]},
+            "1 permission (alice): permission 'alice': read is no regular expression",
+        ),
+        (
+            {"policies": [policy(definition={"max-age": "1D"})]},
+            "1 policy (short): policy 'short': definition: max-age: no policy has such a key",
+        ),
+        (
+            {"policies": [policy(definition={"ha-params": ["x" * 1000] * 300})]},
+            "1 policy (short): policy 'short': it takes",
+        ),
+        (
+            {"policies": [policy(definition={"ha-mode": "all"})]},
+            "1 policy with ha-mode (short): it is kept, and has no effect here",
+        ),
+        (
+            {"permissions": [permission("guest", read="^a")]},
+            "1 permission by pattern (guest): a user who is made in the configuration may do everything here",
+        ),
+    ],
+)
+def test_what_a_directory_cannot_hold_is_named(lists: dict[str, Any], named: str) -> None:
+    (text,) = texts(plan_of(file_of(**lists), HERE))
+    assert text.startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("lists", "fault"),
+    [
+        ({"users": [user(password_hash="AAAA")]}, "/users/0/password_hash: is no hash of that algorithm"),
+        ({"users": [user(), user()]}, "/users/1: is /users/0 again"),
+        ({"permissions": [permission(), permission()]}, "/permissions/1: is /permissions/0 again"),
+        ({"policies": [policy(pattern=1)]}, "/policies/0/pattern: not a string"),
+        ({"policies": [policy(definition=3)]}, "/policies/0/definition: not an object"),
+        (
+            {"policies": [policy(), policy(name="b", definition={"max-age": "1D", "max-length": -1})]},
+            "/policies/1/definition/max-length: ",
+        ),
+        (
+            {"policies": [policy(definition={"alternate-exchange": 1})]},
+            "/policies/0/definition/alternate-exchange: not a string",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_a_fault_of_the_file(lists: dict[str, Any], fault: str) -> None:
+    with pytest.raises(DefinitionsError) as told:
+        plan_of(file_of(**lists), HERE)
+    assert str(told.value).startswith(fault)
