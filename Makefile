@@ -44,7 +44,7 @@ help: ## List the commands
 	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
-	@echo "make reference                docs/reference/cli.md anew, from the program"
+	@echo "make reference                the pages of commands and of settings anew, from the program"
 	@echo "make setup                    only the set-up that all of these do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"

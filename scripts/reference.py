@@ -1,15 +1,27 @@
-"""Writes docs/reference/cli.md from click: `make reference`."""
+"""Writes docs/reference/cli.md from click and the tables of configuration.md from pydantic.
+
+`make reference` calls it.
+
+The description of a setting is the docstring below its field.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from understudy.cli.main import cli
+from understudy.config.settings import Settings
+from understudy.config.types import parse_size
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 120
@@ -66,5 +78,74 @@ def _wrapped(paragraph: str) -> list[str]:
     return lines
 
 
+def settings() -> str:
+    """docs/reference/configuration.md: its prose as it is, the tables between the marks anew."""
+    text = (REFERENCE / "configuration.md").read_text()
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        assert isinstance(section, type) and issubclass(section, BaseModel)
+        begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        assert found and closed, f"configuration.md has no place for the section {name}"
+        table = "\n".join(["| key | default | |", "|---|---|---|", *_rows(name, section)])
+        text = f"{before}{begin}\n{table}\n{end}{after}"
+    return text
+
+
+def _rows(prefix: str, section: type[BaseModel]) -> Iterator[str]:
+    told = _docstrings(section)
+    for name, field in section.model_fields.items():
+        if inner := list(_models(field.annotation)):
+            yield from _rows(f"{prefix}.{name}.NAME", inner[0])
+            continue
+        description = told.get(name)
+        assert description, f"{prefix}.{name} has no docstring"
+        text, _, default = description.partition("Default: ")
+        default = default.rstrip(".") or _default(field.get_default(), field)
+        yield f"| `{prefix}.{name}` | {_cell(default)} | {_cell(text)} |"
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models(each)
+
+
+def _docstrings(section: type[BaseModel]) -> dict[str, str]:
+    """Field -> the string that stands right below it."""
+    (body,) = [node for node in ast.parse(inspect.getsource(section)).body if isinstance(node, ast.ClassDef)]
+    found: dict[str, str] = {}
+    for field, behind in zip(body.body, body.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+            found[field.target.id] = inspect.cleandoc(str(behind.value.value))
+    return found
+
+
+def _default(value: object, field: FieldInfo) -> str:
+    if value is None or value == () or value is PydanticUndefined:
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        return f"`{_in_units(value, (('d', 86400), ('h', 3600), ('m', 60), ('s', 1), ('ms', 0.001)))}`"
+    if parse_size in [getattr(each, "func", None) for each in field.metadata] and isinstance(value, int):
+        return f"`{_in_units(value, (('MiB', 2**20), ('KiB', 2**10), ('', 1)))}`"
+    return "`" + ",".join(map(str, value)) + "`" if isinstance(value, tuple) else f"`{value}`"
+
+
+def _in_units(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """In the largest unit of which it is a whole number, minutes and hours only from two on."""
+    for name, size in units:
+        count = round(value / size, 6)
+        if count >= (2 if name in ("m", "h") else 1) and count == int(count):
+            return f"{int(count)}{name}"
+    return str(value)
+
+
 if __name__ == "__main__":
     (REFERENCE / "cli.md").write_text(commands())
+    (REFERENCE / "configuration.md").write_text(settings())

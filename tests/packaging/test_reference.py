@@ -1,4 +1,4 @@
-"""docs/reference/cli.md is what click says, and the site has each page."""
+"""Pages of commands and settings are what the program says, and the site has each page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
 
 def test_the_page_of_commands_is_up_to_date() -> None:
     assert (ROOT / "docs" / "reference" / "cli.md").read_text() == REFERENCE["commands"](), "make reference"
+
+
+def test_the_tables_of_settings_are_up_to_date() -> None:
+    page = ROOT / "docs" / "reference" / "configuration.md"
+    assert page.read_text() == REFERENCE["settings"](), "make reference"
 
 
 def test_each_page_has_its_place_on_the_site() -> None:

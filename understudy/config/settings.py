@@ -53,43 +53,78 @@ class BrokerSection(_Section):
     """The broker itself: what it is called, where it listens, where it keeps things, how much it takes."""
 
     name: Annotated[str, AfterValidator(parse_node_name)] = Field(default_factory=socket.gethostname)
+    """The node's name in `status`, logs and ledgers. It must not begin with `_` or `.`, which would hide its
+    ledger. It differs within a pair: a primary takes in no node with its own name, nor with the name of
+    another backup. Default: the host's name."""
     listen: Addresses = (HostPort("127.0.0.1", 5672),)
+    """One or more addresses for clients, operators and the other node."""
     tls_listen: Addresses = ()
-    """The same for clients that speak TLS from the first octet on (amqps); needs the section `tls`."""
+    """The same for clients that use TLS (`amqps`, 1.2 or above). `broker.listen = "off"` leaves only these.
+    Needs the section `tls`."""
     data_dir: Path = Path("understudy-data")
+    """Identity, in-sync set, store, quarantine and ledger. One process at a time uses it."""
     http: OptionalAddress = None
+    """Metrics, health and API. Status, health and metrics need no login; promote, demote, switchover and
+    definitions need an administrator. Idle connections close after 75 s. 200 connections at a time; when all
+    are in use, a new one replaces the one without a login that was silent for longest. Default: `off`."""
     http_hosts: HostNames = ()
-    """Names under which clients of `http` find this node, besides those that it knows by itself."""
+    """Further names under which clients of `broker.http` may address this node, such as that of a proxy or of
+    a service. Addresses, loopback and the hosts of the configuration are known; requests for other names get
+    421."""
     control: SocketPath = None
-    """A Unix socket with the same API, for what manages the node on its own machine; no password."""
+    """Absolute path of a Unix socket with the same API without a password. Every process that may open it
+    (the node's user and root) is an administrator. `/api/status` there also has `disk`: for how many seconds
+    a write in `broker.data_dir` has been under way (`stalled_for`), how long the last one took (`latency`),
+    and the error of the disk (`failed`). `/api/promote` there also takes `fenced`, the name of a node that
+    certainly does not run any more: its lease is then not waited for. Default: `off`."""
     amqp10: bool = True
-    """Clients may speak AMQP 1.0 as well, at the same listeners, where its engine is installed."""
+    """Clients may use AMQP 1.0 too, at the same listeners, if python-qpid-proton is installed."""
     durable: bool = True
-    """False: nothing is written to disk but the node's identity; messages live in memory only."""
+    """False: only the node's identity and in-sync set are on disk, and all messages are in memory only."""
     segment_size: Size = Field(default=32 * 2**20, ge=2**16, le=2**32)
-    """The store begins a new file after so much; it gives back whole files."""
+    """The store begins a new file at this size, and gives space back by whole files. At least 64 KiB."""
     heartbeat: DurationOrZero = Field(default=60.0, le=65535)
-    """The wire has 16 bits for it."""
+    """Offered to clients, in whole seconds, at most 65535 s (16 bits on the wire); `0s`: none."""
     handshake_timeout: Duration = 10.0
+    """From accept to connection.open. A joining node holds clients for this long."""
     stop_timeout: Duration = 5.0
+    """How long a stopping node waits for clients to close. Under Pacemaker the agent sets `1s`, because
+    clients were closed at the demotion."""
     frame_max: int = Field(default=131072, ge=4096, le=2**31 - 1)
+    """Offered to clients, in bytes. At least 4096."""
     channel_max: int = Field(default=2047, ge=1, le=65535)
+    """Channels of a connection, offered to clients. 1 to 65535."""
     consumer_max_per_channel: int = Field(default=1000, ge=1, le=65535)
+    """Consumers of a channel. One more closes its connection with 530. 1 to 65535."""
     consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Consumers of a queue. One more closes its channel with 406. 1 to 1000000."""
     transaction_max: int = Field(default=100_000, ge=1, le=10_000_000)
+    """Messages that one transaction may put into queues, counted once for each queue, and fifty times for
+    each dead letter. More is not committed (406). 1 to 10000000. A commit is done at once: others wait some
+    30 to 100 ms for 100,000."""
     product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
-    """What clients are told that this broker is: libraries go by it."""
+    """The product that clients see in `server_properties`. Celery and kombu set their prefetch for RabbitMQ
+    only if the product is RabbitMQ. `understudy_version` and `platform` there name the real broker."""
     product_version: str = Field(default="3.13.7", pattern=r"^[0-9]+(\.[0-9]+){1,3}$")
+    """The version that clients see beside `broker.product`."""
     max_connections: int = Field(default=10_000, ge=1, le=60_000)
-    """Clients at a time. Peers and operators have places of their own."""
+    """Clients at a time. Peers and operators have places of their own. 1 to 60000."""
     max_message_size: Size = Field(default=128 * 2**20, ge=1, le=128 * 2**20)
+    """A larger message closes its channel with 311. At most 128 MiB. One connection may hold a sixteenth and
+    1 MiB more than this (at least 64 MiB) of half-received messages, and as much again of uncommitted ones. A
+    node needs up to six times its size in memory for each message on its way: set a smaller value for a small
+    machine."""
     memory_limit: Size | None = None
-    """Publishers are paused above this; default: 0.6 of the machine's memory."""
+    """Publishers are paused while the node holds more than this: queued messages, unsent output,
+    half-received and uncommitted messages, queues, exchanges, bindings, consumers, connections and channels.
+    If unfinished messages alone keep it above the limit for 10 s, the connections that hold most of them are
+    closed (506). `0` is the default. Default: 0.6 of the machine's memory."""
     paging_limit: Size | None = None
-    """Above this much memory of the process, messages deep in queues leave it for the disk; default: 0.4 of
-    the machine's memory."""
+    """While the process uses more memory than this, messages deep in queues move to files in the data
+    directory. A restart discards these files. `0` is the default. Default: 0.4 of the machine's memory."""
     disk_free_limit: Size = Field(default=256 * 2**20, ge=0)
-    """Publishers are paused while less is free on the disk of `data_dir`; a full disk would end the node."""
+    """Publishers are paused while less than this is free on the disk of `broker.data_dir`, because a full
+    disk ends the node; `0`: never."""
 
     @field_validator("heartbeat")
     @classmethod
@@ -114,39 +149,73 @@ class TlsSection(_Section):
     """This node's certificate and whom it trusts; PEM files, read again when they change."""
 
     certificate: FilePath = None
-    """Its own, for its host names, and those of the issuers between it and the authority."""
+    """The node's own certificate for its host names, followed by the certificates of issuers in between."""
     key: FilePath = None
+    """The key of `tls.certificate`, not encrypted."""
     ca: FilePath = None
-    """The authority of the pair's certificates."""
+    """The authority of the pair's certificates. A peer needs a certificate of this authority."""
     client_ca: FilePath = None
-    """The authority of clients' certificates; with it, a client has to show one."""
+    """The authority of clients' certificates. With it, clients and operators must show a certificate on
+    `broker.tls_listen`, besides the login."""
 
 
 class HaSection(_Section):
     """The pair: who belongs to it and how long each may keep the others waiting."""
 
     brokers: Addresses = ()
+    """Every node of the pair, including this one, the same list on both. A node finds out by itself which one
+    it is. Empty: standalone."""
     replicate: Literal["none", "configuration", "all"] | None = None
+    """`none`, `configuration` or `all`, for queues and exchanges without `x-replicate`. Without `ha.brokers`
+    it has no effect: queues are `unset`, and get the level of the first pair that the broker serves as its
+    primary. Default: `all`."""
     on_backup_loss: Literal["continue", "block"] = "continue"
+    """`continue`: confirm alone once the exclusion is recorded. `block`: confirm nothing while no backup is
+    in sync, after a loss, a failover, a switchover, a restart and the first promotion; needs two
+    `ha.brokers`."""
     min_backups: int = Field(default=0, ge=0)
+    """With fewer backups in sync than this, confirms wait, whatever `ha.on_backup_loss` is. Less than the
+    number of `ha.brokers`. With `block` it counts as at least 1."""
     ack_timeout: Duration = 2.0
+    """A backup in sync that has not acked for this long is excluded."""
     lease: Duration = 3.0
+    """Leadership lease: a primary whose lease is not renewed for this long neither confirms nor delivers. A
+    promoted node waits as long, unless the old primary is known to serve no more. Set it longer than
+    `ha.ack_timeout`, or the loss of a backup stops deliveries for a moment."""
     backup_timeout: Duration = 5.0
+    """After a promotion: how long an expected member may take to come and catch up. Also the silence after
+    which a joining node is given up, and how long the target of a switchover may take to serve."""
     dequeue_lag: DurationOrZero = 0.01
+    """Longest time that a consumer's ack waits to travel in a range with others; `0s`: none."""
     reconnect_grace: Duration = 10.0
+    """After a node starts to serve: how long auto-delete and exclusive queues wait for their clients. A queue
+    or exchange that is used by its name within that time stays."""
     authority: Literal["manual", "pacemaker"] = "manual"
+    """Where the in-sync set is kept. `manual`: each node has its own copy, for one operator and for crashes.
+    `pacemaker`: Pacemaker's CIB, for partitions too. This needs `cibadmin` on the node, and the broker's user
+    in the group `haclient`; for a quorum device or three nodes also that user in a `uidgid` section of
+    corosync.conf."""
     cib_set: str = "understudy-record"
-    """Id of the cluster_property_set of the CIB that holds the pair's record, under `pacemaker`."""
+    """Under `pacemaker`: id of the `cluster_property_set` of the CIB with the in-sync set, one for each pair
+    of a cluster. An XML id that no resource or other part of the CIB has, and not `cib-bootstrap-options`."""
     username: str = Field(default="ha", min_length=1, max_length=100)
+    """Name of the pair's own identity, the same on both nodes, and no user of `auth.users`. It opens the
+    link, may manage, and may not publish or consume."""
     password: str = Field(default=WELL_KNOWN, min_length=1)
-    """Empty, anybody could open the link."""
+    """Its password, not empty, the same on both nodes. The default is accepted from loopback only, and not at
+    all by a node without `ha.brokers`. With `auth.users` or `auth.default_user`, a pair does not start with
+    the default."""
     listen: OptionalAddress = None
-    """A listener of the link's own: peers are let in there and nowhere else, and nobody else is there."""
+    """A listener for the link alone: peers must use it, and nobody else may. `ha.brokers` are then the
+    addresses of these listeners. `off`: the link uses the listeners of clients. Default: `off`."""
     tls: bool = False
-    """The link speaks TLS, and each end shows a certificate of `tls.ca`."""
+    """The link uses TLS, and each end shows a certificate of `tls.ca` for its host in `ha.brokers`. Needs
+    `ha.listen` and the section `tls`. On a standalone broker: `understudy replicate` uses TLS to its
+    source."""
     public_brokers: PublicAddresses = ()
-    """Where clients find the brokers, in the order of `brokers`; not given: at the same addresses. After
-    Qpid's `ha-public-url`."""
+    """Where clients and operators find the same brokers, in the order of `ha.brokers`, as `HOST:PORT` or
+    `amqps://HOST:PORT`. Refusals, `status` and events name these. Needed with `ha.listen`; if not set, the
+    addresses are the same."""
 
     @property
     def is_well_known(self) -> bool:
@@ -167,7 +236,10 @@ class UserSection(_Section):
     """One user. `password` is an argon2id hash as `understudy passwd` prints it."""
 
     password: str
+    """An argon2id hash; `understudy passwd NAME` prints the lines."""
     tags: Names = ()
+    """`administrator`: may ask for the status, promote, demote and switch over. `ha` is refused: only
+    `ha.username` opens the link."""
 
     @field_validator("password")
     @classmethod
@@ -189,23 +261,28 @@ class AuthSection(_Section):
 
     users: dict[str, UserSection] | None = None
     default_user: str | None = Field(default=None, min_length=1)
-    """An administrator, with the password of the next key: for containers, by the environment. Then there is
-    no guest."""
+    """An administrator in place of guest, for containers: `UNDERSTUDY_AUTH__DEFAULT_USER`."""
     default_password: str | None = Field(default=None, min_length=1)
+    """The password of `auth.default_user`: `UNDERSTUDY_AUTH__DEFAULT_PASSWORD`."""
     allow_plain_without_tls: bool = False
+    """False: without TLS, passwords are accepted from loopback only. True: also on a network that you trust.
+    Not needed with TLS. The same rule applies to `ha.password` towards the source of `understudy
+    replicate`."""
 
 
 class LedgerSection(_Section):
     """The books that Spark reads. Off, nothing can be proven later."""
 
     enabled: bool = True
+    """False: nothing can be proven later."""
     dir: Path | None = None
-    """Default: `ledger` below `broker.data_dir`."""
+    """Where the ledger is written. Default: `ledger` below `broker.data_dir`."""
     rotate: Size = Field(default=64 * 2**20, ge=1)
+    """Above this size a new file begins. Only `understudy ledger prune` deletes files."""
     rotate_age: DurationOrZero = 86400.0
-    """A new file is begun at the latest after this; 0: never."""
+    """After this time a new file begins; `0s`: never."""
     heartbeat: Duration = 5.0
-    """Silence of a ledger for longer than this means that its node is silent too."""
+    """A node that lives writes at least this often. Longer silence is an alarm."""
 
     @field_validator("dir", mode="before")
     @classmethod
@@ -219,7 +296,10 @@ class LogSection(_Section):
     """What goes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning` or `error`, to standard error."""
     format: Literal["text", "json"] = "text"
+    """`text`, or `json`: one object a line with `time` (UTC), `level`, `logger`, `message`, and `traceback`
+    after a fault of the program."""
 
 
 class Settings(BaseSettings):
