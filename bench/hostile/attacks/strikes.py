@@ -10,7 +10,8 @@ from bench.hostile.attacks.target import Target
 from bench.wire import BODY, HEADER, Wire, WireError, frame, longstr, method, shortstr
 
 CLOSE = method(0, 10, 50, struct.pack(">H", 200) + shortstr("") + bytes(4))
-DELIVER = b"\0\x3c\0\x3c"
+_DELIVER, _REFUSED = b"\0\x3c\0\x3c", b"\0\x14\0\x28"
+"""basic.deliver; channel.close."""
 _STEP = 100
 _RATE = 15_000
 
@@ -106,10 +107,10 @@ def take(wire: Wire, count: int) -> None:
     them in one read is lost."""
     data = bytes(wire.held)
     wire.held.clear()
-    while (count := count - data.count(DELIVER)) > 0:
+    while (count := count - data.count(_DELIVER)) > 0:
         got = wire.socket.recv(1 << 20)
-        if not got:
-            raise WireError("the broker closed the connection")
+        if not got or _REFUSED in got:
+            raise WireError(f"closed by the broker: {got[-200:]!r}")
         data = data[-3:] + got
 
 

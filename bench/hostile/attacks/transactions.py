@@ -1,33 +1,55 @@
-"""A client with a login whose commits do very much at once."""
+"""A client with a login whose commits do as much at once as `broker.transaction_max` lets them."""
 
 from __future__ import annotations
 
 import struct
+import threading
 
 from bench.hostile.attacks.strikes import consume, declare, empty, logged_in, number, publish, take, text
 from bench.hostile.attacks.target import Target
-from bench.wire import method
+from bench.wire import Wire, method
 
-MANY = 10_000
-_COMMIT = method(1, 90, 20)
+PUBLISHED = 95_000
+REFUSED = 1_900
+"""Each dead letter counts as fifty messages."""
+_SELECT, _COMMIT, _REJECT = 10, 20, 90
 
 
 def commits(target: Target) -> None:
-    """Each commit publishes 10,000 messages and refuses the 10,000 of the one before, which are dead letters
-    then."""
-    wire = logged_in(target)
-    dead = text("x-dead-letter-exchange", "") + text("x-dead-letter-routing-key", "tx-dead")
-    for queue, arguments in (("tx-dead", number("x-max-length", 10)), ("tx", dead)):
-        wire.socket.sendall(declare(queue, arguments))
-        wire.expect((50, 11))
-    wire.call(1, 90, 10)
+    """On one connection commits of 95,000 messages. On another one each commit publishes 1,900 messages and
+    refuses the 1,900 of the one before, which are dead letters then."""
+    threading.Thread(target=_publish_many, args=(target,), daemon=True).start()
+    wire = _ready(
+        target, "tx", text("x-dead-letter-exchange", "") + text("x-dead-letter-routing-key", "tx-many")
+    )
     consume(wire, "tx")
-    published = (publish("", "tx") + empty()) * MANY
-    wire.socket.sendall(published + _COMMIT)
+    published = (publish("", "tx") + empty()) * REFUSED
+    commit = method(1, 90, _COMMIT)
+    wire.socket.sendall(published + commit)
     tag = 0
     while True:
-        take(wire, MANY)
-        rejects = b"".join(method(1, 60, 90, struct.pack(">QB", tag + n, 0)) for n in range(1, MANY + 1))
-        wire.socket.sendall(published + rejects + _COMMIT)
-        tag += MANY
+        take(wire, REFUSED)
+        rejects = b"".join(
+            method(1, 60, _REJECT, struct.pack(">QB", tag + n, 0)) for n in range(1, REFUSED + 1)
+        )
+        wire.socket.sendall(published + rejects + commit)
+        tag += REFUSED
         target.count.value += 1
+
+
+def _publish_many(target: Target) -> None:
+    """To a queue that keeps few."""
+    wire = _ready(target, "tx-many", number("x-max-length", 10))
+    published = (publish("", "tx-many") + empty()) * PUBLISHED
+    while True:
+        wire.socket.sendall(published)
+        wire.call(1, 90, _COMMIT)
+        target.count.value += 1
+
+
+def _ready(target: Target, queue: str, arguments: bytes) -> Wire:
+    wire = logged_in(target)
+    wire.socket.sendall(declare(queue, arguments))
+    wire.expect((50, 11))
+    wire.call(1, 90, _SELECT)
+    return wire
