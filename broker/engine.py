@@ -340,7 +340,7 @@ class Broker:
         waits, vhosts = self.withheld or self.input_held, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
-        if vhosts.removals.freeing or (vhosts.leaving and vhosts.deciding and not waits):
+        if vhosts.removals.in_pieces or (vhosts.leaving and vhosts.deciding and not waits):
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):
@@ -397,7 +397,8 @@ class Broker:
         """connection.close, with `text` as it is, to everybody but those that `keep` names: demotion,
         shutdown.
 
-        Everything they held is requeued and their exclusive queues end before this returns.
+        Everything they held is requeued, and their exclusive queues end before this returns; of much that one
+        held, the last part is ready some ticks later.
         """
         self.clock(now, 0)
         for connection in list(self.connections):

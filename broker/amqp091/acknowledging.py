@@ -14,12 +14,19 @@ from broker.amqp091.unacked import Run, Unacked, UnknownTag
 from broker.errors import NotImplemented_, PreconditionFailed
 from broker.model.publish_route import need_of
 from broker.model.records import Entry
+from broker.model.requeueing import Delivered
 from broker.model.values import Need, Reason, Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from broker.amqp091.connection import ServerConnection
     from broker.amqp091.delivery import ServedConsumer
     from broker.model.queue import Queue
+
+
+_AT_ONCE = 1024
+"""Messages that a client gives back, and that are ready again before its next word is served."""
 
 
 class Acknowledging(ChannelOutput):
@@ -43,7 +50,7 @@ class Acknowledging(ChannelOutput):
             return
         for run in runs:
             run.queue.acknowledge(run.entries)
-            self._settled(run)
+        self._settled(runs)
 
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
         """Do now what the client wants done with `runs`; what a reply that promises it waits for.
@@ -56,28 +63,30 @@ class Acknowledging(ChannelOutput):
             reason = Reason.ACKED if how is Settlement.ACK else Reason.REJECTED
             if not run.queue.drop(run.entries, reason, whole=whole):
                 run.queue.after_dying(self.connection.await_letters())
-            self._settled(run)
             need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
                 need = Need.DURABLE  # of wherever it goes
+        self._settled(runs)
         return need
 
     def outstanding_again(self, runs: list[Run]) -> None:
         """A rollback: they were settled in the transaction, and can be again."""
         self._unacked.put_back(runs)
 
-    def _settled(self, run: Run) -> None:
+    def _settled(self, runs: list[Run]) -> None:
         """Give back the credit of messages that are no longer outstanding."""
-        consumer = run.consumer
-        if consumer is None:
-            return
-        count = len(run.entries)
-        consumer.in_flight -= count
-        self._in_flight -= count
-        if self._limit:
+        limit = self._limit
+        for run in runs:
+            consumer = run.consumer
+            if consumer is None:
+                continue
+            count = len(run.entries)
+            consumer.in_flight -= count
+            self._in_flight -= count
+            if not limit and consumer.limit:
+                run.queue.schedule()
+        if limit and runs:
             self._wake()
-        elif consumer.limit:
-            run.queue.schedule()
 
     def _take(self, tag: int, *, multiple: bool) -> list[Run]:
         try:
@@ -102,12 +111,25 @@ class Acknowledging(ChannelOutput):
 
     def _requeue(self, runs: list[Run], *, failed: bool = True) -> None:
         """`failed`: as `Queue.requeue` has it; False for what the client has not got."""
+        self._settled(runs)
+        if len(runs) > _AT_ONCE or sum([len(run.entries) for run in runs]) > _AT_ONCE:
+            self._give_back(runs, {run.queue: None for run in runs}, failed=failed)
+            self._requeue_some()
+            return
         by_queue: dict[Queue, list[Entry]] = {}
         for run in runs:
             by_queue.setdefault(run.queue, []).extend(run.entries)
-            self._settled(run)
         for queue, entries in by_queue.items():
             queue.requeue(entries, failed=failed)
+
+    def _give_back(self, runs: list[Run], queues: Iterable[Queue], *, failed: bool = True) -> None:
+        """The same in pieces, and without a word of credit. `queues`: all that they are of."""
+        if runs:
+            given = list[Delivered](runs)
+            self.connection.vhost.removals.requeueing.give_back(given, queues, failed=failed)
+
+    def _requeue_some(self) -> None:
+        self.connection.vhost.removals.requeueing.work()
 
     def _recover(self, arguments: dict[str, Any]) -> None:
         self._recover_async(arguments)

@@ -25,6 +25,7 @@ from broker.errors import AmqpError, CommandInvalid, NotImplemented_, Preconditi
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
     from broker.amqp091.publish import Assembly
+    from broker.model.requeueing import Returning
 
 _REJECT_ID = REJECT[3]
 
@@ -102,6 +103,7 @@ class Channel(Consuming):
 
     def _close(self, arguments: dict[str, Any]) -> None:
         self._let_go()
+        self._requeue_some()
         self.is_open = False
         close_ok = encode_frame(self.number, "channel.close-ok")
         self.reply(close_ok, after=lambda: self.connection.forget_channel(self))
@@ -122,6 +124,30 @@ class Channel(Consuming):
         if isinstance(session, str) and session:
             self.producer = f"{session}/{self.number}"
 
+    def wait_for(self, returning: Returning, serve: Callable[[Channel], None], *ids: int) -> None:
+        """`serve` what the client asks of a queue, by the method with these `ids`, once all is ready there;
+        what it says next comes after."""
+        go_on = self.connection.await_letters()
+
+        def ready() -> None:
+            if self.is_open:
+                try:
+                    serve(self)
+                except AmqpError as error:
+                    error.class_id, error.method_id = ids
+                    self.connection.fail(self, error)
+            go_on()
+
+        returning.afters.append(ready)
+
+    def get(self, arguments: dict[str, Any]) -> None:
+        """basic.get, of a queue to which nothing is on its way back."""
+        queue = self.connection.vhost.queues.get(self.queue_name(arguments["queue"]))
+        if queue is not None and queue.returning is not None:
+            self.wait_for(queue.returning, lambda channel: channel.get(arguments), 60, 70)
+        else:
+            self._get(arguments)
+
     # -- the end
 
     def while_closing(self, name: str) -> None:
@@ -140,6 +166,7 @@ class Channel(Consuming):
             return
         self.failed = True
         self.end()
+        self._requeue_some()
         self.connection.send(
             encode_frame(
                 self.number, "channel.close", reply_code=error.code, reply_text=error.reply_text,
@@ -148,7 +175,8 @@ class Channel(Consuming):
         )  # fmt: skip
 
     def end(self) -> None:
-        """Let go of everything; confirms still held are never sent. Idempotent."""
+        """Let go of everything; confirms still held are never sent. What it held is ready again at the end of
+        the tick, or later. Idempotent."""
         self.is_open = False
         self._let_go()
         self.held = Held(self.number)
@@ -159,11 +187,14 @@ class Channel(Consuming):
         consumers, self.consumers = self.consumers, {}
         staged, self._staged = self._staged, Staged()
         runs = self._unacked.take_all()
+        queues = dict(self._unacked.queues)
         if self.transaction is not None:
-            runs += self.transaction.end(self)
-        self._requeue(runs)
+            settled = self.transaction.end(self)
+            queues.update({run.queue: None for run in settled})
+            runs += settled
         unsent = [Run(0, entries, queue, c) for c, queue, entries in staged.batches if not c.no_ack]
-        self._requeue(unsent, failed=False)
+        self._give_back(unsent, {run.queue: None for run in unsent}, failed=False)
+        self._give_back(runs, queues)
         for consumer in consumers.values():
             vhost.cancel(consumer)
 
@@ -192,7 +223,7 @@ _HANDLERS: dict[str, Callable[[Channel, dict[str, Any]], None]] = {
     "basic.consume": Channel._consume,
     "basic.cancel": Channel._cancel,
     "basic.cancel-ok": lambda channel, arguments: None,
-    "basic.get": Channel._get,
+    "basic.get": Channel.get,
     "basic.ack": Channel._ack,
     "basic.nack": Channel._nack,
     "basic.reject": Channel._nack,

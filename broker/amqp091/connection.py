@@ -346,6 +346,7 @@ class ServerConnection(Connection):
         for channel in channels.values():
             self.publisher.forget(channel)
             channel.end()
+        self.vhost.removals.requeueing.work()
         if self.state is not State.OPENING:
             self.vhost.connection_closed(self)
 

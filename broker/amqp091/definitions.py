@@ -109,6 +109,11 @@ def _unbind_queue(channel: Channel, arguments: _Arguments) -> None:
 def _purge_queue(channel: Channel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     demand(channel.connection, "read", "queue", name)
+    queue = channel.connection.vhost.queue(name, owner=channel.connection)
+    if queue.returning is not None:
+        again = {**arguments, "queue": name}
+        channel.wait_for(queue.returning, lambda channel: _purge_queue(channel, again), 50, 30)
+        return
     removed = channel.connection.vhost.purge_queue(name, owner=channel.connection)
     _answer(channel, arguments, "queue.purge-ok", removed.scope, message_count=removed.messages)
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ACK_SIZE = 21
 """Octets of a basic.ack frame; basic.nack and basic.reject are as long, and have their tag there too."""
 
+_FEW = 64
+"""Messages of a run that grows with each delivery. To take one out of a longer run would cost more."""
+
 _first = attrgetter("first")
 
 
@@ -48,19 +51,35 @@ class UnknownTag(Exception):
 
 
 class Unacked:
-    """Outstanding tags as runs, ascending. Acks in order cost one slice per run, whatever their number."""
+    """Outstanding tags as runs, ascending. Acks in order cost one slice per run, whatever their number.
+    `queues`: those that any of them, and perhaps others before, came from."""
 
-    __slots__ = ("_runs",)
+    __slots__ = ("_runs", "queues")
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
+        self.queues: dict[Queue, None] = {}
 
     def __len__(self) -> int:
         return sum(len(run.entries) for run in self._runs)
 
     def add(self, run: Run) -> None:
-        """Tags must be above all before."""
-        self._runs.append(run)
+        """Tags must be above all before. A few messages join those before them, if they are few too."""
+        runs = self._runs
+        if not runs:
+            self.queues.clear()
+        elif len(run.entries) < _FEW:
+            last = runs[-1]
+            if (
+                last.queue is run.queue
+                and last.consumer is run.consumer
+                and len(last.entries) < _FEW
+                and last.first + len(last.entries) == run.first
+            ):
+                last.entries += run.entries
+                return
+        self.queues[run.queue] = None
+        runs.append(run)
 
     def put_back(self, runs: list[Run]) -> None:
         """Tags that were taken are outstanding again, in their places; neighbours become one run again."""
@@ -77,6 +96,7 @@ class Unacked:
             else:
                 joined.append(run)
         self._runs = joined
+        self.queues.update({run.queue: None for run in runs})
 
     def take_all(self) -> list[Run]:
         runs, self._runs = self._runs, []

@@ -15,6 +15,7 @@ from broker.amqp10.attaching import incoming, outgoing
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
+from broker.model.requeueing import Batch, Delivered
 from broker.model.values import Need
 from understudy.shared.amqp10.conditions import LIMIT, Fault
 
@@ -206,16 +207,19 @@ class Links:
 
     def _drop_all(self, links: list[Incoming | Outgoing]) -> None:
         """What they have not settled goes back to each queue at once: messages of one lie among others'."""
-        back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}
+        back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}  # not sent, and sent
         for served in links:
             if isinstance(served, Outgoing):
-                entries, unsent = back.setdefault(served.consumer.queue, ([], []))
-                more, others = served.take_back()
-                entries += more
+                unsent, sent = back.setdefault(served.consumer.queue, ([], []))
+                entries, others = served.take_back()
+                sent += entries
                 unsent += others
-        for queue, (entries, unsent) in back.items():
-            queue.requeue(entries)
-            queue.requeue(unsent, failed=False)
+        requeueing = self.connection.vhost.removals.requeueing
+        for failed in (False, True):
+            held: list[Delivered] = [Batch(queue, of[failed]) for queue, of in back.items() if of[failed]]
+            if held:
+                requeueing.give_back(held, [batch.queue for batch in held], failed=failed)
+        requeueing.work()
         for served in links:
             self._drop(served)
 

@@ -17,6 +17,7 @@ from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.consumer import Consumer
 from broker.model.records import Entry
+from broker.model.requeueing import Batch
 from broker.model.values import Need, Reason
 from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
@@ -277,6 +278,10 @@ class Outgoing:
         if not self._links.serves(self) or not self.link.drain_mode or self._staged:
             return
         queue = self.consumer.queue
+        if queue.returning is not None and self.link.credit:
+            self._draining = True
+            queue.returning.afters.append(lambda: self._links.at_end_of_tick(self._drained))
+            return
         if queue.message_count and self.link.credit:
             if self._burst:
                 return
@@ -304,7 +309,7 @@ class Outgoing:
     def take_back(self) -> tuple[list[Entry], list[Entry]]:
         """What was not settled, and what was not sent: they are to be ready again."""
         entries, unsent = list(self._unacked.values()), []
-        if not self.consumer.no_ack:
+        if self._staged and not self.consumer.no_ack:
             known = {id(entry) for entry in entries}  # of a batch that failed midway, some are in both
             unsent = [entry for entry in self._staged if id(entry) not in known]
         self._forget()
@@ -312,11 +317,12 @@ class Outgoing:
 
     def end(self) -> None:
         """What was not settled is ready again."""
-        queue = self.consumer.queue
+        queue, vhost = self.consumer.queue, self._links.connection.vhost
         entries, unsent = self.take_back()
-        queue.requeue(entries)
-        queue.requeue(unsent, failed=False)
-        vhost = self._links.connection.vhost
+        for back, failed in ((unsent, False), (entries, True)):
+            if back:
+                vhost.removals.requeueing.give_back([Batch(queue, back)], (queue,), failed=failed)
+                vhost.removals.requeueing.work()
         vhost.cancel(self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
             # else another node may serve: it is left to the end of the connection, which waits

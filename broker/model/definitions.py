@@ -312,7 +312,7 @@ class Definitions(Topology):
         if if_unused and found.consumers:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         found.settle()
-        if if_empty and found.message_count:
+        if if_empty and (found.message_count or found.returning is not None):
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
         return Removed(self._end_queue(found), found.scope)
 

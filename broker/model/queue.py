@@ -83,7 +83,7 @@ class Queue(QueueContents):
         if self.watched:
             self.removals.touch(self)
         ready, consumers = self.ready, self.consumers
-        if not ready or not consumers or self.mode is not Mode.ACTIVE:
+        if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
             return 0
         if len(consumers) > 1 and not self.rules.single_active:
             sent, self._turn = dispatch_to_many(self, self._turn)
@@ -150,7 +150,9 @@ class Queue(QueueContents):
 
     def pop(self, *, no_ack: bool) -> Entry | None:
         """basic.get: the oldest ready message, unacked from now on unless `no_ack`. None, too, while there
-        are more dead letters to make before it than may be made now."""
+        are more dead letters to make before it than may be made now, or older ones are `returning`."""
+        if self.returning is not None:
+            return None
         self.settle()
         taken: list[Entry] = []
         while self.ready and not taken:
@@ -228,7 +230,12 @@ class Queue(QueueContents):
         if not over:
             return entries
         gone = set(map(id_of, over))
-        self.drop(over, Reason.DELIVERY_LIMIT)
+        if self.returning is not None and self.rules.dead_letters:
+            # The newest come back first: dead letters are made in order once the oldest have come, too.
+            self.dying.appendleft(Dying(deque(over), Reason.DELIVERY_LIMIT, []))
+            self.removals.touch(self)
+        else:
+            self.drop(over, Reason.DELIVERY_LIMIT)
         return [entry for entry in entries if id_of(entry) not in gone]
 
     def purge(self) -> int:
@@ -395,7 +402,7 @@ class Queue(QueueContents):
     def settle(self) -> None:
         """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
         is about to take, leaves now and not at the end of the tick."""
-        if self.watched and self.serves and not self._wanted():
+        if self.watched and self.serves and self.returning is None and not self._wanted():
             self.remove_expired(self.removals.wall_ms)
             self.remove_excess()
 

@@ -31,6 +31,7 @@ from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Entry, QueueDeclare, id_of
 from broker.model.removals import Removals
 from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.requeueing import Returning
 from broker.model.returns import Returns
 from broker.model.values import Reason, Scope, titled
 
@@ -75,7 +76,8 @@ class QueueContents:
     `ready_octets`: bodies of ready messages, kept only if it is limited by them (`sized`).
     `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
     messages that channels still hold come back to nothing. `dying`: unacked ones that no channel holds any
-    more, as they were refused, and whose dead letters are not made yet.
+    more, as they were refused, and whose dead letters are not made yet. `returning`: unacked ones to be
+    ready again, and mostly before those that are: until then nothing is delivered. None: there are none.
     """
 
     __slots__ = (
@@ -107,6 +109,7 @@ class QueueContents:
         "removals",
         "replica",
         "replicate",
+        "returning",
         "returns",
         "ruled_by",
         "rules",
@@ -171,6 +174,7 @@ class QueueContents:
         self._turn = 0
         self._unacked: dict[int, dict[int, Entry]] = {}
         self.dying: deque[Dying] = deque()
+        self.returning: Returning | None = None
         self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 
     def _nothing_ready(self) -> Ready:
@@ -408,6 +412,7 @@ class QueueContents:
         self.ready_octets = 0
         self._unacked = {}
         self.dying.clear()
+        self.returning = None
         self.unacked_count = self._foreign = 0
         if self.returns is not None:
             self.returns.clear()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.model.deadlines import Deadlines
 from broker.model.freeing import Freeing
+from broker.model.requeueing import Requeueing
 
 if TYPE_CHECKING:
     from broker.model.queue import Queue
@@ -107,7 +108,7 @@ class Removals:
 
     __slots__ = (
         "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move", "refused_from",
-        "since", "wall_ms",
+        "requeueing", "since", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -124,6 +125,7 @@ class Removals:
         self._resumed: list[Queue] = []
         self._over = Deadlines()
         self.freeing = Freeing()
+        self.requeueing = Requeueing()
 
     @property
     def fresh(self) -> int:
@@ -145,12 +147,13 @@ class Removals:
         self.left = WORK_AT_ONCE
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
-            if self._may(queue):
+            if self._may(queue) and queue.returning is None:
                 queue.remove_expired(self.fresh - 1)
 
     def end_tick(self) -> None:
         """What comes in from now on, and what it sets off, is of the next one."""
         self.since, self.left = None, WORK_AT_ONCE
+        self.requeueing.step()
 
     def _may(self, queue: Queue) -> bool:
         """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
@@ -173,7 +176,7 @@ class Removals:
         for queue in touched:
             if queue.serves and not self._may(queue):
                 later[queue] = None
-            elif queue.serves:
+            elif queue.serves and queue.returning is None:  # else it is touched again with what comes back
                 queue.bury()
                 queue.remove_expired(self.wall_ms)
                 queue.remove_excess()
@@ -181,6 +184,11 @@ class Removals:
         if later:  # first of all in the next tick: others would be touched again and again before them
             self._touched = later | self._touched
         return True
+
+    @property
+    def in_pieces(self) -> bool:
+        """Work goes on in the next tick, whether anything is delivered or not."""
+        return bool(self.freeing or self.requeueing)
 
     @property
     def waiting(self) -> bool:
@@ -194,6 +202,7 @@ class Removals:
     def forget(self, queue: Queue) -> None:
         """It is gone."""
         self._touched.pop(queue, None)
+        self.requeueing.forget(queue)
         self._over.set(queue, None)
 
     def clear(self) -> None:
@@ -201,3 +210,4 @@ class Removals:
         self._touched.clear()
         self._resumed.clear()
         self._over.clear()
+        self.requeueing.clear()

@@ -62,6 +62,7 @@ class Mill(World):
         while (
             self.broker.resuming
             or removals.waiting
+            or removals.in_pieces
             or (removals.next() or self.now * 2000) <= self.now * 1000
         ):
             self.step()
