@@ -50,9 +50,11 @@ _MEMO = 16384
 _CHECKED_MEMO = 1024
 _CHECKED_LONGEST = 512
 _HEADERS_FLAG = HEADERS >> 8
+_TARGET = 16
+"""Steps that it takes, about, to find out where messages go that go elsewhere than the last one."""
 _BY_HEADERS = 4
 """Steps of a look at what a message's headers match, and of reading them."""
-PER_RUN = 2
+PER_RUN = 8
 """What a run costs besides its messages, as if it had so many more."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
@@ -165,6 +167,7 @@ class Publisher:
             self._prefix = self._joint = self._method = b""
             self._target = self._memo.target(method[7:-1])
             self._channel, self._method = channel, method
+            self._connection.spent += _TARGET
             self._guess()
         elif self._connection.vhost.generation != self._generation:
             self._guess()

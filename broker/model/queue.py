@@ -282,6 +282,17 @@ class Queue(QueueContents):
         """When the oldest ready message is over; those behind it wait until they are the oldest."""
         return self._until(self.ready[0][1]) if self.timed and self.ready else None
 
+    def remove_due(self, wall_ms: int) -> int | None:
+        """What is refused, over by `wall_ms`, or too much, leaves, some of it at once; the next
+        `head_expiry`."""
+        if self.dying:
+            self.bury()
+        if self.timed:
+            self.remove_expired(wall_ms)
+        if self.rules.limited:
+            self.remove_excess()
+        return self.head_expiry() if self.timed else None
+
     @property
     def owes_letters(self) -> bool:
         """Messages were refused, or the oldest ready one is over, and are not dead letters yet."""
@@ -309,10 +320,11 @@ class Queue(QueueContents):
         """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
         others soon."""
         rules = self.rules
-        if rules.limited and rules.overflow is OverflowRule.DROP_HEAD and self._is_over():
-            self._part(self._excess(), Reason.DROPPED)
-            if self._is_over() and self.ready:
-                self.removals.touch(self)
+        if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD or not self._is_over():
+            return
+        self._part(self._excess(), Reason.DROPPED)
+        if self._is_over() and self.ready:
+            self.removals.touch(self)
 
     def _is_over(self) -> bool:
         most, octets = self.rules.max_length, self.rules.max_length_bytes

@@ -37,6 +37,9 @@ DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
 OCTETS_AT_ONCE = 64 << 20
 """The same in bytes: what was set aside is read back to leave."""
+LOOKS = 1500
+"""Queues that are looked at in one tick, at most: one message may have come into very many. The others have
+their turn in the next one."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
 
@@ -107,8 +110,8 @@ class Removals:
     """
 
     __slots__ = (
-        "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move", "refused_from",
-        "requeueing", "since", "wall_ms",
+        "_looks", "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move",
+        "refused_from", "requeueing", "since", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -119,6 +122,7 @@ class Removals:
             lambda queue, entries, reason: ([], list(entries))
         )
         self.left = WORK_AT_ONCE
+        self._looks = LOOKS
         self.copies = 0
         self.refused_from: tuple[int, int] | None = None
         self._touched: dict[Queue, None] = {}
@@ -144,7 +148,7 @@ class Removals:
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
-        self.left = WORK_AT_ONCE
+        self.left, self._looks = WORK_AT_ONCE, LOOKS
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
             if self._may(queue) and queue.returning is None:
@@ -173,17 +177,19 @@ class Removals:
             queue.schedule()
         touched, self._touched = self._touched, {}
         later: dict[Queue, None] = {}
+        looked = False
         for queue in touched:
-            if queue.serves and not self._may(queue):
+            if not queue.serves or queue.returning is not None:  # it is touched again with what comes back
+                continue
+            if self._looks <= 0 or not self._may(queue):
                 later[queue] = None
-            elif queue.serves and queue.returning is None:  # else it is touched again with what comes back
-                queue.bury()
-                queue.remove_expired(self.wall_ms)
-                queue.remove_excess()
-                self._over.set(queue, queue.head_expiry())
+                continue
+            looked = True
+            self._looks -= 1
+            self._over.set(queue, queue.remove_due(self.wall_ms))
         if later:  # first of all in the next tick: others would be touched again and again before them
             self._touched = later | self._touched
-        return True
+        return looked or bool(resumed)
 
     @property
     def in_pieces(self) -> bool:

@@ -15,6 +15,7 @@ from broker.amqp091.frames import HEADER, HEARTBEAT_FRAME, frame
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.properties import HEADERS
 from broker.engine import BrokerSettings
+from broker.model import removals
 from broker.model.freeing import PIECE, stretches
 from broker.model.records import Batch, Dequeue
 from broker.model.replication_id_set import to_ranges
@@ -399,3 +400,14 @@ def test_large_tables_of_arguments_use_up_a_turn() -> None:
         hall.turn()
         answered.append(len(hall.read()))
     assert max(answered) <= 2 and sum(answered) == 10
+
+
+def test_queues_that_became_too_long_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removals, "LOOKS", 10)
+    hall = Hall(0)
+    for number in range(25):
+        hall.attacker.send(1, "queue.declare", queue=f"q{number}", arguments={"x-max-length": 1})
+        hall.attacker.send(1, "queue.bind", queue=f"q{number}", exchange="amq.fanout", routing_key="")
+    hall.hear(publish() * 3)
+    assert [hall.turn() for _ in range(4)] == [-20, -20, -10, 0]
+    assert hall.world.broker.next_deadline() != hall.world.broker.now
