@@ -146,6 +146,7 @@ class Broker:
         self.vhost = vhosts.root
         vhosts.removals.format = MESSAGE_FORMAT
         vhosts.ending = self._vhost_ends
+        vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.history = vhosts.history

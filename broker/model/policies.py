@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.model.exchange import Exchange
+from broker.model.patterns import HITS, Matching
 from broker.model.policy_rules import ALTERNATE, QUEUE_KEYS
 from broker.model.queue import Queue
 from broker.model.queue_arguments import QueueRules, rules_of, value_fault
@@ -57,20 +58,27 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 # -- who obeys which
 
 
-def obey_all(host: Definitions) -> None:
-    """Queues and exchanges go by the policies as they are now. Cheap for those whose policy is the same."""
+def obey_all(host: Definitions, matching: Matching) -> None:
+    """Queues and exchanges go by the policies as they are now. Cheap for those whose policy is the same.
+    `matching`: the caller's, for all virtual hosts at once."""
     plain: dict[str, QueueRules] = {}
-    ranked = host.directory.ranked(host.name, QUEUES)
+    of_queues = host.directory.ranked(host.name, QUEUES)
     changed = False
     for queue in host.queues.values():
-        policy = _first(ranked, queue.name)
+        policy = _first(of_queues, queue.name, matching)
         if policy is not queue.ruled_by:
             changed |= _rule(host, queue, policy, plain)
-    ranked = host.directory.ranked(host.name, EXCHANGES)
+    of_exchanges = host.directory.ranked(host.name, EXCHANGES)
     for exchange in host.exchanges.values():
-        changed |= _lead(exchange, _first(ranked, exchange.name))
+        changed |= _lead(exchange, _first(of_exchanges, exchange.name, matching))
     if changed:
         host._changed()
+    for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
+        if policy.pattern in matching.given_up:
+            host.whole.warn(
+                f"policy '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
+                f"{HITS} names, and applies to no further ones; set a simpler pattern"
+            )
 
 
 def obey_as_new(host: Definitions, made: Queue | Exchange) -> None:
@@ -86,13 +94,14 @@ def obey_as_new(host: Definitions, made: Queue | Exchange) -> None:
 def names_of_policies(vhosts: VirtualHosts, queues: Sequence[Queue]) -> dict[Queue, str]:
     """Of the policy that holds for each of these queues; on a follower, that would hold."""
     ranked = {name: vhosts.directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
-    found = {queue: _first(ranked[queue.vhost], queue.name) for queue in queues}
+    matching = Matching()
+    found = {queue: _first(ranked[queue.vhost], queue.name, matching) for queue in queues}
     return {queue: policy.name for queue, policy in found.items() if policy is not None}
 
 
-def _first(ranked: Sequence[Policy], name: str) -> Policy | None:
+def _first(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:
     for policy in ranked:
-        if policy.matches(name):
+        if matching.matches(policy.pattern, name):
             return policy
     return None
 

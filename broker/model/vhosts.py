@@ -24,6 +24,7 @@ from broker.model.fingerprint import definitions_of, fingerprint_of
 from broker.model.history import History
 from broker.model.leaving import Leaving
 from broker.model.message_run import Overflow
+from broker.model.patterns import Matching
 from broker.model.policies import names_of_policies, obey_all
 from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
@@ -90,6 +91,8 @@ class VirtualHosts:
         self.removals = Removals()
         self.removals.move = self._dead_letter
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
+        self.warn: Callable[[str], None] = lambda sentence: None
+        """For the log."""
         self._by_name: dict[str, VirtualHost] = {}
         self.add(ROOT)
         self.root = self[ROOT]
@@ -285,8 +288,9 @@ class VirtualHosts:
         for record in records:
             self._change(record)
         if any(record.kind == POLICY for record in records):
+            matching = Matching()
             for vhost in self:
-                obey_all(vhost)
+                obey_all(vhost, matching)
         return SCOPE if records else Scope.NONE
 
     def _change(self, record: EntryPut | EntryDelete) -> None:
@@ -329,8 +333,9 @@ class VirtualHosts:
             queue.check_may_serve(epoch)
         self.history.begin_epoch(epoch)
         stamped = stamp_unset(self)
+        matching = Matching()
         for vhost in self:
-            obey_all(vhost)
+            obey_all(vhost, matching)
         for queue in own:
             queue.activate(epoch)
         self._give_time()

@@ -114,3 +114,17 @@ def test_strays_go_to_the_alternate_exchange_of_a_policy_over_a_route_used_befor
     sent(client, b"kept", exchange="amq.direct", key="none")
     got = client.call(1, "basic.get", queue="q", no_ack=True)
     assert (got.body, got["message_count"]) == (b"kept", 0)
+
+
+def test_a_pattern_that_takes_too_long_for_many_names_is_given_up_and_told_once() -> None:
+    world = World()
+    client = world.open()
+    names = ["a" * 200 + f"!{number}" for number in range(30)]
+    for name in (*names, "aaa"):
+        client.call(1, "queue.declare", queue=name)
+    policy(world, "^(a+)+$", max_length=3)
+    assert not any(world.vhost.queues[name].policy for name in (*names, "aaa"))
+    client.call(1, "queue.declare", queue="aa")
+    assert world.vhost.queues["aa"].policy == "p"
+    [line] = [line for line in world.logged if line.startswith("policy 'p' in vhost '/': ")]
+    assert "10 names" in line

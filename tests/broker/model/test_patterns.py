@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.patterns import PatternFault, check_pattern, matches
+from broker.model.patterns import HITS, Matching, PatternFault, check_pattern, matches
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,15 @@ def test_one_that_is_not_unicode_is_refused() -> None:
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|aa)+$", r"^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_one_that_would_take_for_ever_matches_nothing(pattern: str) -> None:
     assert not matches(pattern, "a" * 254 + "!")
+
+
+def test_in_one_evaluation_a_pattern_reaches_the_limit_a_few_times_at_most() -> None:
+    matching = Matching()
+    hard = ["a" * 254 + f"!{number}" for number in range(HITS)]
+    assert matching.matches("^(a+)+$", "aaa")
+    assert not any(matching.matches("^(a+)+$", name) for name in hard[1:])
+    assert not matching.given_up and matching.matches("^(a+)+$", "aaa")
+    assert not matching.matches("^(a+)+$", hard[0])
+    assert matching.given_up == {"^(a+)+$"}
+    assert not matching.matches("^(a+)+$", "aaa")
+    assert matching.matches("^a+$", "aaa")

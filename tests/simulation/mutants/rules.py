@@ -68,9 +68,9 @@ def _round_and_round(cycles: Any) -> Any:
 def _as_declared(obey_all: Any) -> Any:
     """Policies count when they change, and not for one that begins to serve."""
 
-    def broken(host: VirtualHost) -> None:
+    def broken(host: VirtualHost, matching: Any) -> None:
         if host.serving:
-            obey_all(host)
+            obey_all(host, matching)
 
     return broken
 
