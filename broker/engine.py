@@ -148,6 +148,7 @@ class Broker:
         vhosts.ending = self._vhost_ends
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
+        vhosts.removals.requeueing.piece = max(1, settings.share // 4)
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks

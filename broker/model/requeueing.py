@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from broker.model.queue import Queue
 
 PIECE = 2048
-"""Steps of one tick: a message takes two, one to be sorted by queue and one to become ready."""
+"""Steps of one tick: a message takes two, one to be sorted by queue and one to become ready. The engine may
+set another number."""
 _SHORT = PIECE // 8
 """A run of so few is joined with the next one."""
 _QUEUE = 8
@@ -99,12 +100,13 @@ class _Source(NamedTuple):
 
 
 class Requeueing:
-    """True while something is left to do. `left`: steps that may still be done in this tick."""
+    """True while something is left to do. `piece`: steps of one tick. `left`: those that may still be done in
+    this one."""
 
-    __slots__ = ("_afters", "_queues", "_sources", "left")
+    __slots__ = ("_afters", "_queues", "_sources", "left", "piece")
 
     def __init__(self) -> None:
-        self.left = PIECE
+        self.left = self.piece = PIECE
         self._sources: deque[_Source] = deque()
         self._queues: dict[Queue, None] = {}
         self._afters: list[Callable[[], None]] = []
@@ -126,7 +128,7 @@ class Requeueing:
 
     def step(self) -> None:
         """A tick's worth."""
-        self.left = PIECE
+        self.left = self.piece
         afters, self._afters = self._afters, []
         for after in afters:
             after()
