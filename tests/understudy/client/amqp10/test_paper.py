@@ -55,7 +55,7 @@ def test_the_example_of_the_kit(
     monkeypatch.chdir(tmp_path)
     exec(example("understudy.client.amqp10", address), {})
     assert re.fullmatch(r"b'order 1' False [0-9a-f]{32}:\d+:1\n", capsys.readouterr().out)
-    assert len(list((tmp_path / "books").glob("*.jsonl"))) == 2
+    assert len(list((tmp_path / "ledgers").glob("*.jsonl"))) == 2
 
 
 def test_the_example_of_the_container(address: str) -> None:
