@@ -101,11 +101,13 @@ def _wrong_types(target: Target) -> None:
     binary_keys = wire.frame(wire.OPEN, wire.string("hostile"), *[wire.NULL] * 8, properties)
     number_for_name = wire.frame(wire.ATTACH, wire.uint(7), wire.ZERO, wire.TRUE)
     while True:
-        for ready, strike in ((wire.connected, binary_keys), (wire.opened, number_for_name)):
+        for ready, strike, answer in (
+            (wire.connected, binary_keys, wire.OPEN), (wire.opened, number_for_name, wire.CLOSE)
+        ):  # fmt: skip
             try:
                 with ready(target) as client:
                     client.sendall(strike)
-                    wire.wait(client, wire.CLOSE, 1)
+                    wire.wait(client, answer, 1)
             except (OSError, EOFError):
                 time.sleep(0.01)
             target.count.value += 1

@@ -33,6 +33,7 @@ async def _sit(target: Target, *, drips: bool) -> None:
                 await asyncio.wait([ended], timeout=_PAUSE if drips else None)
                 if drips:
                     writer.write(b"x")
+            await asyncio.gather(ended, return_exceptions=True)  # however it has ended
             writer.close()
         except OSError:
             await asyncio.sleep(_PAUSE)
