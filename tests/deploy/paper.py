@@ -22,6 +22,8 @@ WHERE = {
     "site": "on real machines with Pacemaker (test_operations_site)",
 }
 README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-pair.md"
+TUTORIAL_WHERE = {"install": "as in README.md", "pair": "as a user would (test_readme)"}
 README_WHERE = {
     "install": "the wheel is installed away from the tree (tests/packaging/test_wheel.py)",
     "container": "the image is built and run (test_container)",

@@ -87,32 +87,81 @@ def test_the_pair(tmp_path: Path) -> None:
     """The second console box is typed while the command of the first one runs."""
     first, second = [each.text.splitlines() for each in BOXES if each.where == "pair"]
     assert first[0] == "$ understudy pair"
-    command = [sys.executable, "-m", "understudy", "pair", "--dir", str(tmp_path / "p"), "--port", "0"]
-    env = os.environ | {"PYTHONUNBUFFERED": "1"}
-    pair = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
-    assert pair.stdout is not None
-    try:
-        printed = [pair.stdout.readline().rstrip("\n") for _ in first[1:]]
+    with trying(tmp_path / "p") as pair:
         shown = [line.replace("understudy-pair", str(tmp_path / "p")) for line in first[1:]]
-        assert list(map(plain, printed)) == list(map(plain, shown))
-        real = {name: line.split()[1] for name, line in zip("ab", printed, strict=False)}
-        pids = {name: line.split()[3] for name, line in zip("ab", printed, strict=False)}
+        assert list(map(plain, pair.printed)) == list(map(plain, shown))
         kill, promote, promoted, ready, said = second
         assert kill == f"$ kill -9 {first[1].split()[3]}"
-        os.kill(int(pids["a"]), signal.SIGKILL)
-        assert pair.stdout.readline().startswith("a ended: ")
-        outputs = [typed(line, real["b"]) for line in (promote, ready)]
+        pair.kill("a")
+        outputs = [typed(line, pair.addresses["b"]) for line in (promote, ready)]
         assert plain(outputs[0]).startswith(plain(promoted).partition(" in epoch")[0])
         assert outputs[1] == said
-        again = pair.stdout.readline()
-        assert again.startswith("  understudy serve --name a ")
+
+
+def test_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From top to bottom, with the nodes of a pair on free ports."""
+    boxes = paper.boxes(paper.TUTORIAL, paper.TUTORIAL_WHERE)
+    start, publish, lost, promoted, back = [each for each in boxes if each.where == "pair"]
+    assert start.text == "understudy pair\n"
+    monkeypatch.chdir(tmp_path)
+    with trying(tmp_path / "p") as pair:
+        names = {"127.0.0.1:5672": pair.addresses["a"], "127.0.0.1:5673": pair.addresses["b"]}
+
+        def told(text: str) -> str:
+            return ADDRESS.sub(lambda found: names[found[0]], text)
+
+        exec(told(publish.text), {})
+        assert "1000 messages are confirmed" in capsys.readouterr().out
+        kill, *looks = lost.commands
+        assert kill == "kill -9 PID_OF_A"
+        pair.kill("a")
+        outputs = [typed(told(command)) for command in (*looks, *promoted.commands)]
+        assert "ready" in outputs[0] and "promoted" in outputs[1]
+        assert re.search(r"orders\b.*\b1,?000\b", outputs[2])
+        again = subprocess.Popen([sys.executable, "-m", *pair.again.split()], stderr=subprocess.DEVNULL)
+        try:
+            (ready,) = back.commands
+            assert "is ready" in typed(told(ready))
+        finally:
+            again.send_signal(signal.SIGINT)
+            assert again.wait(30) == 0
+
+
+class Trying:
+    """`understudy pair` as it runs: what it has printed, and what it says of a node that was killed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self._lines = process.stdout
+        self.printed = [self._lines.readline().rstrip("\n") for _ in range(3)]
+        self.addresses = {name: line.split()[1] for name, line in zip("ab", self.printed, strict=False)}
+        self.again = ""
+        """The command that starts the killed node again."""
+
+    def kill(self, name: str) -> None:
+        os.kill(int(self.printed["ab".index(name)].split()[3]), signal.SIGKILL)
+        assert self._lines.readline().startswith(f"{name} ended: ")
+        self.again = self._lines.readline().strip()
+
+
+@contextmanager
+def trying(folder: Path) -> Iterator[Trying]:
+    command = [sys.executable, "-m", "understudy", "pair", "--dir", str(folder), "--port", "0"]
+    env = os.environ | {"PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        yield Trying(process)
     finally:
-        pair.send_signal(signal.SIGINT)
-        pair.communicate(timeout=30)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
 
 
-def typed(line: str, address: str) -> str:
-    done = run(sys.executable, "-m", *ADDRESS.sub(address, line.removeprefix("$ ")).split())
+def typed(line: str, address: str = "") -> str:
+    """Its output; with `address` in place of those that it names. It must succeed."""
+    line = ADDRESS.sub(address, line) if address else line
+    done = run(sys.executable, "-m", *line.removeprefix("$ ").split())
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
