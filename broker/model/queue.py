@@ -21,7 +21,7 @@ from broker.model.put_back import put_back
 from broker.model.queue_arguments import OverflowRule
 from broker.model.queue_contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.records import Dequeue, Entry, Envelope, id_of
-from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, OCTETS_AT_ONCE, SPARED
+from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE, SPARED
 from broker.model.replication_id_set import Range, ReplicationIdSet
 from broker.model.returns import Returns
 from broker.model.values import DYING, Reason
@@ -142,6 +142,7 @@ class Queue(QueueContents):
         acks."""
         if self.sized:
             self.ready_octets -= self._octets(batch)
+        self.removals.steps -= HAND + len(batch)
         if consumer.no_ack:
             self._leave(batch, Reason.ACKED)
         else:

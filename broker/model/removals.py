@@ -27,6 +27,11 @@ WORK_AT_ONCE = 1024
 """Dead letters that all queues together make in one tick, by what they cost (`work_of`). The one in hand is
 finished, the others wait for the next tick, and everybody else is served before. As much may requests set off
 between two ticks."""
+STEPS = 16_384
+"""Of deliveries in one tick, for all queues together: a message is one, some 0.5 us. What is left goes on in
+the next tick, and everybody else is served before."""
+HAND = 64
+"""Steps that it takes to hand over messages to one consumer, however few."""
 SPARED = WORK_AT_ONCE // 2
 """Of this, what clients refuse takes no more than the other half: whoever looks at a queue has what is over,
 or too much, removed at once."""
@@ -106,12 +111,12 @@ class Removals:
     `move`: takes messages as they leave a queue with a dead letter exchange; returns those that went
     somewhere, and those that went nowhere. `left`: how much work may still be done now. `copies`: how many
     have been made in all. `refused_from`: the `copies` when a full queue refused what it now sends on, and
-    how many messages that is.
+    how many messages that is. `steps`: of deliveries that this tick may still take.
     """
 
     __slots__ = (
         "_looks", "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move",
-        "refused_from", "requeueing", "since", "wall_ms",
+        "refused_from", "requeueing", "since", "steps", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -124,6 +129,7 @@ class Removals:
         self.left = WORK_AT_ONCE
         self._looks = LOOKS
         self.copies = 0
+        self.steps = STEPS
         self.refused_from: tuple[int, int] | None = None
         self._touched: dict[Queue, None] = {}
         self._resumed: list[Queue] = []
@@ -181,7 +187,7 @@ class Removals:
         for queue in touched:
             if not queue.serves or queue.returning is not None:  # it is touched again with what comes back
                 continue
-            if self._looks <= 0 or not self._may(queue):
+            if self._looks <= 0 or not self._may(queue) or (queue.scheduled and self.steps <= 0):
                 later[queue] = None
                 continue
             looked = True

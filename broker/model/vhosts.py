@@ -30,7 +30,7 @@ from broker.model.queue import Mode, Queue
 from broker.model.queue_origin import follows
 from broker.model.reconnecting import Reconnecting
 from broker.model.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
-from broker.model.removals import ROUNDS, Removals
+from broker.model.removals import ROUNDS, STEPS, Removals
 from broker.model.stamping import stamp_unset
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost import VirtualHost
@@ -235,12 +235,16 @@ class VirtualHosts:
         sent = 0
         pending, removals = self.pending, self.removals
         removals.expire_due()
+        removals.steps = STEPS
         for _ in range(ROUNDS):
-            while pending:
+            while pending and removals.steps > 0:
                 queues = pending[:]
                 pending.clear()
-                for queue in queues:
+                for at, queue in enumerate(queues, 1):
                     sent += queue.dispatch()
+                    if removals.steps <= 0:
+                        pending[:0] = queues[at:]
+                        break
             if not removals.settle():
                 break
         return sent

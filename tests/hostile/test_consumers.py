@@ -9,7 +9,8 @@ import pytest
 from broker.amqp091.channel import Channel
 from broker.amqp091.grammar import encode_frame
 from broker.model.consumer import Consumers
-from tests.broker.amqp091.wire import Raw, World
+from broker.model.removals import HAND, STEPS
+from tests.broker.amqp091.wire import Raw, World, message
 
 MANY = 500
 
@@ -63,3 +64,96 @@ def test_a_channel_and_a_queue_have_a_limit() -> None:
     assert closed["reply_text"] == "NOT_ALLOWED - reached maximum (3) of consumers per channel"
     assert not world.vhost.queues["q"].consumers
     assert third.call(1, "basic.consume", queue="q", consumer_tag="1").name == "basic.consume-ok"
+
+
+def fill(world: World, publisher: Raw, count: int) -> None:
+    """So many messages at once, before anything is delivered."""
+    publisher.connection.receive(b"".join(message(1, b"%d" % n, "", "q") for n in range(count)), world.now)
+
+
+def turns(world: World) -> list[int]:
+    """Messages delivered in each tick, until nothing is left to do."""
+    queue, delivered = world.vhost.queues["q"], []
+    left = queue.message_count
+    while left:
+        world.broker.end_tick(world.now, int(world.now * 1000))
+        delivered.append(left - queue.message_count)
+        left = queue.message_count
+        for client in world.clients:
+            client.inbox += b"".join(client.connection.take_output())
+            client.connection.written(0)
+        assert not left or world.broker.next_deadline() == world.now
+    return delivered
+
+
+@pytest.mark.parametrize("each", ["of one channel", "on a connection of its own"])
+def test_very_many_consumers_are_served_in_turns_one_after_the_other(each: str) -> None:
+    world = World(share=10**9)
+    publisher = world.open()
+    publisher.call(1, "queue.declare", queue="q")
+    if each == "of one channel":
+        clients = [world.open()]
+        consume(clients[0], MANY)
+    else:
+        clients = [world.open() for _ in range(MANY)]
+        for client in clients:
+            consume(client, 1)
+    fill(world, publisher, 3 * MANY)
+    delivered = turns(world)
+    assert sum(delivered) == 3 * MANY and max(delivered) <= STEPS // HAND + 1
+    seen = [
+        (int(frame.body), at, frame["consumer_tag"]) for at, one in enumerate(clients) for frame in one.read()
+    ]
+    order = [(at, tag) for _, at, tag in sorted(seen)]
+    assert len(set(order[:MANY])) == MANY
+    assert order == order[:MANY] * 3
+
+
+def test_few_consumers_get_much_in_one_turn() -> None:
+    world = World(share=10**9)
+    publisher = world.open()
+    publisher.call(1, "queue.declare", queue="q")
+    for _ in range(8):
+        consume(world.open(), 1)
+    fill(world, publisher, 2 * STEPS)
+    delivered = turns(world)
+    assert delivered[0] == STEPS - 8 * HAND and len(delivered) == 3
+
+
+def test_one_without_room_is_passed_over_and_keeps_nobody_from_a_turn() -> None:
+    world = World(share=10**9)
+    publisher = world.open()
+    publisher.call(1, "queue.declare", queue="q")
+    clients = [world.open() for _ in range(MANY)]
+    for number, client in enumerate(clients):
+        if number % 2:
+            client.call(1, "basic.qos", prefetch_count=1)
+        client.send(1, "basic.consume", queue="q", consumer_tag="c")
+        client.read()
+    fill(world, publisher, 4 * MANY)
+    delivered = turns(world)
+    assert sum(delivered) == 4 * MANY and max(delivered) <= STEPS
+    counts = [len(client.read()) for client in clients]
+    assert set(counts[1::2]) == {1}
+    assert max(counts[::2]) - min(counts[::2]) <= 1
+
+
+def test_of_very_many_queues_some_are_served_and_the_others_first_in_the_next_tick() -> None:
+    world = World(share=10**9)
+    publisher, client = world.open(), world.open()
+    for number in range(MANY):
+        publisher.call(1, "queue.declare", queue=f"q{number}")
+        consume_one = encode_frame(
+            1, "basic.consume", queue=f"q{number}", consumer_tag=f"{number}", no_ack=True
+        )
+        client.raw(consume_one)
+    client.read()
+    data = b"".join(message(1, b"x", "", f"q{number}") for number in range(MANY))
+    publisher.connection.receive(data, world.now)
+    seen: list[list[int]] = []
+    for _ in range(4):
+        world.broker.end_tick(world.now, int(world.now * 1000))
+        client.inbox += b"".join(client.connection.take_output())
+        seen.append([int(frame["consumer_tag"]) for frame in client.read()])
+    assert [len(each) for each in seen[:2]] == [STEPS // (HAND + 1) + 1, MANY - STEPS // (HAND + 1) - 1]
+    assert [number for each in seen for number in each] == list(range(MANY))
