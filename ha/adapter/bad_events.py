@@ -11,7 +11,7 @@ from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
 from broker.model.vhosts import VirtualHosts
 from ha.core.ports import BadEvent
-from ha.core.queue_snapshot import minus
+from ha.core.wire.queue_snapshot import minus
 
 
 def out_of_line(vhosts: VirtualHosts, run: EnqueueRun) -> list[BadEvent]:

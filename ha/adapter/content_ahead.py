@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ha.core.content import Content
 from ha.core.ha_broker import HaBroker
-from ha.core.primary import Primary
+from ha.core.primary.content import Content
+from ha.core.primary.primary import Primary
 
 
 class ContentAhead:

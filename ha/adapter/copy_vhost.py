@@ -20,11 +20,11 @@ from broker.model.vhost import VirtualHost
 from broker.wall_clock import JUMP_MS
 from ha.core.errors import LinkError
 from ha.core.ports import IdsByEpoch
-from ha.core.queue_snapshot import minus
+from ha.core.wire.queue_snapshot import minus
 
 
 class CopyVhost:
-    """See `ha.core.copy_ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source;
+    """See `ha.core.mirror.ports.CopyModel`. `name`: the queue's here; `addresses`, `queue`: of the source;
     `wall_at`: what this broker dates messages by."""
 
     def __init__(

@@ -13,7 +13,7 @@ from broker.amqp091.handshake import PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.peer_check import FOLLOWER_CAPABILITY
-from ha.core.copy_link import one_line
+from ha.core.mirror.wire import one_line
 
 REDIAL = 0.2
 """Seconds between two attempts at one address."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ha.adapter.announcements import announce
 from ha.adapter.authority_port import request_of
-from ha.core.authority import FORCED
 from ha.core.effects import (
     AdoptCluster,
     Announce,
@@ -35,7 +34,8 @@ from ha.core.effects import (
     Withhold,
 )  # fmt: skip
 from ha.core.errors import LinkError
-from ha.core.link import Method
+from ha.core.record.authority import FORCED
+from ha.core.wire.link import Method
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:

@@ -46,10 +46,10 @@ from ha.adapter.status_view import status_of
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker
-from ha.core.in_sync_record import InSyncRecord
-from ha.core.link import Method
-from ha.core.record_keeper import Outcome
+from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.record.record_keeper import Outcome
 from ha.core.replication_test import ReplicationTest
+from ha.core.wire.link import Method
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.amqp091.handshake import PEER_CAPABILITY
 from broker.errors import NotAllowed
-from ha.core.copy_link import CopyMethod
-from ha.core.link import Method
+from ha.core.mirror.wire import CopyMethod
+from ha.core.wire.link import Method
 from understudy.shared.text import shown
 
 if TYPE_CHECKING:

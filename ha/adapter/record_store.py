@@ -10,7 +10,7 @@ from broker.engine import BrokerSettings
 from broker.store.errors import OR_ANEW, StoreUnusable
 from broker.store.node_files import NodeFiles
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import InSyncRecord, record_from_json
+from ha.core.record.in_sync_record import InSyncRecord, record_from_json
 from ha.core.role import Self_
 
 

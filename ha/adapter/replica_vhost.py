@@ -37,9 +37,9 @@ from ha.adapter.still_to_come import StillToCome
 from ha.adapter.told_definitions import ToldDefinitions
 from ha.adapter.withheld import Withheld
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import InSyncRecord
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
-from ha.core.queue_snapshot import minus, total
+from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.wire.queue_snapshot import minus, total
 
 if TYPE_CHECKING:
     from broker.model.queue import Queue

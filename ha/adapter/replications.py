@@ -23,11 +23,11 @@ from broker.security.loopback import is_loopback
 from ha.adapter.copy_vhost import CopyVhost
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.source_vhost import SourceVhost
-from ha.core.copy_link import CopyMethod
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
-from ha.core.queue_copy import CopyState, QueueCopy
-from ha.core.queue_feeds import QueueFeeds
+from ha.core.mirror.follower import CopyState, QueueCopy
+from ha.core.mirror.source import QueueFeeds
+from ha.core.mirror.wire import CopyMethod
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Replications:
     def _alone(self) -> bool:
         return self._node.core.status is Status.STANDALONE
 
-    # -- the wire (`ha.core.copy_ports.CopyWire`)
+    # -- the wire (`ha.core.mirror.ports.CopyWire`)
 
     def send(self, peer: int, method: int, payload: bytes) -> None:
         self.send_pieces(peer, method, [payload])

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.model.values import UNSET
-from ha.core.authority import Authority
-from ha.core.manual import ManualAuthority
-from ha.core.register import RegisterAuthority
+from ha.core.election.manual import ManualAuthority
+from ha.core.election.register import RegisterAuthority
+from ha.core.record.authority import Authority
 from ha.core.tuning import Tuning
 
 AUTHORITIES: dict[str, type[Authority]] = {

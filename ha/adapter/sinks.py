@@ -9,8 +9,8 @@ from broker.model.records import Batch, EnqueueRun
 from broker.model.values import ORIGIN, Scope
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
 from ha.adapter.recovery import Bases
-from ha.core.content import Content
-from ha.core.contents import Place
+from ha.core.primary.content import Content
+from ha.core.primary.contents import Place
 
 if TYPE_CHECKING:
     from broker.model.history import History

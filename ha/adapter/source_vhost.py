@@ -9,14 +9,14 @@ from broker.model.message_run import group_runs
 from broker.model.queue_origin import origin_of
 from broker.model.record_codec import encode_record
 from broker.model.records import Dequeue, Entry, MessageId, Piece
-from ha.core.copy_ports import Found, Standing
+from ha.core.mirror.ports import Found, Standing
 
 if TYPE_CHECKING:
     from ha.adapter.node import Node
 
 
 class SourceVhost:
-    """See `ha.core.copy_ports.SourceModel`."""
+    """See `ha.core.mirror.ports.SourceModel`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -7,9 +7,9 @@ from typing import Any
 from broker.model.values import Position
 from broker.model.vhosts import QueueInfo, VirtualHosts
 from ha.core.ha_broker import HaBroker
-from ha.core.link import VERSION
 from ha.core.membership import Member
 from ha.core.role import Self_
+from ha.core.wire.link import VERSION
 
 READY = ("ready", "active", "standalone", "recovering")
 """Statuses of a node that serves, or could at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ha.core.in_sync_record import InSyncRecord, RecordVersion
+from ha.core.record.in_sync_record import InSyncRecord, RecordVersion
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.model.values import FOREVER, ORIGIN, Position
-from ha.core.authority import Authority
-from ha.core.backup import Backup
+from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
 from ha.core.connection_observer import Decision, decide
 from ha.core.deadlines import earliest
@@ -25,28 +24,29 @@ from ha.core.effects import (
     StartServing,
     StopServing,
 )  # fmt: skip
+from ha.core.election.introductions import Introductions
+from ha.core.election.manual import ManualAuthority
+from ha.core.election.neighbours import Neighbours
+from ha.core.election.peer_methods import PeerMethods
+from ha.core.election.promotion import Attempt, Promotion
+from ha.core.election.proof_seeker import ProofSeeker
+from ha.core.election.switchover import Switchover
 from ha.core.errors import Broken
-from ha.core.hello import serving_peer
-from ha.core.in_sync_record import InSyncRecord
-from ha.core.introductions import Introductions
-from ha.core.lease import FOR_EVER
-from ha.core.lineage import Lineage
-from ha.core.link import Method
-from ha.core.manual import ManualAuthority
 from ha.core.membership import Membership, Status
-from ha.core.neighbours import Neighbours
-from ha.core.own_copy import OwnCopy
-from ha.core.peer_methods import PeerMethods
 from ha.core.ports import PrimaryModel, ReplicaModel
-from ha.core.primary import Primary
-from ha.core.promotion import Attempt, Promotion
-from ha.core.proof_seeker import ProofSeeker
-from ha.core.record_keeper import Outcome, RecordKeeper, lost_words
+from ha.core.primary.primary import Primary
+from ha.core.primary.standing import wanted_words
+from ha.core.record.authority import Authority
+from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.record.lease import FOR_EVER
+from ha.core.record.lineage import Lineage
+from ha.core.record.own_copy import OwnCopy
+from ha.core.record.record_keeper import Outcome, RecordKeeper, lost_words
 from ha.core.refusal import with_next
 from ha.core.role import Context, Self_
-from ha.core.standing import wanted_words
-from ha.core.switchover import Switchover
 from ha.core.tuning import Tuning
+from ha.core.wire.hello import serving_peer
+from ha.core.wire.link import Method
 
 JOINING_POLL = 0.2
 """Seconds between two hellos on one connection while this node looks for a primary."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from broker.model.records import Entry, MessageId, Piece
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
-from ha.core.in_sync_record import InSyncRecord
+from ha.core.record.in_sync_record import InSyncRecord
 
 IdsByEpoch = dict[int, ReplicationIdSet]
 """Ids of one queue: a set of sequences per epoch, no empty sets."""

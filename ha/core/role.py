@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from broker.model.values import Position
 from ha.core.clocks import Clocks
 from ha.core.effects import Effect, Log, Note, SaveRecord
-from ha.core.in_sync_record import Incarnation, InSyncRecord
-from ha.core.link import Heartbeat
 from ha.core.membership import Membership
-from ha.core.own_copy import OwnCopy
+from ha.core.record.in_sync_record import Incarnation, InSyncRecord
+from ha.core.record.own_copy import OwnCopy
 from ha.core.tuning import Tuning
+from ha.core.wire.link import Heartbeat
 
 
 @dataclass(slots=True, frozen=True)

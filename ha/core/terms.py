@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import label
+from ha.core.record.in_sync_record import label
 
 Terms = Mapping[str, str]
 """Key of the configuration -> its value, as text."""

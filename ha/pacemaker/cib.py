@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from ha.core.errors import HaError, LinkError
-from ha.core.in_sync_record import RecordVersion, record_from_json
+from ha.core.record.in_sync_record import RecordVersion, record_from_json
 
 VERSION = "understudy-version"
 """EPOCH.REVISION of the record: what a swap compares."""

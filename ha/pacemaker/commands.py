@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker.procedure import (
     AskQuorum,
     Command,

@@ -22,7 +22,7 @@ import threading
 import time
 from typing import Any
 
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import commands
 from ha.pacemaker.procedure import Answer, Procedure, Register, read, swap
 

@@ -27,7 +27,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker.cib import CibError, CibView, read_cib, set_xml
 from ha.pacemaker.standing import Standing, Votes, judge, members, wants_votes
 

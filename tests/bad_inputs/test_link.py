@@ -15,9 +15,9 @@ import pytest
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
 from broker.engine import Peer
 from broker.model.values import ORIGIN, Position
-from ha.core.copy_link import CopyMethod
-from ha.core.in_sync_record import RecordVersion
-from ha.core.link import VERSION, Ack, Method, batch_frame
+from ha.core.mirror.wire import CopyMethod
+from ha.core.record.in_sync_record import RecordVersion
+from ha.core.wire.link import VERSION, Ack, Method, batch_frame
 from tests.ha.pair import Host, Pair
 
 OTHER_CLUSTER = "f" * 32

@@ -13,7 +13,7 @@ import kombu
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
-from ha.core.link import Method
+from ha.core.wire.link import Method
 from tests.failover.cluster import PATIENCE, Cluster, local_places, understudy
 from tests.failover.secure import NAMES, SecurePair
 from tests.tls import Authority

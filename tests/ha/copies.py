@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.queue_origin import origin_of
-from ha.core.queue_copy import CopyState
+from ha.core.mirror.follower import CopyState
 from tests.ha.pair import Host, Pair
 
 

@@ -21,8 +21,8 @@ from ha.core.effects import (
     TakeInput,
     Withhold,
 )  # fmt: skip
-from ha.core.in_sync_record import Incarnation, InSyncRecord
-from ha.core.link import Frame, Method, parse_json
+from ha.core.record.in_sync_record import Incarnation, InSyncRecord
+from ha.core.wire.link import Frame, Method, parse_json
 
 QUIET = frozenset({Method.HELLO, Method.HELLO_OK, Method.HEARTBEAT, Method.ACK, Method.MANAGE_OK})
 

@@ -11,7 +11,7 @@ from broker.model.records import Dequeue
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Position, Reason, Scope
 from ha.core.effects import SendMethod, SendStream
-from ha.core.link import Frame, Method
+from ha.core.wire.link import Frame, Method
 from tests.ha.pair import Host, Pair
 
 

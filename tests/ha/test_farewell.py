@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ha.core.link import Method
+from ha.core.wire.link import Method
 from tests.ha.pair import STEP, Host, Pair
 
 

@@ -8,10 +8,10 @@ import pytest
 from broker.amqp091.frames import BODY, HEADER, frame
 from broker.amqp091.grammar import encode_frame
 from broker.model.values import Position
-from ha.core.in_sync_record import Incarnation, RecordVersion
-from ha.core.link import Ack
-from ha.core.remote_backup import Phase, RemoteBackup
+from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record.in_sync_record import Incarnation, RecordVersion
 from ha.core.tuning import Tuning
+from ha.core.wire.link import Ack
 from tests.ha.client import PERSISTENT, Client
 from tests.ha.pair import STEP, Pair
 from understudy.config.settings import BrokerSection

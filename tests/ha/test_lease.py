@@ -10,7 +10,7 @@ from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
 from broker.engine import Peer
 from ha.adapter.inbox import Arrived
-from ha.core.link import Method, to_json
+from ha.core.wire.link import Method, to_json
 from tests.ha.pair import Host, Pair
 
 LEASE = 3.0

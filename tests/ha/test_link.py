@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
-from ha.core import coming_contents
-from ha.core.coming_contents import ComingContents
+from ha.core.backup import coming_contents
+from ha.core.backup.coming_contents import ComingContents
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import Incarnation, RecordVersion, first_record, record_from_json
-from ha.core.link import (
+from ha.core.record.in_sync_record import Incarnation, RecordVersion, first_record, record_from_json
+from ha.core.wire.link import (
     Ack,
     Frame,
     LeftOut,
@@ -25,7 +25,7 @@ from ha.core.link import (
     parse_batch,
     parse_json,
 )
-from ha.core.queue_snapshot import (
+from ha.core.wire.queue_snapshot import (
     HaveDecoder,
     decode_ids,
     encode_have,

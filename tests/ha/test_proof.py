@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.model.values import ORIGIN
-from ha.core.authority import PeerAnswer
+from ha.core.election.neighbours import Neighbours
+from ha.core.election.status_check import PeerAddress
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import Incarnation
-from ha.core.lease import HelloRound, Lease
-from ha.core.neighbours import Neighbours
-from ha.core.remote_backup import RemoteBackup
-from ha.core.status_check import PeerAddress
+from ha.core.primary.remote_backup import RemoteBackup
+from ha.core.record.authority import PeerAnswer
+from ha.core.record.in_sync_record import Incarnation
+from ha.core.record.lease import HelloRound, Lease
 from tests.ha.test_lease import up
 
 

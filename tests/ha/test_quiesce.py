@@ -9,7 +9,7 @@ import pytest
 
 from broker.model.replication_id_set import ReplicationIdSet
 from ha.core.errors import LinkError
-from ha.core.quiesce import digest_of, encode_point, parse_point
+from ha.core.primary.quiesce import digest_of, encode_point, parse_point
 from tests.ha.pair import Host, Pair
 
 Held = dict[str, set[tuple[str, int, int, int]]]

@@ -10,14 +10,14 @@ import pytest
 from broker.model.values import Position
 from broker.store.errors import StoreUnusable
 from broker.store.node_files import RecordFile
-from ha.core.authority import Evidence, PeerAnswer
-from ha.core.in_sync_record import Incarnation, InSyncRecord
-from ha.core.link import Method
-from ha.core.manual import ManualAuthority
+from ha.core.election.manual import ManualAuthority
+from ha.core.election.register import RegisterAuthority
 from ha.core.membership import Status
+from ha.core.record.authority import Evidence, PeerAnswer
+from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.refusal import NEXT
-from ha.core.register import RegisterAuthority
 from ha.core.role import Self_
+from ha.core.wire.link import Method
 from tests.ha.pair import Pair
 from tests.simulation.virtual_disk import VirtualDisk
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ha.core.in_sync_record import RecordVersion
-from ha.core.link import Ack, Method
+from ha.core.record.in_sync_record import RecordVersion
+from ha.core.wire.link import Ack, Method
 from tests.ha.pair import Pair
 from tests.ha.test_register import in_sync, manage, muted_inclusion, owner, phase, registered, serving, told
 

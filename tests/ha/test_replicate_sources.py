@@ -12,7 +12,9 @@ from broker.model.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDecl
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
 from ha.adapter.copy_vhost import CopyVhost
-from ha.core.copy_link import (
+from ha.core.errors import LinkError
+from ha.core.mirror.follower import QueueCopy
+from ha.core.mirror.wire import (
     Answer,
     CopyFrame,
     CopyMethod,
@@ -21,10 +23,8 @@ from ha.core.copy_link import (
     parse_answer,
     parse_end,
 )
-from ha.core.errors import LinkError
-from ha.core.link import frame
-from ha.core.queue_copy import QueueCopy
-from ha.core.queue_snapshot import encode_piece
+from ha.core.wire.link import frame
+from ha.core.wire.queue_snapshot import encode_piece
 from tests.bad_inputs.test_link import Liar
 from tests.ha.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw

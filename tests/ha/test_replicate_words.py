@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ha.core.copy_link import (
+from ha.core.mirror.wire import (
     CopyMethod,
     Question,
 )
-from ha.core.link import VERSION
+from ha.core.wire.link import VERSION
 from tests.bad_inputs.test_link import Liar
 from tests.ha.copies import Copies, following
 

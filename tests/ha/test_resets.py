@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.model.epoch_ends import EpochEnd
 from broker.model.records import Dequeue, EnqueueRun
-from ha.core.link import Method
+from ha.core.wire.link import Method
 from tests.ha.pair import Host, Pair
 from tests.simulation.spoiling import spoil
 

@@ -9,8 +9,8 @@ import pytest
 
 from broker.model.values import Position
 from ha.core.effects import ExpelPeer
-from ha.core.in_sync_record import RecordVersion
-from ha.core.link import Ack, Method
+from ha.core.record.in_sync_record import RecordVersion
+from ha.core.wire.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, cluster, me
 from tests.ha.pair import Host, Pair
 from tests.ha.test_register import registered, told

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ha.adapter.dials import REFUSED_REDIAL
-from ha.core.hello import JoinRequest
-from ha.core.in_sync_record import Incarnation
-from ha.core.link import VERSION
+from ha.core.election.neighbours import Neighbours
 from ha.core.membership import Status
-from ha.core.neighbours import Neighbours
+from ha.core.record.in_sync_record import Incarnation
 from ha.core.role import Self_
+from ha.core.wire.hello import JoinRequest
+from ha.core.wire.link import VERSION
 from tests.ha.pair import Pair
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ha.core.primary import Primary
+from ha.core.primary.primary import Primary
 from tests.ha.pair import STEP, Pair
 from tests.ha.test_switchover import pair_of, switch
 

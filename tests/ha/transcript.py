@@ -48,8 +48,8 @@ from broker.model.records import Dequeue, EnqueueRun
 from broker.model.values import ORIGIN, Position
 from broker.store.errors import StoreError
 from ha.core.effects import Effect, SwapRegister
-from ha.core.in_sync_record import record_from_json
 from ha.core.membership import Status
+from ha.core.record.in_sync_record import record_from_json
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
 from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line, verdict

@@ -17,8 +17,8 @@ import pytest
 from broker.amqp091.client import ClientConnection, Closed
 from broker.model.values import ORIGIN
 from broker.security.identity import HA
-from ha.core.in_sync_record import EPOCH_STEP, MOST_TERMS, InSyncRecord, RecordVersion
-from ha.core.link import Ack, Method
+from ha.core.record.in_sync_record import EPOCH_STEP, MOST_TERMS, InSyncRecord, RecordVersion
+from ha.core.wire.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, me
 from tests.ha.pair import Pair
 from tests.understudy.serving import serving

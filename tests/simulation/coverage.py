@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from broker.amqp091.channel import _HANDLERS
 from broker.amqp091.definitions import DEFINITION_METHODS
 from broker.model.values import Reason
-from ha.core import switchover
-from ha.core.link import Method
+from ha.core.election import switchover
+from ha.core.election.promotion import Step
 from ha.core.membership import TRANSITIONS
-from ha.core.promotion import Step
-from ha.core.record_keeper import Outcome
-from ha.core.remote_backup import Phase
+from ha.core.primary.remote_backup import Phase
+from ha.core.record.record_keeper import Outcome
+from ha.core.wire.link import Method
 from tests.simulation import watching
 from tests.simulation.fault_plan import Fault
 from tests.simulation.watching import Entry, Ledger

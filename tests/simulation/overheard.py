@@ -24,9 +24,10 @@ from broker.model.records import (
     Record,
     Unbind,
 )
-from ha.core.coming_contents import ComingContents
-from ha.core.in_sync_record import record_from_json
-from ha.core.link import (
+from ha.core.backup.coming_contents import ComingContents
+from ha.core.primary.quiesce import parse_point
+from ha.core.record.in_sync_record import record_from_json
+from ha.core.wire.link import (
     Ack,
     BatchHead,
     Frame,
@@ -38,8 +39,7 @@ from ha.core.link import (
     parse_position,
     parse_queue,
 )
-from ha.core.queue_snapshot import HaveDecoder, decode_piece, total
-from ha.core.quiesce import parse_point
+from ha.core.wire.queue_snapshot import HaveDecoder, decode_piece, total
 from tests.ha.telling import epoch_text, ids_text, readable, record_line
 from tests.simulation import wire
 from tests.simulation.inspection import key_of

@@ -29,7 +29,7 @@ from ha.core.effects import (
     TakeInput,
     Withhold,
 )  # fmt: skip
-from ha.core.in_sync_record import record_from_json
+from ha.core.record.in_sync_record import record_from_json
 from tests.ha.telling import describe, epoch_text, readable, record_line
 from tests.simulation.journal import Violation
 from tests.simulation.machine import Machine, OutputTap

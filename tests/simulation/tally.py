@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from ha.core.remote_backup import Phase
+from ha.core.primary.remote_backup import Phase
 from tests.simulation import watching
 from tests.simulation.checkers import PENDING
 from tests.simulation.runner import Outcome

@@ -12,7 +12,7 @@ from broker.model.epoch_ends import EpochEnd
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
 from broker.model.values import Position
-from ha.core.backup import Backup
+from ha.core.backup.backup import Backup
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers import facade
 from tests.simulation.checkers.books import BookLedger, Books29, Id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ha.core.link import Method, to_json
+from ha.core.wire.link import Method, to_json
 from tests.simulation.checked import stand_in, violates
 from tests.simulation.checkers.handovers import Handovers6
 from tests.simulation.clock import Clock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ha.core.manual import ManualAuthority
+from ha.core.election.manual import ManualAuthority
 from tests.simulation.checked import Pair, violates
 from tests.simulation.checkers.divergent import held_ids
 from tests.simulation.checkers.promotions import Promotions11and19

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ha.core import hello, manual, primary
-from ha.core.authority import FORCED
-from ha.core.in_sync_record import Incarnation
-from ha.core.link import Frame
+from ha.core.election import manual
 from ha.core.membership import Membership, Status
-from ha.core.remote_backup import Phase, RemoteBackup
+from ha.core.primary import primary
+from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record.authority import FORCED
+from ha.core.record.in_sync_record import Incarnation
+from ha.core.wire import hello
+from ha.core.wire.link import Frame
 from tests.simulation import coverage, watching
 from tests.simulation.fault_plan import Fault
 from tests.simulation.plan import draw_plan

@@ -11,8 +11,8 @@ import pytest
 
 from broker.model.records import Milestone
 from broker.model.values import Scope
-from ha.core import backup
-from ha.core.quiesce import QuiescePoints
+from ha.core.backup import backup
+from ha.core.primary.quiesce import QuiescePoints
 from tests.simulation import faults_cluster
 from tests.simulation.checked import Pair, violates
 from tests.simulation.fault_plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When, draw_spoilt_copy

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ha.core.backup import Backup
+from ha.core.backup.backup import Backup
 from tests.simulation.checked import Pair, quiet_plan
 from tests.simulation.clock import Clock
 from tests.simulation.host_clock import HostClock

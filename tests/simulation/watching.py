@@ -19,30 +19,23 @@ from ha.adapter import bad_events
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.sinks import StoreSink
-from ha.core import (
-    backup,
-    ha_broker,
-    hello,
-    manual,
-    peer_methods,
-    primary,
-    promotion,
-    register,
-    remote_backup,
-    switchover,
-)
-from ha.core.backup import Backup
+from ha.core import ha_broker
+from ha.core.backup import backup
+from ha.core.backup.backup import Backup
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
+from ha.core.election import manual, peer_methods, promotion, register, switchover
+from ha.core.election.promotion import Promotion
+from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
-from ha.core.hello import JoinRequest
-from ha.core.link import Frame, Method, StreamDecoder
 from ha.core.membership import Membership
-from ha.core.primary import Primary
-from ha.core.promotion import Promotion
-from ha.core.record_keeper import Outcome, RecordKeeper
+from ha.core.primary import primary, remote_backup
+from ha.core.primary.primary import Primary
+from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record.record_keeper import Outcome, RecordKeeper
 from ha.core.refusal import NEXT
-from ha.core.remote_backup import Phase, RemoteBackup
-from ha.core.switchover import Switchover
+from ha.core.wire import hello
+from ha.core.wire.hello import JoinRequest
+from ha.core.wire.link import Frame, Method, StreamDecoder
 from ha.pacemaker import procedure, standing
 from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
 from tests.simulation.replacing import replaced, told

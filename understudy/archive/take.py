@@ -21,7 +21,7 @@ from broker.store.errors import StoreCorrupt
 from broker.store.files import RealFiles
 from broker.store.node_files import RecordFile
 from ha.core.errors import LinkError
-from ha.core.in_sync_record import Incarnation, record_from_json
+from ha.core.record.in_sync_record import Incarnation, record_from_json
 from understudy import __version__
 from understudy.archive.contents import Contents, Miscounted, read_back
 from understudy.archive.manifest import (

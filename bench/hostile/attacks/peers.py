@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.hostile.attacks.target import PEER_PASSWORD, Target
 from broker.amqp091.client import ClientConnection, ClientEvent, Closed, Opened
-from ha.core.link import VERSION, Method
+from ha.core.wire.link import VERSION, Method
 
 FAR = 2**40 + 1
 LIARS = 4

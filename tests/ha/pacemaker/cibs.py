@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
-from ha.core.in_sync_record import Incarnation, InSyncRecord, RecordVersion
+from ha.core.record.in_sync_record import Incarnation, InSyncRecord, RecordVersion
 from ha.pacemaker.cib import set_xml
 from ha.pacemaker.procedure import (
     EXISTS,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker.cib import SET_ID, CibError, NodeState, read_cib, set_xml
 from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, cib_xml, record, set_of
 

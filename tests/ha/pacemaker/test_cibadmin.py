@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import commands
 from ha.pacemaker.cib import read_cib
 from ha.pacemaker.driver import search_path

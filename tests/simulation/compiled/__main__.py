@@ -22,7 +22,7 @@ from pathlib import Path
 from broker.model.vhosts import VirtualHosts
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
-from ha.core.remote_backup import RemoteBackup
+from ha.core.primary.remote_backup import RemoteBackup
 from tests.simulation import watching
 from tests.simulation.compiled.rewrite import rewrite
 from tests.simulation.replacing import hook_of

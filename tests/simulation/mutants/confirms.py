@@ -10,7 +10,7 @@ from broker.model.values import FOREVER, Need, Position
 from broker.store.store import SegmentStore
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.core.ha_broker import HaBroker
-from ha.core.queue_guard import QueueGuard
+from ha.core.primary.queue_guard import QueueGuard
 from tests.simulation.mutants.mutant import Mutant, Patch, always
 
 

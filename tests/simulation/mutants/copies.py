@@ -19,16 +19,17 @@ from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.replica_vhost import ReplicaVhost
 from ha.adapter.told_definitions import ToldDefinitions
-from ha.core import backup, quiesce
-from ha.core.broker_replicator import BrokerReplicator
-from ha.core.coming_contents import ComingContents
-from ha.core.contents import Place
+from ha.core.backup import backup
+from ha.core.backup.broker_replicator import BrokerReplicator
+from ha.core.backup.coming_contents import ComingContents
+from ha.core.backup.queue_replicator import QueueReplicator
 from ha.core.id_setter import IdSetter
-from ha.core.link import BatchHead
-from ha.core.primary import Primary
-from ha.core.queue_replicator import QueueReplicator
-from ha.core.remote_backup import Phase
-from ha.core.replicating_subscription import BEFORE_ALL
+from ha.core.primary import quiesce
+from ha.core.primary.contents import Place
+from ha.core.primary.primary import Primary
+from ha.core.primary.remote_backup import Phase
+from ha.core.wire.link import BatchHead
+from ha.core.wire.replicating_subscription import BEFORE_ALL
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from broker.model.queue_contents import QueueContents
 from broker.store.store import SegmentStore
-from ha.core.in_sync_record import EPOCH_STEP
-from ha.core.manual import ManualAuthority
+from ha.core.election.manual import ManualAuthority
+from ha.core.record.in_sync_record import EPOCH_STEP
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 

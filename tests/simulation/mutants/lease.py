@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp091.connection import ServerConnection
-from ha.core.backup import Backup
-from ha.core.lease import Lease
-from ha.core.promotion import Promotion
-from ha.core.remote_backup import RemoteBackup
+from ha.core.backup.backup import Backup
+from ha.core.election.promotion import Promotion
+from ha.core.primary.remote_backup import RemoteBackup
+from ha.core.record.lease import Lease
 from tests.simulation.mutants.mutant import Mutant, Patch, always
 
 

@@ -9,12 +9,13 @@ from broker.model.values import FOREVER, Position
 from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.ack_times import AckTimes
-from ha.core.authority import FORCED, Evidence, Verdict
-from ha.core.backup import Backup, LinkEnd
+from ha.core.backup.backup import Backup
 from ha.core.connection_observer import Answer, Decision
-from ha.core.manual import ManualAuthority
-from ha.core.peer_methods import PeerMethods
-from ha.core.promotion import Attempt
+from ha.core.election.manual import ManualAuthority
+from ha.core.election.peer_methods import PeerMethods
+from ha.core.election.promotion import Attempt
+from ha.core.record.authority import FORCED, Evidence, Verdict
+from ha.core.record.link_end import LinkEnd
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from broker.model.values import FOREVER
 from ha.adapter.effect_runner import EffectRunner
-from ha.core import peer_methods
-from ha.core.broker_replicator import BrokerReplicator
+from ha.core.backup.broker_replicator import BrokerReplicator
 from ha.core.effects import Effect, SaveRecord
-from ha.core.feeder import Feeder
-from ha.core.primary import Primary
-from ha.core.queue_guard import QueueGuard
-from ha.core.record_keeper import Commit, RecordKeeper
-from ha.core.remote_backup import Phase, RemoteBackup
+from ha.core.election import peer_methods
+from ha.core.primary.feeder import Feeder
+from ha.core.primary.primary import Primary
+from ha.core.primary.queue_guard import QueueGuard
+from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record.record_keeper import Commit, RecordKeeper
 from ha.core.role import Context
 from ha.core.tuning import Tuning
 from tests.simulation.mutants.mutant import Mutant, Patch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ha.core.in_sync_record import record_from_json
-from ha.core.record_keeper import Commit, Outcome, RecordKeeper
+from ha.core.record.in_sync_record import record_from_json
+from ha.core.record.record_keeper import Commit, Outcome, RecordKeeper
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ha.adapter.replica_vhost import ReplicaVhost
-from ha.core.backup import Backup
-from ha.core.primary import Primary
-from ha.core.remote_backup import Phase
+from ha.core.backup.backup import Backup
+from ha.core.primary.primary import Primary
+from ha.core.primary.remote_backup import Phase
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from broker.model.values import FOREVER
 from ha.adapter.node import Node
-from ha.core.authority import Evidence, PeerAnswer, Verdict
 from ha.core.effects import SendMethod, TakeInput
+from ha.core.election.manual import ManualAuthority
+from ha.core.election.neighbours import Neighbours
+from ha.core.election.switchover import Step, Switchover
 from ha.core.ha_broker import HaBroker
-from ha.core.link import Method
-from ha.core.manual import ManualAuthority
-from ha.core.neighbours import Neighbours
-from ha.core.switchover import Step, Switchover
+from ha.core.record.authority import Evidence, PeerAnswer, Verdict
+from ha.core.wire.link import Method
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
-from ha.core.in_sync_record import RecordVersion
+from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import procedure
 from ha.pacemaker.procedure import Answer, Procedure, Register, Result
 from tests.simulation.clock import Clock

@@ -18,7 +18,7 @@ from broker.store.store import Base, SegmentStore
 from broker.store.sync import ManualSync
 from ha.adapter.record_store import save_record
 from ha.adapter.recovery import recover
-from ha.core.in_sync_record import Incarnation, InSyncRecord
+from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from tests.broker.store.batches import QUEUE, declare, dequeue, enqueue
 
 EPOCH = 65539

@@ -1,0 +1,1 @@
+"""Who becomes primary: promotion, switchover, and what the nodes ask each other for it."""

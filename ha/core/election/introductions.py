@@ -1,0 +1,101 @@
+"""Introductions: hellos going out, and what they bring in: who is where, and how it stands.
+
+Owner: HaBroker, which draws the conclusions. Makes calls on Neighbours and Lineage, not the other way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.values import Position
+from ha.core.effects import ClosePeer, SendMethod
+from ha.core.election.neighbours import Neighbours
+from ha.core.errors import LinkError
+from ha.core.membership import Status
+from ha.core.record.authority import PeerAnswer
+from ha.core.record.lineage import Lineage
+from ha.core.role import Context
+from ha.core.wire.hello import hello_answer, peer_answer
+from ha.core.wire.link import Method, to_json
+
+
+class Introductions:
+    """See the module."""
+
+    def __init__(self, context: Context, lineage: Lineage, neighbours: Neighbours) -> None:
+        self._c = context
+        self._lineage = lineage
+        self._neighbours = neighbours
+
+    def document(
+        self, epoch: int, position: Position, *, promoting: bool, withheld: bool, follows: str
+    ) -> dict[str, Any]:
+        """How this node stands, as it tells others."""
+        lineage = self._lineage
+        told = hello_answer(
+            self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting, withheld=withheld
+        )
+        return told | {"follows": follows}
+
+    def ask(self, peer: int, document: dict[str, Any]) -> None:
+        """Say how this node stands, and ask the same."""
+        question = {**document, "ask": self._neighbours.question}
+        self._c.do(SendMethod(peer, Method.HELLO, to_json(question)))
+
+    def heard(
+        self, peer: int, document: dict[str, Any], address: str | None, now: float
+    ) -> PeerAnswer | None:
+        """What a peer says of itself, written down; None if nothing is to be concluded from it, since it is
+        this node itself, of another cluster, outdated, or not to be believed. `address`: it is the answer
+        of one that this node dialed.
+        """
+        answer = peer_answer(document)
+        if answer.node_id == self._c.me.node_id and answer.life == self._c.me.life:
+            if address is not None:
+                self._neighbours.met_self(peer, address)
+                self._c.do(ClosePeer(peer, 200, "this is myself"))
+            return None
+        if self._copied(answer, address) or self._neighbours.outdated(answer, document.get("asked")):
+            return None
+        if not self._lineage.foreign(answer) and self._doubted(answer, address):
+            return None
+        member = self._c.membership.member(answer.node_id)
+        member.name, member.incarnation = answer.name, answer.incarnation
+        member.status, member.epoch = answer.status, answer.epoch
+        if address is not None:
+            member.address, member.connected = self._neighbours.public(address), True
+            self._neighbours.answered(address, answer, document.get("asked"), now)
+        self._neighbours.heard(answer, now)
+        if not self._lineage.foreign(answer):
+            if address is not None:
+                self._neighbours.of_ours(address)
+            return answer
+        if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
+            self._c.log(sentence)
+        return None
+
+    def _doubted(self, answer: PeerAnswer, address: str | None) -> bool:
+        """Does it tell of epochs that cannot be? LinkError of one that dialed in."""
+        record = self._c.record
+        is_primary = self._c.membership.status in (Status.RECOVERING, Status.ACTIVE)
+        serves_in = record.epoch if is_primary and record is not None else None
+        why = self._lineage.doubt(answer, serves_in)
+        if why and address is None:
+            raise LinkError(f"{answer.name} {why}")
+        if why and address is not None and (sentence := self._neighbours.doubted(address, why)):
+            self._c.log(sentence)
+        return bool(why)
+
+    def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
+        """Is it another process with this node's identity, or with that of one which is at another address?
+        Nothing that it says is to be believed: the two may have gone apart since one was copied.
+        """
+        if self._neighbours.known_as_copy(answer):
+            return True
+        mine = answer.node_id == self._c.me.node_id
+        twin = None if mine else self._neighbours.twin(answer, address)
+        if not mine and twin is None:
+            return False
+        if address is not None and (sentence := self._neighbours.copied(address, answer, twin)):
+            self._c.log(sentence)
+        return True

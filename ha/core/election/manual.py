@@ -1,0 +1,281 @@
+"""The `manual` authority: one operator, and crashes. Not for partitions: two operators can make two
+primaries.
+
+Each node keeps its own copy of every record it sees, and a change is committed once the owner's own copy is
+on disk. Pure functions of the evidence. Owner: HaBroker.
+"""
+
+from __future__ import annotations
+
+from ha.core.effects import ReadRegister, SwapRegister
+from ha.core.membership import Status
+from ha.core.record.authority import Evidence, PeerAnswer, Verdict
+from ha.core.record.in_sync_record import EPOCH_STEP, Incarnation, InSyncRecord, RecordVersion
+from ha.core.record.link_end import LinkEnd
+from ha.core.role import Self_
+
+FORCE = "--force-lossy"
+REFUSES = "refuses this node"
+SERVED_LATELY = 60.0
+"""Seconds."""
+AGAIN = "end it, start it again and ask once more"
+"""It answers then, and does not serve: who is in the record is promoted unforced."""
+IF_OFF = "if it is off for certain and does not start, promote with --force-lossy"
+IF_LOST = "if that is lost for good, promote this node with --force-lossy"
+IF_EACH = (
+    "if it says so of this node in its turn, promote the one whose data shall go on with --force-lossy: what "
+    "only the other one holds goes to its quarantine"
+)
+
+
+class ManualAuthority:
+    """See `Authority`."""
+
+    ARBITRATES = False
+    """Of two promotions at once it lets one win, and of two primaries the later."""
+
+    def mint(self, me: Self_, seen: int) -> int:
+        return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
+
+    def read(self, request_id: int) -> ReadRegister | None:
+        return None
+
+    def swap(
+        self, request_id: int, expected: RecordVersion | None, record: InSyncRecord
+    ) -> SwapRegister | None:
+        return None
+
+    def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
+        """The rules first, so that a forced promotion that needs no force is recorded as what it is."""
+        verdict = _with_what_is_known(self._judge(evidence), evidence)
+        if verdict.granted or not force_lossy:
+            return verdict
+        return Verdict(True, f"forced by the operator, although {verdict.reason}", "force-lossy")
+
+    def _judge(self, e: Evidence) -> Verdict:
+        if e.copies:
+            return _no(e.copies[0], "")  # each of the two would take what the record says for its own
+        for answer in e.answers.values():
+            if answer.serving and not (answer.withheld and self.ARBITRATES):
+                if _catches_up_with(answer.node_id, e):
+                    return _no(
+                        f"this node is catching up with {answer.name}, which serves in epoch {answer.epoch}",
+                        "wait until it is ready, then switch over",
+                    )
+                return _no(
+                    f"{answer.name} is serving in epoch {answer.epoch}",
+                    f"demote it first, or switch over; if it hangs, {AGAIN}",
+                )
+            if answer.promoting and not self.ARBITRATES:
+                return _no(
+                    f"{answer.name} is being promoted at this very moment", "ask again if it is refused"
+                )
+            if answer.number == e.me.number:
+                return _no(
+                    f"{answer.name} has the same node number {e.me.number}",
+                    "start the newer of the two with an empty data directory",
+                )
+        newest = e.newest
+        if e.foreign and (newest is None or e.me.who not in newest.in_sync):
+            # Whoever is in the record needs nobody's answer, and no stranger's.
+            return _no(
+                e.foreign[0], "take it out of ha.brokers, or this node's data directory is the wrong one"
+            )
+        if newest is None:
+            return self._bootstrap(e)
+        if e.record is not None and e.record.cluster_id != newest.cluster_id:
+            return _no(
+                f"the newest record is of another cluster, {newest.cluster_id}",
+                "give this cluster a register of its own (ha.cib_set), or start this node with an empty data "
+                "directory to join the other",
+            )
+        if e.me.who in newest.in_sync:
+            return self._spoilt(e, newest) or self._in_sync(e, newest)
+        if e.me.who == newest.owner:
+            return self._former_owner(e, newest)
+        return self._cold(e, newest)
+
+    def _bootstrap(self, e: Evidence) -> Verdict:
+        """Nobody was ever primary, as far as is known."""
+        if e.record_lost:
+            return _no(
+                "this node was in a cluster, and its record of that, insync.json, is gone: it may lack "
+                "confirmed messages",
+                f"put it back, or promote another one; {IF_LOST}",
+            )
+        if e.unanswered and e.left_out:
+            return _no(e.left_out, "put it there, on all nodes, and start this node again")
+        if e.unanswered:
+            return _no(
+                f"{', '.join(e.unanswered)} and may hold data",
+                f"have it run and let this node in, and ask again; {IF_LOST}",
+            )
+        for answer in e.answers.values():
+            if answer.position.epoch or answer.epoch:
+                return _no(
+                    f"{answer.name} holds data and this node was never its backup",
+                    f"promote {answer.name}; {IF_EACH}",
+                )
+        return Verdict(
+            True, "no broker of the pair has ever been primary, and all of them answer", "bootstrap"
+        )
+
+    def _spoilt(self, e: Evidence, newest: InSyncRecord) -> Verdict | None:
+        """This very process is named in the record, and lacks some of its queues; None if it does not."""
+        if e.resetting:
+            reason = f"{e.resetting} of this node's queues had to be fetched again, and are not whole"
+        elif e.ended:
+            reason = (
+                f"{e.ended} of this node's queues were deleted with the messages they held while it caught "
+                f"up, and what had moved from there may not be here"
+            )
+        else:
+            return None
+        return _who_runs_on(e, newest) or _no(
+            reason, f"start {newest.owner_name} again, and promote it; {IF_LOST}"
+        )
+
+    def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """This very process is named in the record."""
+        owner = newest.owner_name
+        end = e.link_end
+        if end is not None and end.epoch != newest.epoch:
+            end = None  # what became of an older primary says nothing of this one
+        if e.linked:
+            return _no(
+                f"the link to the primary {owner} is up",
+                f"demote it first, or switch over; if it hangs, {AGAIN}",
+            )
+        if end is not None and end.handed_over and not end.asked_again:
+            return Verdict(True, f"in the record, and {end.primary} has handed over to this node", "unforced")
+        if end is not None and end.excluded:
+            return _no(
+                f"{end.primary} has excluded this node from the record",
+                f"start {end.primary} again, and promote it; {IF_LOST}",
+            )
+        if end is not None and end.proves_the_end(e.ack_timeout):
+            return Verdict(
+                True, f"in the record, and the link to {end.primary} closed while it was fresh", "unforced"
+            )
+        if newest.owner.node_id in e.answers:
+            return Verdict(
+                True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
+            )
+        return _no(
+            _doubt(end, owner, newest.epoch),
+            f"start {owner} again, after ending it if it hangs, and ask once more; {IF_OFF}",
+        )
+
+    def _former_owner(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """This very process was the primary, and stepped down: it has all, unless another took over."""
+        missing = [
+            newest.names.get(i.node_id, i.node_id[:8]) for i in newest.in_sync if i.node_id not in e.answers
+        ]
+        if missing:
+            return _no(
+                f"{', '.join(sorted(missing))} could have been promoted since, and does not answer",
+                f"start it and ask again; {IF_OFF}",
+            )
+        return Verdict(True, "this node was the last primary, and nobody has taken over since", "unforced")
+
+    def _cold(self, e: Evidence, newest: InSyncRecord) -> Verdict:
+        """The record does not name this process: it was started after that, or has never been in sync."""
+        if better := _who_runs_on(e, newest):
+            return better
+        owner = newest.owner_name
+        if _catches_up_with(newest.owner.node_id, e):
+            return _no(
+                f"this node is catching up with {owner}, whose link is up: it may lack confirmed messages",
+                f"wait until it is ready; if {owner} hangs, end it, start it again and promote it; {IF_LOST}",
+            )
+        named = sorted(newest.names.get(i, i[:8]) for i in newest.node_ids - {e.me.node_id})
+        others = " or ".join(named)
+        if e.me.node_id not in newest.node_ids:
+            return _no(
+                f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
+                f"start and promote {others}; {IF_LOST}",
+            )
+        members = _members(e, newest)
+        missing = sorted(newest.node_ids - {e.me.node_id, *e.answers})
+        if missing:
+            names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
+            return _no(
+                f"{names} of the record of epoch {newest.epoch} does not answer and may hold more",
+                f"start it and ask again; {IF_LOST}",
+            )
+        if e.incomplete:
+            return _no(
+                "this node's copy is incomplete: it was stopped while catching up",
+                f"start and promote {others}; {IF_LOST}" if named else IF_LOST,
+            )
+        whole = [answer for answer in members if not answer.incomplete]
+        # Of several, the one that will not be refused in its turn.
+        latest = max(whole, key=lambda answer: answer.position, default=None)
+        if latest is not None and latest.position > e.position:
+            return _no(
+                f"{latest.name} has a later copy ({tuple(latest.position)} to {tuple(e.position)})",
+                f"promote {latest.name}",
+            )
+        return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
+
+
+def _doubt(end: LinkEnd | None, owner: str, epoch: int) -> str:
+    """Why the end of the link does not prove that of the primary."""
+    if end is None:
+        return f"no link to {owner} in epoch {epoch} has ended here: it may serve without this node"
+    if end.asked_again:
+        return f"{owner} was asked to take this node in again, and may have excluded it for that"
+    if not end.clean:
+        return f"the link to {owner} went silent instead of closing, so that it may still serve"
+    return (
+        f"the last acknowledgement in time to {owner} was {end.closed_at - end.last_ack:.1f} s old at its end"
+    )
+
+
+def _catches_up_with(node_id: str, e: Evidence) -> bool:
+    """That node is the primary whose stream this one gets, and has not all of yet."""
+    owner = e.record.owner.node_id if e.record is not None else ""
+    return e.linked and e.status is Status.CATCH_UP and owner == node_id
+
+
+def _members(e: Evidence, record: InSyncRecord) -> list[PeerAnswer]:
+    """What the others that the record names have said of themselves."""
+    return [e.answers[i] for i in sorted(record.node_ids) if i != e.me.node_id and i in e.answers]
+
+
+def _who_runs_on(e: Evidence, record: InSyncRecord) -> Verdict | None:
+    """Before anything is given up for lost: does another one have all?"""
+    for answer in _members(e, record):
+        if _alive(answer, record):
+            return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
+    return None
+
+
+def _alive(answer: PeerAnswer, record: InSyncRecord) -> bool:
+    """It has all, in memory too: it would lose less than whoever was started again since."""
+    who = Incarnation(answer.node_id, answer.incarnation)
+    return (who in record.in_sync and not answer.resetting) or who == record.owner
+
+
+def _with_what_is_known(verdict: Verdict, e: Evidence) -> Verdict:
+    """A refusal names the addresses at which nobody was reached. It advises no force while another node was
+    heard to serve a moment ago, and none against one that is there and refuses this node: nothing is lost for
+    good then."""
+    if verdict.granted or ("start" not in verdict.way and FORCE not in verdict.way):
+        return verdict
+    way = verdict.way
+    runs = next((silence for silence in e.unanswered if REFUSES in silence), None)
+    served = e.served if e.served is not None and e.served[1] < SERVED_LATELY else None
+    if FORCE in way and (served is not None or runs is not None):
+        first, _, _ = way.rpartition("; if ")
+        then = "see its log"
+        if served is not None:
+            then = f"{served[0]} served {served[1]:.0f} s ago, so check that node first"
+        way = f"{first}; {then}" if first else then
+    if untold := [silence for silence in e.unanswered if silence not in verdict.reason]:
+        way = f"{way} ({'; '.join(untold)})"
+    return Verdict(False, verdict.reason, way=way)
+
+
+def _no(reason: str, way: str) -> Verdict:
+    return Verdict(False, reason, way=way)

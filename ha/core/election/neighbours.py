@@ -1,0 +1,230 @@
+"""Neighbours: the other brokers' addresses, who was met at each, and what each said of itself last.
+
+Owner: HaBroker, which tells it what its dials did and what hellos brought. Calls nobody; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ha.core.election.status_check import PeerAddress
+from ha.core.record.authority import PeerAnswer
+from ha.core.wire.hello import COPY
+
+WRONG_PASSWORD = "; ha.username and ha.password have to be the same on all nodes"
+THIS = "this very node"
+
+
+class Neighbours:
+    """`book`: by configured address; `answers`: by node id; `question`: promotions asked for so far.
+
+    `public`: the same brokers' addresses for clients, in the same order; none: they are the same.
+    """
+
+    def __init__(self, addresses: Sequence[str], public: Sequence[str] = ()) -> None:
+        self.book = {a: PeerAddress(a) for a in addresses}
+        self._public = dict(zip(addresses, public or addresses, strict=True))
+        self.answers: dict[str, PeerAnswer] = {}
+        self.question = 0
+        """Goes out with each hello and comes back: an answer to a hello of before is none to the question of
+        now."""
+        self._over: dict[str, tuple[int, int]] = {}
+        """By node id: the epoch that it has handed over, and the last question to it by then."""
+        self._dialed: dict[int, str] = {}
+        self.absent = ""
+        """A sentence if the configuration has no address that could be this node's."""
+        self.served: tuple[str, float] | None = None
+        """The node that was heard to serve last, by its own word, its link or another node's; and when."""
+
+    # -- dials
+
+    @property
+    def dialed(self) -> Collection[int]:
+        """Peers that this node dialed and that let it in."""
+        return self._dialed.keys()
+
+    def opened(self, peer: int, address: str) -> None:
+        entry = self.book[address]
+        self._dialed[peer] = address
+        entry.peer, entry.trouble = peer, ""  # whoever refused us there, this one lets us in
+
+    def failed(
+        self, address: str, refusal: str, now: float, *, nobody: bool = False, distrust: str = "",
+        unresolved: str = "",
+    ) -> None:  # fmt: skip
+        """`refusal`: what the broker there said to our login; "" if nobody is there. `nobody`: so the kernel
+        there says, not mere silence. `distrust`: why there is no TLS with it. `unresolved`: why nobody was
+        dialled.
+        """
+        entry = self.book[address]
+        entry.failed_at = now
+        if nobody:
+            entry.refused_at = now
+        entry.trouble = f"has no link with this node (TLS: {distrust})" if distrust else ""
+        if unresolved:
+            entry.trouble = f"is not reached: {unresolved}"
+        if refusal:
+            wrong = WRONG_PASSWORD if refusal.startswith("403") else ""
+            entry.trouble = f"refuses this node ({refusal}{wrong})"
+
+    def lost(self, peer: int) -> str | None:
+        """A connection is gone: the id of the node that was at its other end, if this node had dialed it.
+        Whether it can be reached again, the next dial tells.
+        """
+        address = self._dialed.pop(peer, None)
+        if address is None:
+            return None
+        entry = self.book[address]
+        entry.peer = None
+        if entry.copy_of:
+            entry.copy_of = entry.trouble = ""
+        return entry.node_id
+
+    def address_of(self, peer: int) -> str | None:
+        return self._dialed.get(peer)
+
+    # -- hellos
+
+    def met_self(self, peer: int, address: str) -> None:
+        """At that address is this node."""
+        self.book[address].is_self = True
+        self._dialed.pop(peer, None)
+
+    def heard(self, answer: PeerAnswer, now: float) -> None:
+        """What a node said of itself, asked or not."""
+        self.answers[answer.node_id] = answer
+        if answer.serving:
+            self.heard_to_serve(answer.name, now)
+        elif answer.follows:
+            self.heard_to_serve(answer.follows, now)
+        elif self.served is not None and self.served[0] == answer.name:
+            self.served = None
+
+    def heard_to_serve(self, name: str, now: float) -> None:
+        """That node serves, as it says, or another one does, or its link tells."""
+        self.served = name, now
+
+    def ask_anew(self) -> None:
+        """The next hellos are another question; nobody has answered it, were it in this very instant."""
+        self.question += 1
+        for entry in self.book.values():
+            entry.answered_at = float("-inf")
+
+    def over(self, node_id: str, epoch: int) -> None:
+        """That node has handed over: it serves no more in that epoch, and never will again."""
+        self._over[node_id] = (epoch, self.question)
+        self.served = None
+
+    def outdated(self, answer: PeerAnswer, question: object) -> bool:
+        """It says that it serves, and said so before it handed over: the handover has come first, by another
+        connection. What it answers to a `question` of since counts, whatever it is.
+        """
+        epoch, last = self._over.get(answer.node_id, (0, 0))
+        since = isinstance(question, int) and question > last
+        return answer.serving and answer.epoch <= epoch and not since
+
+    def answered(self, address: str, answer: PeerAnswer, question: object, now: float) -> None:
+        """The node at `address` has answered a hello that went out with `question` (None: an older peer)."""
+        entry = self.book[address]
+        entry.node_id, entry.incarnation, entry.life = answer.node_id, answer.incarnation, answer.life
+        if question in (None, self.question):
+            entry.answered_at = now
+
+    def twin(self, answer: PeerAnswer, address: str | None) -> str | None:
+        """Another address at which there is another process with this identity. Where this one is may not be
+        known (None): then it may have started again at the very same, and has counted that.
+        """
+        for entry in self.book.values():
+            if entry.peer is None or entry.node_id != answer.node_id or entry.life == answer.life:
+                continue
+            if entry.address != address and (address or answer.incarnation <= entry.incarnation):
+                return entry.address
+        return None
+
+    def known_as_copy(self, answer: PeerAnswer) -> bool:
+        """Was this process met as one, where it still is? It stays one when the other is no more heard of."""
+        return any(entry.copy_of and entry.life == answer.life for entry in self.book.values())
+
+    def copied(self, address: str, answer: PeerAnswer, twin: str | None) -> str:
+        """The node at `address` has the identity of the one at `twin` (None: of this one): a sentence the
+        first time, then "".
+        """
+        entry = self.book[address]
+        known, entry.copy_of, entry.node_id = entry.copy_of, f"the node at {twin}" if twin else THIS, None
+        entry.life, entry.trouble = answer.life, f"has the identity of {entry.copy_of}: {COPY}"
+        return "" if known else f"{address} {entry.trouble}"
+
+    def copies(self, *, mine: bool = False) -> list[str]:
+        """Of brokers that are there with an identity that is not theirs alone (`mine`: with this node's): a
+        sentence each.
+        """
+        there = (entry for entry in self.book.values() if entry.copy_of and entry.peer is not None)
+        return [f"{e.address} {e.trouble}" for e in there if not mine or e.copy_of == THIS]
+
+    def estranged(self, address: str, cluster_id: str | None) -> str:
+        """The node at `address` is of another cluster: a sentence the first time, then ""."""
+        entry = self.book[address]
+        known, entry.trouble = (
+            entry.trouble,
+            f"belongs to another cluster, {cluster_id}, and not into ha.brokers here",
+        )
+        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+
+    def doubted(self, address: str, why: str) -> str:
+        """What the node at `address` says is not believed: a sentence the first time, then ""."""
+        entry = self.book[address]
+        known, entry.trouble = entry.trouble, f"is not believed: it {why}"
+        return "" if known == entry.trouble else f"{address} {entry.trouble}"
+
+    def of_ours(self, address: str) -> None:
+        """The node at `address` is of this cluster, or of none yet."""
+        self.book[address].trouble = ""
+
+    # -- looking
+
+    def at(self, node_id: str) -> PeerAddress | None:
+        """The address at which that node was met last, if it was."""
+        return next((entry for entry in self.book.values() if entry.node_id == node_id), None)
+
+    def public(self, address: str) -> str:
+        """Where clients and operators find the broker that is at `address` for its peers."""
+        return self._public[address]
+
+    def trouble_with(self, node_id: str) -> str:
+        """Why there is no connection to a node that was met, where more is known than silence; or ""."""
+        entry = self.at(node_id)
+        return entry.trouble if entry is not None and entry.peer is None else ""
+
+    def own_address(self) -> str:
+        """Where clients find this node, once it has met itself; "" before."""
+        return next((self._public[address] for address, entry in self.book.items() if entry.is_self), "")
+
+    def is_self(self, address: str) -> bool:
+        return self.book[address].is_self
+
+    def away(self) -> list[str]:
+        """Of the others to which there is no connection now: which, and how."""
+        return [entry.silence() for entry in self.book.values() if not entry.is_self and entry.peer is None]
+
+    def troubles(self) -> list[str]:
+        """Of brokers that are there, and do not let this node in, or are not trusted, or are copies, and of
+        those whose names give no address: a sentence each.
+        """
+        book = self.book.values()
+        away = [f"{entry.address} {entry.trouble}" for entry in book if entry.trouble and entry.peer is None]
+        return [*away, *self.copies()]
+
+    def left_out(self) -> str:
+        """A sentence if another node was met at each address: none is left for this one; or if the
+        configuration says so. Else ""."""
+        if self.absent and not any(entry.is_self for entry in self.book.values()):
+            return self.absent
+        if not self.book or any(entry.is_self or entry.node_id is None for entry in self.book.values()):
+            return ""
+        return "no address in ha.brokers is this node's: nobody can be told where it is"
+
+    def strangers(self) -> list[str]:
+        """Of brokers that let this node in and are of another cluster: a sentence each."""
+        return [
+            f"{entry.address} {entry.trouble}" for entry in self.book.values() if entry.peer and entry.trouble
+        ]

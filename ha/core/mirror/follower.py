@@ -1,0 +1,202 @@
+"""QueueCopy: the follower's end of ad-hoc replication: one queue here that follows one of another broker.
+
+Owner: the adapter. Makes calls on CopyModel and CopyWire. After Qpid's QueueReplicator between standalone
+brokers, but for a source that may be a pair: it is connected to all its addresses and asks each again and
+again until one of them serves the queue. What it holds is compared with what that one holds, by replication
+id, and those are the same before and after a failover: so nothing comes twice, only what is missing is
+fetched, and what has left meanwhile goes.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from ha.core.backup.queue_replicator import BEYOND_ALL, NOTHING
+from ha.core.errors import LinkError
+from ha.core.mirror.ports import CopyModel, CopyWire
+from ha.core.mirror.wire import (
+    Answer,
+    CopyFrame,
+    CopyMethod,
+    Question,
+    encode_number,
+    parse_answer,
+    parse_end,
+    parse_number,
+)
+from ha.core.wire.link import StreamDecoder
+from ha.core.wire.queue_snapshot import decode_piece, encode_ids
+from ha.core.wire.replicating_subscription import BEFORE_ALL
+
+ASK_EVERY = 0.5
+"""Seconds between two questions to one that does not serve the queue."""
+
+
+class CopyState(enum.Enum):
+    """What an operator is told."""
+
+    CONNECTING = "connecting"
+    GONE = "source gone"
+    """The source serves, and has no such queue any more. The copy stays; should that very queue be there
+    again, it is followed again."""
+    CATCHING_UP = "catching up"
+    FOLLOWING = "following"
+
+
+class QueueCopy:
+    """See the module. Time is passed in, in seconds."""
+
+    def __init__(
+        self, queue: str, model: CopyModel, wire: CopyWire, *, node_id: str, name: str, cluster_id: str
+    ) -> None:
+        """`queue`: its name at the source. The rest is this broker's."""
+        self.queue = queue
+        self._model = model
+        self._wire = wire
+        self._me = (node_id, name, cluster_id)
+        self.state = CopyState.CONNECTING
+        self.error = ""
+        """Why it does not follow, as last heard."""
+        self.heard: dict[str, str] = {}
+        """The last thing that each address had against it."""
+        self._open: dict[int, str] = {}
+        self._peer: int | None = None
+        self.source = ""
+        """Name and address of the broker that is followed."""
+        self._next_ask = 0.0
+        self._decoder = StreamDecoder(CopyFrame)
+        self._at = BEFORE_ALL
+        self._acked = 0
+        self._total: int | None = None
+        self._uuid = b""
+        self._newest = 0
+        """The latest epoch in which a source was followed."""
+        self._full = ""
+
+    # -- what an operator is told
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that the source held more than this broker, when it last told. None: it has not yet."""
+        return None if self._total is None else max(0, self._total - self._model.count())
+
+    # -- connections
+
+    def opened(self, peer: int, address: str, now: float) -> None:
+        """Logged in there."""
+        self._open[peer] = address
+        if self._peer is None:
+            self._ask(peer)
+
+    def failed(self, address: str, reason: str) -> None:
+        """Nobody let us in there."""
+        self._against(address, reason)
+
+    def lost(self, peer: int, now: float) -> None:
+        """A connection is gone."""
+        address = self._open.pop(peer, "")
+        if peer == self._peer:
+            self._leave(f"the connection to {address} is lost", now)
+            self.heard[address] = "the connection is lost"
+
+    def timers(self, now: float) -> None:
+        if self._peer is None and self._open and now >= self._next_ask:
+            self._next_ask = now + ASK_EVERY
+            for peer in self._open:
+                self._ask(peer)
+
+    def next_deadline(self) -> float | None:
+        return self._next_ask if self._peer is None and self._open else None
+
+    def _ask(self, peer: int) -> None:
+        if self._full:
+            self.error = f"this broker takes no more for now: {self._full}"
+            return
+        uuid = self._model.uuid
+        question = Question(self.queue, uuid.hex() if uuid is not None else "", *self._me)
+        self._wire.send(peer, CopyMethod.ASK, question.encode())
+
+    # -- what they say
+
+    def method(self, peer: int, method: int, payload: bytes, now: float) -> None:
+        """One method of one of them. What cannot be right costs that connection."""
+        try:
+            if method == CopyMethod.ANSWER:
+                self._answered(peer, parse_answer(payload), now)
+            elif peer != self._peer:
+                return  # late
+            elif method == CopyMethod.DATA:
+                for kind, body in self._decoder.feed(payload):
+                    self._frame(kind, body)
+            elif method == CopyMethod.ENDED:
+                self._leave(f"{self.source}: {parse_end(payload)}", now)
+            else:
+                raise LinkError(f"method {method} from a source")
+        except LinkError as error:
+            if peer == self._peer:
+                self._leave(f"{self.source}: {error}", now)
+            elif peer in self._open:
+                self._against(self._open[peer], str(error))
+            self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
+
+    def _answered(self, peer: int, answer: Answer, now: float) -> None:
+        address = self._open.get(peer)
+        if self._peer is not None or address is None:
+            return
+        newest = self._newest = max(self._newest, self._model.newest_epoch)
+        if answer.ok and answer.epoch < newest:
+            reason = f"{answer.name} serves in epoch {answer.epoch}, but epoch {newest} was followed already"
+            answer = Answer(False, reason, answer.name)
+        if not answer.ok:
+            self.state = CopyState.GONE if answer.gone and self._model.uuid is not None else self.state
+            self._against(address, f"{answer.name}: {answer.reason}")
+            return
+        self._peer, self.source = peer, f"{answer.name} at {address}"
+        self.state, self.error = CopyState.CATCHING_UP, ""
+        self.heard.clear()
+        self._decoder, self._at, self._acked, self._total = StreamDecoder(CopyFrame), BEFORE_ALL, 0, None
+        self._uuid, self._newest = bytes.fromhex(answer.uuid), answer.epoch
+        if answer.wall_ms:
+            self._model.dated_by(answer.wall_ms, now)
+        self._wire.send_pieces(peer, CopyMethod.HAVE, [encode_ids(self._model.held())])
+        self._wire.send(peer, CopyMethod.GO, self._uuid)
+
+    def _frame(self, kind: CopyFrame, body: bytes) -> None:
+        if kind is CopyFrame.DECLARED:
+            self._model.declare(self._uuid, body)
+        elif self._model.uuid is None:
+            raise LinkError("messages of a queue that is not declared")
+        elif kind is CopyFrame.PIECE:
+            upto, ids, records = decode_piece(body)
+            lowest = min(((epoch, some.lowest) for epoch, some in ids.items()), default=upto)
+            highest = max(((epoch, some.highest) for epoch, some in ids.items()), default=upto)
+            if not self._at < lowest <= highest <= upto:
+                raise LinkError(f"a piece up to {upto} after {self._at} with {lowest} to {highest}")
+            self._model.take_piece(self._at, upto, ids, records)
+            self._at = upto
+        elif kind is CopyFrame.LEFT:
+            self._model.leave(body)
+        elif kind is CopyFrame.WHOLE:
+            self._model.take_piece(self._at, BEYOND_ALL, NOTHING, b"")
+            self.state = CopyState.FOLLOWING
+        else:
+            self._total = parse_number(body)
+
+    def end_tick(self, *, full: str = "") -> None:
+        """Tell how much was taken. `full`: why this broker can take no more for now. Then the source sends no
+        more than a window, and is not asked anew: each connection has a window of its own.
+        """
+        self._full = full
+        if self._peer is not None and not full and self._decoder.received != self._acked:
+            self._acked = self._decoder.received
+            self._wire.send(self._peer, CopyMethod.ACK, encode_number(self._acked))
+
+    def _against(self, address: str, reason: str) -> None:
+        self.heard[address] = reason
+        if self._peer is None:
+            self.error = "; ".join(f"{where}: {what}" for where, what in sorted(self.heard.items()))
+
+    def _leave(self, reason: str, now: float) -> None:
+        self._peer, self.source, self._total = None, "", None
+        self.state, self.error = CopyState.CONNECTING, reason
+        self._next_ask = now + ASK_EVERY

@@ -1,0 +1,156 @@
+"""QueueFeeds: the source's end of ad-hoc replication: who asks for which queue, and what each gets.
+
+Owner: the adapter. Makes calls on SourceModel, CopyWire and its QueueFeeds. Nothing here is waited for: a
+follower that is slow, or gone, holds no confirm and no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.model.records import Batch, Dequeue, QueueDelete, Record
+from ha.core.errors import LinkError
+from ha.core.mirror.feed import QueueFeed
+from ha.core.mirror.ports import CopyWire, SourceModel
+from ha.core.mirror.wire import (
+    MOST_HAVE,
+    Answer,
+    CopyMethod,
+    Question,
+    encode_end,
+    parse_number,
+    parse_question,
+)
+from ha.core.wire.link import UUID, VERSION
+from ha.core.wire.queue_snapshot import decode_ids
+
+DELETED = "the queue is deleted"
+
+
+class QueueFeeds:
+    """One broker's. `hear` while peers speak, `batch` with each flush, `end_tick` after it."""
+
+    def __init__(self, model: SourceModel, wire: CopyWire) -> None:
+        self._model = model
+        self._wire = wire
+        self._names: dict[int, str] = {}
+        self._have: dict[int, bytearray] = {}
+        self.feeds: dict[int, QueueFeed] = {}
+
+    @property
+    def hungry(self) -> bool:
+        """Another tick is wanted at once."""
+        return any(feed.hungry for feed in self.feeds.values())
+
+    def hear(self, peer: int, method: int, payload: bytes) -> None:
+        """One method. What a follower may not say costs it the connection, and nothing else."""
+        try:
+            self._hear(peer, method, payload)
+        except LinkError as error:
+            self._drop(peer)
+            self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone, whatever it was for."""
+        self._names.pop(peer, None)
+        self._have.pop(peer, None)
+        self._drop(peer)
+
+    def _hear(self, peer: int, method: int, payload: bytes) -> None:
+        if method == CopyMethod.ASK:
+            question = parse_question(payload)
+            self._names[peer] = question.name
+            self._wire.send(peer, CopyMethod.ANSWER, self._answer(question).encode())
+        elif method == CopyMethod.HAVE:
+            have = self._have.setdefault(peer, bytearray())
+            have += payload
+            if len(have) > MOST_HAVE:
+                raise LinkError("it holds more than one queue may")
+        elif method == CopyMethod.GO:
+            self._go(peer, payload)
+        elif method == CopyMethod.ACK:
+            feed = self.feeds.get(peer)
+            if feed is not None:
+                feed.acknowledged(parse_number(payload))
+        else:
+            raise LinkError(f"method {method} from a follower")
+
+    def _answer(self, question: Question) -> Answer:
+        me = self._model.standing()
+        refusal = me.refusal
+        if question.node_id == me.node_id:
+            refusal = "it is this very broker"
+        elif question.node_id in me.members or (question.cluster_id and question.cluster_id == me.cluster_id):
+            refusal = f"{question.name} belongs to its cluster, which replicates by itself"
+        elif question.version != VERSION:
+            refusal = f"its link version is {VERSION}, not {question.version}"
+        if refusal:
+            return Answer(False, refusal, me.name, me.epoch)
+        found = self._model.find(question.queue)
+        if found is None:
+            return Answer(False, f"it has no queue '{question.queue}'", me.name, me.epoch, gone=True)
+        if found.refusal:
+            return Answer(False, found.refusal, me.name, me.epoch)
+        if question.uuid and question.uuid != found.uuid.hex():
+            other = f"its queue '{question.queue}' is another one of the same name"
+            return Answer(False, other, me.name, me.epoch, gone=True)
+        return Answer(True, "", me.name, me.epoch, found.uuid.hex(), wall_ms=me.wall_ms)
+
+    def _go(self, peer: int, queue: bytes) -> None:
+        have = bytes(self._have.pop(peer, b""))
+        if len(queue) != UUID or peer not in self._names or peer in self.feeds:
+            raise LinkError("a queue is wanted by who may not want it")
+        ids, end = decode_ids(have)
+        if end != len(have):
+            raise LinkError("ids with bytes that are none")
+        if not self._model.has(queue):
+            self._wire.send(peer, CopyMethod.ENDED, encode_end(DELETED))
+            return
+        self.feeds[peer] = QueueFeed(peer, self._names[peer], queue, ids)
+        self._model.watch(True)
+
+    # -- the flow
+
+    def batch(self, batch: Batch) -> None:
+        """This tick's history."""
+        if self.feeds:
+            self._records(batch.records)
+
+    # A deletion is one batch with the dequeues of all that the queue held: those are never sent.
+
+    def _records(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if isinstance(record, Dequeue):
+                self._left(record)
+            elif isinstance(record, QueueDelete):
+                self._end(record.uuid, DELETED)
+
+    def _left(self, record: Dequeue) -> None:
+        for feed in list(self.feeds.values()):
+            if feed.queue == record.queue and not feed.left(record):
+                reason = "the follower is too far behind, and has to compare anew"
+                self._end(feed.queue, reason, only=feed.peer)
+
+    def end_tick(self) -> None:
+        """After the flush: everybody gets a share of what there is."""
+        if not self.feeds:
+            return
+        refusal = self._model.standing().refusal
+        for peer, feed in list(self.feeds.items()):
+            if refusal:
+                self._end(feed.queue, refusal, only=peer)
+            else:
+                parts = feed.read(self._model)
+                if parts:
+                    self._wire.send_pieces(peer, CopyMethod.DATA, parts)
+
+    def _end(self, queue: bytes, reason: str, *, only: int | None = None) -> None:
+        """Nothing more of it to its followers; what they were sent before arrives before."""
+        for peer, feed in list(self.feeds.items()):
+            if feed.queue == queue and only in (None, peer):
+                self._wire.send(peer, CopyMethod.ENDED, encode_end(reason))
+                self._drop(peer)
+
+    def _drop(self, peer: int) -> None:
+        if self.feeds.pop(peer, None) is not None and not self.feeds:
+            self._model.watch(False)

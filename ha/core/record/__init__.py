@@ -1,0 +1,1 @@
+"""The in-sync set: who may be promoted, who keeps that record, and where."""

@@ -1,0 +1,1 @@
+"""What nodes say to each other: frames of the link, hellos, snapshots of queues."""

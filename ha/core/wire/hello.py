@@ -1,0 +1,184 @@
+"""What nodes tell each other of themselves: HELLO, HELLO_OK, JOIN. A codec for HaBroker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from broker.model.values import Position
+from ha.core.errors import LinkError
+from ha.core.membership import Membership, Status
+from ha.core.record.authority import PeerAnswer
+from ha.core.record.in_sync_record import Incarnation, count, label, record_from_json
+from ha.core.role import Context, Self_
+from ha.core.terms import terms_from_json
+from ha.core.wire.link import VERSION
+
+COPY = "one of the two data directories is a copy of the other; give one of the two nodes an empty one"
+"""What is to be done where two nodes have one identity."""
+
+
+def hello_answer(
+    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position, *, promoting: bool,
+    withheld: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
+    `withheld`: it serves without proof, so that clients get nothing.
+    """
+    me, record, status = context.me, context.record, context.membership.status
+    return {
+        "node_id": me.node_id,
+        "name": me.name,
+        "incarnation": me.incarnation,
+        "life": me.life,
+        "number": me.number,
+        "cluster_id": cluster_id,
+        "epoch": epoch,
+        "seen": seen,
+        "status": status.value,
+        "serving": status.serves,
+        "promoting": promoting,
+        "withheld": withheld,
+        "position": list(position),
+        "incomplete": context.copy.incomplete,
+        "resetting": context.copy.spoilt,
+        "version": VERSION,
+        "record": record.as_json() if record is not None else None,
+        "terms": dict(context.tuning.terms),
+    }
+
+
+def peer_answer(document: dict[str, Any]) -> PeerAnswer:
+    """How a peer stands; LinkError if that cannot be read."""
+    try:
+        record = document.get("record")
+        epoch, n = document["position"]
+        cluster = document.get("cluster_id")
+        return PeerAnswer(
+            node_id=label(document["node_id"]),
+            name=label(document["name"]),
+            incarnation=count(document["incarnation"]),
+            life=label(document.get("life", "")),
+            status=label(document["status"]),
+            serving=bool(document["serving"]),
+            epoch=count(document["epoch"]),
+            position=Position(count(epoch), count(n)),
+            record=record_from_json(record) if record is not None else None,
+            cluster_id=label(cluster) if cluster is not None else None,
+            incomplete=bool(document.get("incomplete")),
+            resetting=count(document.get("resetting", 0)),
+            number=count(document.get("number", 0)),
+            seen=count(document.get("seen", 0)),
+            promoting=bool(document.get("promoting", False)),
+            withheld=bool(document.get("withheld", False)),
+            follows=label(document.get("follows", "")),
+            terms=terms_from_json(document.get("terms", {})),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError(f"a hello that cannot be read: {error!r}") from error
+
+
+def serving_peer(answers: Mapping[str, PeerAnswer], membership: Membership, least: int) -> str | None:
+    """Name and address of the connected peer that serves in the highest epoch, `least` or above."""
+    serving = [a for a in answers.values() if a.serving and membership.member(a.node_id).connected]
+    best = max(serving, key=lambda a: a.epoch, default=None)
+    if best is None or best.epoch < least:
+        return None
+    address = membership.member(best.node_id).address
+    return f"{best.name} at {address}" if address else best.name
+
+
+class Joined(Protocol):
+    """A backup that a primary has already, as far as a join looks at it."""
+
+    @property
+    def peer(self) -> object: ...
+    @property
+    def who(self) -> Incarnation: ...
+    @property
+    def life(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass(slots=True, frozen=True)
+class JoinRequest:
+    """A peer that wants to be a backup."""
+
+    who: Incarnation
+    name: str
+    number: int
+    epoch: int
+    cluster_id: str | None
+    version: object
+    life: str = ""
+
+    def refusal(
+        self,
+        me: Self_,
+        cluster_id: str | None,
+        status: Status,
+        backups: Iterable[Joined],
+        *,
+        epoch: int | None,
+        holds: int = 0,
+    ) -> str | None:
+        """Why it cannot be taken in, or None. `epoch`: in which this node is primary, with these `backups`;
+        None if it is not. `holds`: the epoch of what the peer's copy has last.
+        """
+        if epoch is None:
+            return f"{me.name} is not the primary ({status.value})"
+        if self.version != VERSION:
+            return f"its link version is {self.version}, this one's is {VERSION}: run one release on both"
+        if self.cluster_id is not None and self.cluster_id != cluster_id:
+            return (
+                f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}: take it out of "
+                f"ha.brokers, or start it with an empty data directory"
+            )
+        if self.epoch > epoch:
+            return f"it knows of epoch {self.epoch} and does not show the record: {me.name} serves in {epoch}"
+        if holds > epoch:  # a copy goes from epoch to epoch, and never back
+            return (
+                f"it was no backup of this pair: what it holds is of epoch {holds}, and {me.name} serves in "
+                f"{epoch}; demote and promote {me.name}, for a later epoch, or start it with an empty data "
+                f"directory"
+            )
+        if self.who.node_id == me.node_id:
+            return f"it has this node's own identity: {COPY}"
+        if self.number == me.number:
+            return f"both have the node number {self.number}: give one a new data directory"
+        if self.name == me.name:
+            return f"both are called {self.name}: give one another broker.name"
+        for backup in backups:
+            if backup.peer is None:
+                continue
+            if backup.who.node_id == self.who.node_id:
+                if backup.life != self.life and self.who.number <= backup.who.number:  # it is no restart
+                    return f"another process has the identity of {backup.name}: {COPY}"
+                continue
+            # Found out now, not when one of the two serves and the other can no longer follow it.
+            if backup.number == self.number:
+                return f"{backup.name} has the node number {self.number} too: give one a new data directory"
+            if backup.name == self.name:
+                return f"another backup is called {self.name} too: give one another broker.name"
+        return None
+
+
+def join_request(document: dict[str, Any]) -> JoinRequest:
+    """LinkError if it cannot be read."""
+    cluster = document.get("cluster_id")
+    try:
+        return JoinRequest(
+            Incarnation(label(document["node_id"]), count(document["incarnation"])),
+            label(document["name"]),
+            count(document["number"]),
+            count(document["epoch"]),
+            label(cluster) if cluster is not None else None,
+            document.get("version"),
+            label(document.get("life", "")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkError("a join request that cannot be read") from error
