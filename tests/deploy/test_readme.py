@@ -1,7 +1,8 @@
-"""README.md: its commands are run as they stand there, and their output is what it shows."""
+"""README.md, the tutorial and the move from RabbitMQ: their commands are run as they stand there."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -127,6 +128,36 @@ def test_the_tutorial(
         finally:
             again.send_signal(signal.SIGINT)
             assert again.wait(30) == 0
+
+
+RABBIT = {
+    "rabbit_version": "3.13.7",
+    "vhosts": [{"name": "/"}],
+    "policies": [
+        {"vhost": "/", "name": "ha", "pattern": "^", "apply-to": "queues", "definition": {"ha-mode": "all"}}
+    ],
+    "queues": [
+        {
+            "name": name,
+            "vhost": "/",
+            "durable": True,
+            "auto_delete": False,
+            "arguments": {"x-queue-type": kind},
+        }
+        for name, kind in (("orders", "quorum"), ("mail", "classic"), ("log", "stream"))
+    ],
+}
+
+
+def test_the_move_from_rabbitmq(tmp_path: Path) -> None:
+    (tmp_path / "rabbit.json").write_text(json.dumps(RABBIT))
+    with serving(tmp_path / "data") as running:
+        for each in paper.boxes(paper.FROM_RABBITMQ, paper.FROM_RABBITMQ_WHERE):
+            command, *shown = each.text.replace("127.0.0.1:5672", str(running.amqp)).splitlines()
+            words = command.removeprefix("$ ").replace("rabbit.json", str(tmp_path / "rabbit.json")).split()
+            done = run(sys.executable, "-m", *words)
+            assert done.returncode == 0, done.stderr
+            assert set(shown) <= set(f"{done.stdout}{done.stderr}".splitlines())
 
 
 class Trying:
