@@ -6,7 +6,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections import Counter
 from pathlib import Path
 
 from bench.hostile import attacks
@@ -42,8 +41,8 @@ def test_the_bench_lists_its_rows() -> None:
     assert re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE) == NAMES
 
 
-def test_what_was_tried_names_each_row_once() -> None:
+def test_what_was_tried_names_all_rows() -> None:
     paper = (ROOT / "docs/how-to/security.md").read_text()
     table = paper.partition("| measured by |\n")[2].partition("\n\n")[0]
     cells = [line.rpartition("|")[0].rpartition("|")[2] for line in table.splitlines()]
-    assert Counter(re.findall(r"`([a-z0-9-]+)`", "".join(cells))) == Counter(NAMES)
+    assert set(re.findall(r"`([a-z0-9-]+)`", "".join(cells))) == set(NAMES)
