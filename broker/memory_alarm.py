@@ -2,8 +2,9 @@
 
 Counting every message's bytes in and out would cost more than it is worth on the hot path. Instead each
 queue is sampled: some of its messages are looked at, and their mean size stands for all. A sample is taken
-once a second, or sooner when enough input has arrived to matter. What connections hold of messages that are
-not whole, or not committed, is off the hot path: they count it as it comes and goes.
+once a second, or sooner when enough input has arrived to matter; of very many queues it takes some ticks.
+What connections hold of messages that are not whole, or not committed, is off the hot path: they count it as
+it comes and goes.
 
 While an alarm is on, nothing is read from publishers, so nothing unfinished is ever finished. Where the alarm
 would end without it, and has not within PATIENCE, connections that hold most of it are closed.
@@ -28,7 +29,13 @@ ENTRY_OVERHEAD = 150
 PARTS = ("messages", "unsent", "unfinished", "definitions", "connections")
 """What is counted: queued messages; output that is not written; what connections hold until more comes;
 queues, exchanges, bindings and consumers; connections, with channels and links."""
+STEPS = 2000
+"""Of a sample in one tick, some 0.3 us each: a look at a queue, or at one of its messages."""
+_CONNECTION = 8
+"""Steps that a look at a connection takes."""
 _LOOK_AT = 32
+"""Messages of a queue that stand for all, where there are not MANY queues."""
+_MANY = 1000
 _GUESS = 1024
 """Octets of a message of a queue that never had one ready at a sample."""
 _CLEAR = 0.9
@@ -43,7 +50,7 @@ class MemoryAlarm:
     of."""
 
     __slots__ = (
-        "_kept_on", "_means", "_next", "limit", "parts", "raised", "received", "unfinished", "used",
+        "_kept_on", "_means", "_next", "_walk", "limit", "parts", "raised", "received", "unfinished", "used",
     )  # fmt: skip
 
     def __init__(self, limit: int | None) -> None:
@@ -56,35 +63,39 @@ class MemoryAlarm:
         self._kept_on: float | None = None
         """Since when the alarm is on for nothing but what is unfinished."""
         self._next: float | None = None
+        self._walk: _Walk | None = None
         self._means: dict[bytes, int] = {}
         """Mean size by queue at the last sample: stands in while none of a queue is at its front."""
 
     def due(self, now: float) -> bool:
-        """Is it time for a sample?"""
+        """Is it time for a sample, or for more of one?"""
         if self.limit is None:
             return False
         if self._next is None:
             self._next = now + INTERVAL
-        return now >= self._next or self.received * 16 >= self.limit
+        return self._walk is not None or now >= self._next or self.received * 16 >= self.limit
 
     def next_deadline(self) -> float | None:
-        """When a sample is due, if there is reason for one."""
+        """When a sample is due, if there is reason for one; 0, that is at once, in the middle of one."""
+        if self._walk is not None:
+            return 0.0
         return self._next if self.raised or self.received else None
 
     def sample(self, now: float, vhosts: VirtualHosts, connections: Iterable[Connection]) -> bool:
-        """Measure; True when the alarm was raised or cleared."""
-        self._next = now + INTERVAL
-        self.received = 0
-        unsent = unserved = clients = 0
-        for connection in connections:
-            clients += connection.octets
-            unsent += connection.unsent
-            unserved += connection.unserved
-        unfinished = self.unfinished + unserved
-        messages, consumers = self._queued(vhosts.queues_by_uuid.values())
-        definitions = vhosts.octets + CONSUMER * consumers
-        self.parts = dict(zip(PARTS, (messages, unsent, unfinished, definitions, clients), strict=True))
-        self.used = sum(self.parts.values())
+        """Measure, or go on with that; True when the alarm was raised or cleared."""
+        if self._walk is None:
+            self._next = now + INTERVAL
+            self.received = 0
+            self._walk = _Walk(list(vhosts.queues_by_uuid.values()), list(connections), self._means)
+        walk = self._walk
+        if not walk.step():
+            return False
+        self._walk, self._means = None, walk.means
+        unfinished = self.unfinished + walk.unserved
+        definitions = vhosts.octets + CONSUMER * walk.consumers
+        parts = (walk.messages, walk.unsent, unfinished, definitions, walk.clients)
+        self.parts = dict(zip(PARTS, parts, strict=True))
+        self.used = sum(parts)
         if self.limit is None:
             return False
         before = self.raised
@@ -94,22 +105,6 @@ class MemoryAlarm:
         elif self._kept_on is None:
             self._kept_on = now
         return self.raised is not before
-
-    def _queued(self, queues: Iterable[Queue]) -> tuple[int, int]:
-        """Octets of messages, and how many consumers there are."""
-        means: dict[bytes, int] = {}
-        octets = consumers = 0
-        for queue in queues:
-            consumers += len(queue.consumers)
-            if queue.unacked_count:
-                octets += queue.unacked_count * (mean_unacked(queue) + ENTRY_OVERHEAD)
-            ready = len(queue.ready) + queue.backlog.count - queue.backlog.aside
-            if ready:
-                mean = mean_size(queue) or self._means.get(queue.uuid, _GUESS)
-                means[queue.uuid] = mean
-                octets += ready * (mean + ENTRY_OVERHEAD)
-        self._means = means
-        return octets, consumers
 
     def overdue(self, now: float, connections: Iterable[Connection]) -> list[Connection]:
         """Those to close, so that the alarm ends: whoever holds most. Once in PATIENCE, for all of it."""
@@ -125,17 +120,61 @@ class MemoryAlarm:
         return closed
 
 
-def mean_unacked(queue: Queue) -> int:
+class _Walk:
+    """One sample: all queues and connections of the moment in which it began, some in each tick. What has
+    come in since then makes the next sample due, if it is much."""
+
+    __slots__ = (
+        "_before", "_connections", "_look_at", "_queues", "clients", "consumers", "means", "messages",
+        "unsent", "unserved",
+    )  # fmt: skip
+
+    def __init__(self, queues: list[Queue], connections: list[Connection], before: dict[bytes, int]) -> None:
+        self._look_at = _LOOK_AT if len(queues) < _MANY else _LOOK_AT // 8
+        self._queues = queues
+        self._connections = connections
+        self._before = before
+        self.means: dict[bytes, int] = {}
+        self.messages = self.consumers = self.unsent = self.unserved = self.clients = 0
+
+    def step(self) -> bool:
+        """Look at some of them; True when all are done."""
+        left = STEPS
+        while self._connections and left > 0:
+            connection = self._connections.pop()
+            left -= _CONNECTION
+            if not connection.gone:
+                self.clients += connection.octets
+                self.unsent += connection.unsent
+                self.unserved += connection.unserved
+        while self._queues and left > 0:
+            queue = self._queues.pop()
+            left -= 1
+            self.consumers += len(queue.consumers)
+            if queue.unacked_count:
+                left -= self._look_at
+                mean = mean_unacked(queue, self._look_at // 2)
+                self.messages += queue.unacked_count * (mean + ENTRY_OVERHEAD)
+            ready = len(queue.ready) + queue.backlog.count - queue.backlog.aside
+            if ready:
+                left -= self._look_at
+                mean = mean_size(queue, self._look_at) or self._before.get(queue.uuid, _GUESS)
+                self.means[queue.uuid] = mean
+                self.messages += ready * (mean + ENTRY_OVERHEAD)
+        return not self._queues and not self._connections
+
+
+def mean_unacked(queue: Queue, most: int) -> int:
     """About how many octets a message has that consumers of this queue hold; there must be one."""
-    sizes = [len(entry[2]) for entry in queue.some_unacked(_LOOK_AT // 2)]
+    sizes = [len(entry[2]) for entry in queue.some_unacked(most)]
     return sum(sizes) // len(sizes)
 
 
-def mean_size(queue: Queue) -> int:
+def mean_size(queue: Queue, most: int) -> int:
     """About how many octets a message of this queue has; 0 when none is ready (ask what it was before)."""
     ready = queue.ready
     if not ready:
         return 0
-    step = max(1, len(ready) // _LOOK_AT)
+    step = max(1, len(ready) // most)
     sizes = [len(ready[at][2]) for at in range(0, len(ready), step)]
     return sum(sizes) // len(sizes)
