@@ -30,19 +30,19 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.inbox import Arrived, AuthorityAnswered, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.ledger_port import NullLedger
+from ha.adapter.management.questions import Questions
+from ha.adapter.management.status_view import status_of
+from ha.adapter.mirror.replications import COPY_METHODS, Replications
 from ha.adapter.own_address import left_out
 from ha.adapter.peer_check import PeerCheck
 from ha.adapter.primary_vhost import PrimaryVhost
 from ha.adapter.quarantine import Quarantine
-from ha.adapter.questions import Questions
-from ha.adapter.queue_words import ended_words
 from ha.adapter.record_store import load_record, save_record, who_this_is
 from ha.adapter.recovery import Bases, recover
-from ha.adapter.replica_vhost import ReplicaVhost
-from ha.adapter.replications import COPY_METHODS, Replications
+from ha.adapter.replica.queue_words import ended_words
+from ha.adapter.replica.vhost import ReplicaVhost
 from ha.adapter.settings import AUTHORITIES
 from ha.adapter.sinks import LedgerSink, LinkSink, StoreSink
-from ha.adapter.status_view import status_of
 from ha.core.deadlines import earliest
 from ha.core.errors import NodeFatal
 from ha.core.ha_broker import HaBroker

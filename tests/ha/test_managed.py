@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ha.adapter.management.questions import MANAGED, Questions
 from ha.adapter.node import Node
-from ha.adapter.questions import MANAGED, Questions
 from tests.ha.pair import Pair
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ha.adapter.replications import IN_CLEAR
+from ha.adapter.mirror.replications import IN_CLEAR
 from tests.ha.copies import Copies, following
 
 NEAR = [

@@ -11,7 +11,7 @@ from broker.model.record_codec import encode_record
 from broker.model.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDeclare
 from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
-from ha.adapter.copy_vhost import CopyVhost
+from ha.adapter.mirror.copy_vhost import CopyVhost
 from ha.core.errors import LinkError
 from ha.core.mirror.follower import QueueCopy
 from ha.core.mirror.wire import (

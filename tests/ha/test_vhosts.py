@@ -14,7 +14,7 @@ from broker.model.records import Batch, EntryDelete, EntryPut
 from broker.model.values import Position, Scope
 from broker.model.vhosts import VirtualHosts
 from broker.store.store import SegmentStore, open_store
-from ha.adapter import status_view
+from ha.adapter.management import status_view
 from ha.adapter.recovery import Bases, recover
 from tests.broker.model.helpers import OWNER, Everything, end_tick, publish, uuids
 from tests.ha.client import Client

@@ -15,9 +15,9 @@ from broker.amqp091.channel import Channel
 from broker.amqp091.frames import REJECT
 from broker.model.records import Dequeue, Record
 from broker.model.vhost import VirtualHost
-from ha.adapter import bad_events
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
+from ha.adapter.replica import bad_events
 from ha.adapter.sinks import StoreSink
 from ha.core import ha_broker
 from ha.core.backup import backup

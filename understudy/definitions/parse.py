@@ -29,7 +29,7 @@ from broker.model.policy_rules import DEEPEST
 from broker.model.queue_arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.value_codec import canonical
 from broker.model.values import REPLICATE
-from ha.adapter.definitions_view import from_json
+from ha.adapter.management.definitions_view import from_json
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
 
 VHOST = "/"

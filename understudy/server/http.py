@@ -24,7 +24,7 @@ from broker.errors import AmqpError, ConnectionForced, LoginRefused
 from broker.security.authenticator import Login
 from broker.security.logins import BUSY, Answer, Logins, Ticket
 from broker.server.listener import listen
-from ha.adapter.command_arguments import fault_of
+from ha.adapter.management.command_arguments import fault_of
 from understudy.config.types import HostPort
 from understudy.definitions.http import DefinitionsApi
 from understudy.management import SERVING, could_serve

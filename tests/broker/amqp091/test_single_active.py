@@ -9,7 +9,7 @@ import pytest
 
 from broker.amqp091.grammar import encode_frame
 from broker.engine import Peer
-from ha.adapter.status_view import query_of
+from ha.adapter.management.status_view import query_of
 from tests.broker.amqp091.test_attributes import properties
 from tests.broker.amqp091.wire import Raw, World, message
 from tests.simulation.virtual_overflow import VirtualOverflow

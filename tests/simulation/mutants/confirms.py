@@ -8,7 +8,7 @@ from broker.amqp091.held import Held
 from broker.model.completion import Completion
 from broker.model.values import FOREVER, Need, Position
 from broker.store.store import SegmentStore
-from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.replica.vhost import ReplicaVhost
 from ha.core.ha_broker import HaBroker
 from ha.core.primary.queue_guard import QueueGuard
 from tests.simulation.mutants.mutant import Mutant, Patch, always

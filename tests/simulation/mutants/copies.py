@@ -17,8 +17,8 @@ from broker.model.vhost import VirtualHost
 from ha.adapter import primary_vhost
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost
-from ha.adapter.replica_vhost import ReplicaVhost
-from ha.adapter.told_definitions import ToldDefinitions
+from ha.adapter.replica.told_definitions import ToldDefinitions
+from ha.adapter.replica.vhost import ReplicaVhost
 from ha.core.backup import backup
 from ha.core.backup.broker_replicator import BrokerReplicator
 from ha.core.backup.coming_contents import ComingContents

@@ -8,8 +8,8 @@ from broker.model.completion import Completion
 from broker.model.records import EntryDelete, EntryPut, Record
 from broker.model.values import Scope
 from broker.model.vhosts import VirtualHosts
-from ha.adapter.directory_changes import DirectoryChanges
-from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.management.directory_changes import DirectoryChanges
+from ha.adapter.replica.vhost import ReplicaVhost
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 

@@ -12,7 +12,7 @@ from broker.model.vhosts import VirtualHosts
 from broker.store.store import Base
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
-from ha.adapter.still_to_come import StillToCome
+from ha.adapter.replica.still_to_come import StillToCome
 from tests.simulation.mutants.mutant import Mutant, Patch, never
 
 

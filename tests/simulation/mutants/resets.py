@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ha.adapter.replica_vhost import ReplicaVhost
+from ha.adapter.replica.vhost import ReplicaVhost
 from ha.core.backup.backup import Backup
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase

@@ -9,7 +9,7 @@ import amqp
 import pytest
 
 from broker.model.octets import as_octets
-from ha.adapter.definitions_view import definitions_of
+from ha.adapter.management.definitions_view import definitions_of
 from tests.broker.server.live import Live, live_broker
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.definitions.made import binding, exchange, file_of, names, queue

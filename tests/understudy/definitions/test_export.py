@@ -13,8 +13,8 @@ from broker.model.history import History
 from broker.model.vhost import VirtualHost
 from broker.model.vhosts import VirtualHosts
 from broker.security.identity import default_users
-from ha.adapter import definitions_view
-from ha.adapter.definitions_view import definitions_of
+from ha.adapter.management import definitions_view
+from ha.adapter.management.definitions_view import definitions_of
 from understudy.definitions.export import Listing, ListingRefused, document_of, text_of
 
 OWNER = object()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from broker.amqp091.fields import read_table, write_table
 from broker.model.value_codec import canonical
-from ha.adapter.definitions_view import from_json, to_json
+from ha.adapter.management.definitions_view import from_json, to_json
 from tests.understudy.definitions.made import (
     FIXTURE,
     HERE,

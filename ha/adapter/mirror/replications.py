@@ -20,9 +20,9 @@ from broker.model.ad_hoc_replica import end_replica
 from broker.model.queue_origin import follows, origin_of
 from broker.model.values import Position
 from broker.security.loopback import is_loopback
-from ha.adapter.copy_vhost import CopyVhost
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
-from ha.adapter.source_vhost import SourceVhost
+from ha.adapter.mirror.copy_vhost import CopyVhost
+from ha.adapter.mirror.source_vhost import SourceVhost
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
 from ha.core.mirror.follower import CopyState, QueueCopy

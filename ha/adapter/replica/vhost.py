@@ -28,14 +28,14 @@ from broker.model.records import (
 )  # fmt: skip
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
 from broker.model.vhosts import VirtualHosts
-from ha.adapter.bad_events import bad_events, not_taken, out_of_line
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
-from ha.adapter.queue_words import gone_words
 from ha.adapter.recovery import Bases
-from ha.adapter.still_to_come import StillToCome
-from ha.adapter.told_definitions import ToldDefinitions
-from ha.adapter.withheld import Withheld
+from ha.adapter.replica.bad_events import bad_events, not_taken, out_of_line
+from ha.adapter.replica.queue_words import gone_words
+from ha.adapter.replica.still_to_come import StillToCome
+from ha.adapter.replica.told_definitions import ToldDefinitions
+from ha.adapter.replica.withheld import Withheld
 from ha.core.errors import LinkError
 from ha.core.ports import BadEvent, Dropped, IdsByEpoch
 from ha.core.record.in_sync_record import InSyncRecord

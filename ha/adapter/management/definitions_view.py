@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from broker.model.octets import as_octets, is_unicode
 from broker.model.queue import Queue
-from ha.adapter.directory_changes import directory_of
-from ha.adapter.serving import not_serving
+from ha.adapter.management.directory_changes import directory_of
+from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
     from broker.model.binding import Binding

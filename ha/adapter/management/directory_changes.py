@@ -14,7 +14,7 @@ from broker.model.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFa
 from broker.model.records import EntryDelete, EntryPut
 from broker.security.identity import HA, User
 from broker.security.password_hashes import rabbit_parts
-from ha.adapter.serving import not_serving
+from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
     from broker.model.directory import Directory

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ha.adapter.command_arguments import fault_of
-from ha.adapter.definitions_view import definitions_of
-from ha.adapter.directory_changes import DirectoryChanges, directory_of
-from ha.adapter.serving import not_serving
-from ha.adapter.status_view import READY, query_of
+from ha.adapter.management.command_arguments import fault_of
+from ha.adapter.management.definitions_view import definitions_of
+from ha.adapter.management.directory_changes import DirectoryChanges, directory_of
+from ha.adapter.management.serving import not_serving
+from ha.adapter.management.status_view import READY, query_of
 
 if TYPE_CHECKING:
     from ha.adapter.node import Node

@@ -1,0 +1,1 @@
+"""What operators ask a node, and what they have it do."""
