@@ -40,7 +40,7 @@ FIRST = (
     "tests/spark/",
     "tests/failover/",
     *APART,
-    "tests/ha/test_cuts.py",
+    "tests/ha/replication/test_cuts.py",
     "tests/resource_agent/",
     "tests/interop/",
     "tests/simulation/",

@@ -18,7 +18,7 @@ STORIES = {
     "ids_issued_again", "frozen_primary", "dequeue_overtakes", "guard_before_snapshot", "ready_with_a_gap",
     "queue_made_again", "mid_confirm", "cold_start", "confirm_before_disk", "half_synced", "register_frozen",
 }  # fmt: skip
-"""What is known to break brokers of this kind; the joiner that is cut at every byte is in test_cuts.py."""
+"""What is known to break brokers of this kind; replication/test_cuts.py cuts a join at every byte."""
 ROLES = {"join", "catch_up", "guard", "failover", "rejoin", "stale_primary", "forced", "recovering"}
 
 

@@ -25,8 +25,10 @@ def test_what_is_named_is_there(start: str) -> None:
 
 
 def test_a_file_is_one_unit_and_so_is_all_that_shares_a_session() -> None:
-    assert unit("tests/ha/test_link.py::test_have") == unit("tests/ha/test_link.py::test_any[1]")
-    assert unit("tests/ha/test_link.py::test_have") != unit("tests/ha/test_pair.py::test_have")
+    assert unit("tests/ha/replication/test_link.py::test_have") == unit(
+        "tests/ha/replication/test_link.py::test_any[1]"
+    )
+    assert unit("tests/ha/replication/test_link.py::test_have") != unit("tests/ha/test_pair.py::test_have")
     assert unit("tests/spark/test_books.py::test_x") == unit("tests/failover/test_rules.py::test_y")
     assert unit(f"{APART[0]}[1]") != unit(f"{APART[0]}[251]")
 

@@ -1,5 +1,5 @@
 """A large message of AMQP 1.0 is shown to the hooks while it comes, but for its beginning. For 0-9-1:
-`tests/ha/test_contents.py`."""
+`tests/ha/replication/test_contents.py`."""
 
 from __future__ import annotations
 

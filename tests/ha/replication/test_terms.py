@@ -9,7 +9,7 @@ from ha.core.errors import LinkError
 from ha.core.refusal import NEXT
 from ha.core.terms import difference, terms_from_json
 from tests.ha.pair import Pair
-from tests.ha.test_status import members
+from tests.ha.status.test_status import members
 
 NODES = [("127.0.0.1", 1), ("127.0.0.1", 2)]
 

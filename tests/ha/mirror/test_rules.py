@@ -10,7 +10,7 @@ import pytest
 
 from broker.model.records import Dequeue
 from broker.model.values import Reason, Scope
-from tests.ha.copies import Copies, following, in_order
+from tests.ha.mirror.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw
 from tests.simulation.virtual_disk import VirtualDisk
 

@@ -21,7 +21,7 @@ from ha.core.wire.link import Method
 from tests.ha.pair import Pair
 from tests.simulation.virtual_disk import VirtualDisk
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
+TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts").glob("*.txt"))
 
 
 @pytest.mark.parametrize("slept", [0.1, 3.0, 6.0])

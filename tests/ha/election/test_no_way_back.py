@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.ha.client import moving
+from tests.ha.election.test_expected import DEAD, succeeded
 from tests.ha.pair import Host, Pair
-from tests.ha.test_expected import DEAD, succeeded
 
 DELETED = "1 of this node's queues were deleted with the messages they held while it caught up"
 INCOMPLETE = "this node's copy is incomplete: it was stopped while catching up"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ha.test_lease import AUTHORITIES, LEASE, busy, everything_at_once, up
-from tests.ha.test_register import manage
+from tests.ha.election.test_lease import AUTHORITIES, LEASE, busy, everything_at_once, up
+from tests.ha.election.test_register import manage
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)

@@ -8,8 +8,8 @@ import pytest
 
 from broker.model.epoch_ends import EpochEnds
 from broker.model.values import Scope
+from tests.ha.election.test_expected import quarantined
 from tests.ha.pair import Host, Pair
-from tests.ha.test_expected import quarantined
 from tests.simulation.virtual_disk import VirtualDisk
 
 

@@ -13,7 +13,7 @@ from ha.core.mirror.wire import (
 )
 from ha.core.wire.link import VERSION
 from tests.bad_inputs.test_link import Liar
-from tests.ha.copies import Copies, following
+from tests.ha.mirror.copies import Copies, following
 
 
 def refused(copies: Copies, **more: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.ha.pair import Pair
-from tests.ha.test_announcements import frames
+from tests.ha.status.test_announcements import frames
 
 PUBLIC = ["one.example:5672", "amqps://two.example:5671"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.ha.election.test_lease import AUTHORITIES, LEASE, Client, up
 from tests.ha.pair import Host, Pair
-from tests.ha.test_lease import AUTHORITIES, LEASE, Client, up
 
 
 @pytest.mark.parametrize("authority", AUTHORITIES)

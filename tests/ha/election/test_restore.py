@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.ha.election.test_register import in_sync, owner, quiet, registered, serving, told, usurp
 from tests.ha.pair import Pair
-from tests.ha.test_register import in_sync, owner, quiet, registered, serving, told, usurp
 
 
 def earlier(pair: Pair, **changes: Any) -> dict[str, Any]:

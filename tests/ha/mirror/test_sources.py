@@ -26,7 +26,7 @@ from ha.core.mirror.wire import (
 from ha.core.wire.link import frame
 from ha.core.wire.queue_snapshot import encode_piece
 from tests.bad_inputs.test_link import Liar
-from tests.ha.copies import Copies, following, in_order
+from tests.ha.mirror.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw
 
 UUID = b"u" * 16

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ha.core.mirror import feed as queue_feed
-from tests.ha.copies import following, in_order
+from tests.ha.mirror.copies import following, in_order
 from tests.ha.pair import raw
 from tests.tiers import sampled, sweep
 

@@ -11,7 +11,7 @@ import pytest
 
 from ha.core.primary.primary import Primary
 from tests.ha.pair import STEP, Pair
-from tests.ha.test_switchover import pair_of, switch
+from tests.ha.switchover.test_switchover import pair_of, switch
 
 AUTHORITIES = pytest.mark.parametrize("authority", ["manual", "register"])
 

@@ -12,8 +12,8 @@ from ha.core.effects import ExpelPeer
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import Ack, Method
 from tests.bad_inputs.test_link import Liar, cluster, me
+from tests.ha.election.test_register import registered, told
 from tests.ha.pair import Host, Pair
-from tests.ha.test_register import registered, told
 
 NUMBERS = ["Infinity", "-Infinity", "NaN", "1e999", "-1", "18446744073709551616", '"x"', "null", "[]", "{}"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ha.core.id_setter import IdSetter
-from tests.ha.copies import Copies, following
+from tests.ha.mirror.copies import Copies, following
 
 
 def test_the_queue_comes_to_be_with_what_it_holds_and_follows() -> None:

@@ -12,7 +12,7 @@ from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation
 from ha.core.record.lease import HelloRound, Lease
-from tests.ha.test_lease import up
+from tests.ha.election.test_lease import up
 
 
 def test_a_lease_ends_at_the_instant_and_may_be_shortened() -> None:

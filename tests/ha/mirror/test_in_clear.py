@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ha.adapter.mirror.replications import IN_CLEAR
-from tests.ha.copies import Copies, following
+from tests.ha.mirror.copies import Copies, following
 
 NEAR = [
     "127.0.0.1:5000",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.ha.election.test_refusals import three_of_which_one_catches_up
 from tests.ha.pair import Host, Pair
-from tests.ha.test_refusals import three_of_which_one_catches_up
 from understudy.server.metrics import NodeCollector
 
 LAGS = {"lag", "lag_bytes", "queues_left"}

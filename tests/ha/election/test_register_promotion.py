@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import Ack, Method
+from tests.ha.election.test_register import (
+    in_sync,
+    manage,
+    muted_inclusion,
+    owner,
+    phase,
+    registered,
+    serving,
+    told,
+)
 from tests.ha.pair import Pair
-from tests.ha.test_register import in_sync, manage, muted_inclusion, owner, phase, registered, serving, told
 
 
 def test_two_that_promote_at_once_are_decided_by_the_register() -> None:

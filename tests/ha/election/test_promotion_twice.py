@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.ha.election.test_lease import AUTHORITIES, LEASE, up
+from tests.ha.election.test_register import in_sync, manage, owner, registered, serving
 from tests.ha.pair import Host, Pair
-from tests.ha.test_lease import AUTHORITIES, LEASE, up
-from tests.ha.test_register import in_sync, manage, owner, registered, serving
 
 
 def waiting(authority: str = "register") -> tuple[Pair, float]:

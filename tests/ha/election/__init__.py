@@ -1,0 +1,1 @@
+"""Who may serve: promotion, the authority, the record, the lease."""

@@ -1,0 +1,1 @@
+"""Queue mirrors: a broker of no cluster follows a queue."""

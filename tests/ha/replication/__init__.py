@@ -1,0 +1,1 @@
+"""The link, joins, snapshots, and what a node that returns keeps."""
