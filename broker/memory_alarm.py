@@ -13,6 +13,7 @@ would end without it, and has not within PATIENCE, connections that hold most of
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from broker.model.definition_octets import CONSUMER
@@ -20,12 +21,17 @@ from broker.model.definition_octets import CONSUMER
 if TYPE_CHECKING:
     from broker.connection import Connection
     from broker.model.queue import Queue
+    from broker.model.records import Entry
     from broker.model.vhosts import VirtualHosts
 
 INTERVAL = 1.0
 """Seconds between samples."""
 ENTRY_OVERHEAD = 150
 """Octets that a queued message takes besides its frames: bytes header, tuple, integer, deque slot, index."""
+ENVELOPE = 176
+"""Octets of what messages have in common that were published together; a message on its own has its own."""
+UNACKED = 56
+"""Octets that a message takes more while a consumer holds it: a place in a dictionary and a list."""
 PARTS = ("messages", "unsent", "unfinished", "definitions", "connections")
 """What is counted: queued messages; output that is not written; what connections hold until more comes;
 queues, exchanges, bindings and consumers; connections, with channels and links."""
@@ -165,16 +171,26 @@ class _Walk:
 
 
 def mean_unacked(queue: Queue, most: int) -> int:
-    """About how many octets a message has that consumers of this queue hold; there must be one."""
-    sizes = [len(entry[2]) for entry in queue.some_unacked(most)]
-    return sum(sizes) // len(sizes)
+    """About how many octets a message takes that consumers of this queue hold; there must be one."""
+    return UNACKED + _mean(list(pairwise([None, *queue.some_unacked(most)])))
 
 
 def mean_size(queue: Queue, most: int) -> int:
-    """About how many octets a message of this queue has; 0 when none is ready (ask what it was before)."""
+    """About how many octets a message of this queue takes, without ENTRY_OVERHEAD; 0 when none is ready (ask
+    what it was before)."""
     ready = queue.ready
     if not ready:
         return 0
-    step = max(1, len(ready) // most)
-    sizes = [len(ready[at][2]) for at in range(0, len(ready), step)]
-    return sum(sizes) // len(sizes)
+    if len(ready) == 1:
+        return _mean([(None, ready[0])])
+    step = max(1, 2 * len(ready) // most)
+    return _mean([(ready[at - 1], ready[at]) for at in range(1, len(ready), step)])
+
+
+def _mean(pairs: list[tuple[Entry | None, Entry | None]]) -> int:
+    """Of the second of each pair: its frames, and its envelope unless it shares that with the first."""
+    octets = sum([
+        len(entry[2]) + (ENVELOPE if before is None or before[1] is not entry[1] else 0)
+        for before, entry in pairs if entry is not None
+    ])  # fmt: skip
+    return octets // len(pairs)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from sys import getsizeof
 
-QUEUE = 2600
+QUEUE = 2900
 EXCHANGE = 360
 BINDING = 310
 INDEX = 240
 """A dictionary with few entries."""
 MEMBER = 150
 """A binding's place in two dictionaries."""
+PLACE = 110
+"""A header that bindings of a headers exchange ask for, and its value."""
 TOPIC_NODE = 330
 """One word of a pattern in the trie of a topic exchange, where no other pattern shares it."""
 CONSUMER = 480

@@ -7,9 +7,10 @@ header that it asks for: one that wants all of them by its rarest one, one that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
-from broker.model.definition_octets import INDEX, MEMBER
+from broker.model.definition_octets import INDEX, MEMBER, PLACE
 
 if TYPE_CHECKING:
     from broker.model.binding import Binding, BindingKey
@@ -46,7 +47,7 @@ class HeadersMatcher:
         self._found_by[group] = chosen = tuple(places if any_ else places[:1])
         for place in chosen:
             self._index.setdefault(place, {})[group] = None
-        return MEMBER + INDEX * (1 + len(chosen))
+        return _octets(group, chosen)
 
     def remove(self, binding: Binding) -> int:
         group = self._group_of.pop(binding.key, None)
@@ -63,7 +64,7 @@ class HeadersMatcher:
             del found[group]
             if not found:
                 del self._index[place]
-        return MEMBER + INDEX * (1 + len(chosen))
+        return _octets(group, chosen)
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> list[Binding]:
         found: dict[_Group, None] = {(False, frozenset()): None}
@@ -78,6 +79,12 @@ class HeadersMatcher:
             if members and headers_match(next(iter(members.values())).arguments, headers):
                 matched += members.values()
         return matched
+
+
+def _octets(group: _Group, chosen: tuple[_Place, ...]) -> int:
+    """What a group takes with its first member, about, and where it is found."""
+    asked = group[1]
+    return 2 * MEMBER + INDEX * (1 + len(chosen)) + getsizeof(asked) + PLACE * len(asked)
 
 
 def _wanted(arguments: Mapping[str, object]) -> tuple[bool, list[tuple[str, object]]]:

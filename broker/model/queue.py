@@ -233,7 +233,7 @@ class Queue(QueueContents):
         gone = set(map(id_of, over))
         if self.returning is not None and self.rules.dead_letters:
             # The newest come back first: dead letters are made in order once the oldest have come, too.
-            self.dying.appendleft(Dying(deque(over), Reason.DELIVERY_LIMIT, []))
+            self.dying.insert(0, Dying(deque(over), Reason.DELIVERY_LIMIT, []))
             self.removals.touch(self)
         else:
             self.drop(over, Reason.DELIVERY_LIMIT)
@@ -379,7 +379,7 @@ class Queue(QueueContents):
             entries, reason, afters = self.dying[0]
             self._part(self._refused(entries, whole=whole, spared=spared), reason)
             if not entries:
-                self.dying.popleft()
+                del self.dying[0]
                 for after in afters:
                     after()
         if self.dying:

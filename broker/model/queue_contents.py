@@ -173,7 +173,7 @@ class QueueContents:
         self.earlier: EpochEnds = {}
         self._turn = 0
         self._unacked: dict[int, dict[int, Entry]] = {}
-        self.dying: deque[Dying] = deque()
+        self.dying: list[Dying] = []
         self.returning: Returning | None = None
         self._foreign = 0  # messages held, ready or unacked, whose epoch is not that of `ids`
 

@@ -278,3 +278,23 @@ def test_definitions_count_for_what_they_take_and_no_more_once_they_are_gone(wha
         )
     client.send(1, "queue.delete", queue="q")
     assert world.vhost.octets == World().vhost.octets
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("together", [1, 100])
+def test_small_messages_count_for_what_they_take(together: int, held: bool) -> None:
+    """One that was published on its own takes more than one of many."""
+    world = World(memory_limit=1 << 30)
+    client = world.open()
+    client.call(1, "queue.declare", queue="q")
+    if held:
+        client.call(1, "basic.consume", queue="q", consumer_tag="c")
+
+    def fill() -> None:
+        for _ in range(4000 // together):
+            client.raw(message(1, b"x" * 20, "", "q") * together)
+            client.inbox = b""
+
+    takes, counts = taken(world, fill)
+    assert takes > 600_000
+    assert abs(takes - counts) < takes / 5
