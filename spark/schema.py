@@ -52,7 +52,7 @@ EVENT_SCHEMA = StructType(
 )
 """A run of records of one writer and kind whose ranges follow each other, or a summary made by `condense`.
 
-`packed` is a block of runs (see `spark.runs`), and null in all other kinds."""
+`packed` is a block of runs (see `spark.reconcile.input.runs`), and null in all other kinds."""
 
 FINDING_SCHEMA = StructType(_fields("epoch first last", "label queue prod note"))
 """A range of ids (with queue and epoch), of publish tags or logical numbers (with prod), and what it is."""

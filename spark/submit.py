@@ -12,6 +12,6 @@ from pathlib import Path
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry or ".").resolve() != here)]
-    from spark.reconcile import program
+    from spark.reconcile.job import program
 
     program()

@@ -32,8 +32,8 @@ def measured(work: Callable[[], dict[str, Any]], before: float | None = None) ->
 
 def spark(folder: Path) -> dict[str, Any]:
     """Cold: from the start of this process, with the JVM's. Warm: the best of WARM_RUNS after it."""
-    from spark.read import find_ledgers
-    from spark.reconcile import reconcile
+    from spark.reconcile.input.read import find_ledgers
+    from spark.reconcile.job import reconcile
     from spark.session import open_session
 
     session = open_session(small=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from spark.insight import words
 from spark.insight.clocks import HOUR_US, TOLERANCE_US
-from spark.insight.histogram import SHARES
-from spark.insight.journeys import CONFIRM, DELIVERY, REPLICATION
 from spark.insight.periods import Period
+from spark.latency.histogram import SHARES
+from spark.latency.journeys import CONFIRM, DELIVERY, REPLICATION
 
 if TYPE_CHECKING:
-    from spark.books import Books, Writer
-    from spark.read import Found
+    from spark.reconcile.input.read import Found
+    from spark.reconcile.ledgers.books import Books, Writer
 
 SCHEMA = 1
 SHOWN = 200

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.insight.journeys import DELIVERY
+from spark.latency.journeys import DELIVERY
 from spark.ranges import overlap
 
 HOUR_US = 3_600_000_000

@@ -16,8 +16,8 @@ from spark.insight.periods import Period, choose
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.books import Books
-    from spark.read import Found
+    from spark.reconcile.input.read import Found
+    from spark.reconcile.ledgers.books import Books
 
 KINDS = (
     "sent",
@@ -51,7 +51,7 @@ def survey_folders(
     from spark.session import are_small, open_session, require_pyspark
 
     require_pyspark()
-    from spark.read import find_ledgers
+    from spark.reconcile.input.read import find_ledgers
 
     found = find_ledgers(folders)
     if not found.ledgers:
@@ -69,12 +69,12 @@ def survey(
 ) -> dict[str, Any]:
     """As `survey_folders`, of what was found, in a session that is already there."""
     from spark import schema
-    from spark.books import keep_books
     from spark.insight import answer
-    from spark.insight.confirms import known
+    from spark.latency.confirms import known
     from spark.ranges import settle
-    from spark.read import read_events, read_records
-    from spark.tallies import unshelve
+    from spark.reconcile.input.read import read_events, read_records
+    from spark.reconcile.input.tallies import unshelve
+    from spark.reconcile.ledgers.books import keep_books
 
     progress(f"reading {len(found.ledgers)} ledgers")
     events = read_events(session, found.ledgers)
@@ -108,8 +108,9 @@ def _measure(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from spark.insight import clocks, journeys
-    from spark.insight.histogram import histogram, quantiles
+    from spark.insight import clocks
+    from spark.latency import journeys
+    from spark.latency.histogram import histogram, quantiles
     from spark.ranges import settle
 
     sent, put = settle(journeys.origins(records)), settle(journeys.placed(records))
@@ -157,7 +158,7 @@ def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]
 def _failovers(events: DataFrame, books: Books, period: Period) -> list[dict[str, Any]]:
     """Promotions of the period with the pause that producers saw."""
     from spark.insight.activity import pauses_near
-    from spark.verdict import REACH_US, failovers
+    from spark.reconcile.verdict.result import REACH_US, failovers
 
     moments = [(p.ts_us,) for p in books.promotions if period.since_us <= p.ts_us < period.until_us]
     if not moments:

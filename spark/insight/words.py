@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark.books import Books
+    from spark.reconcile.ledgers.books import Books
 
 MEASURES = (
     ("confirm", "producer"), ("end_to_end", "producer, broker and consumer"), ("replication", "primary"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.read import find_ledgers
-from spark.reconcile import reconcile
+from spark.reconcile.input.read import find_ledgers
+from spark.reconcile.job import reconcile
 from spark.session import open_session
 from tests.cluster.conftest import Report
 from tests.cluster.test_cases import params

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def judge(session: SparkSession) -> Callable[..., dict[str, Any]]:
     """`judge(folder, ...)`: what `understudy reconcile --format json` would print, without a Spark for that
     alone."""
-    from spark.read import find_ledgers
-    from spark.reconcile import reconcile
+    from spark.reconcile.input.read import find_ledgers
+    from spark.reconcile.job import reconcile
 
     def judge(*folders: Path) -> dict[str, Any]:
         return reconcile(session, find_ledgers(folders))

@@ -76,7 +76,7 @@ def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Pat
 
 
 def _run(folders: tuple[Path, ...], master: str | None, latency: bool) -> dict[str, Any]:
-    from spark.reconcile import NoLedgers, reconcile_folders
+    from spark.reconcile.job import NoLedgers, reconcile_folders
 
     def work(progress: Callable[[str], None]) -> dict[str, Any]:
         return reconcile_folders(folders, master=master, latency=latency, progress=progress)

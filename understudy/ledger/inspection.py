@@ -12,7 +12,7 @@ from typing import Any
 from understudy.ledger.segments import CUT_SHORT, Damage, Record, Segment, Series, is_held, records
 
 OUTLIVED_US = 86_400_000_000
-"""As in `spark.ends`, whose rule about clients without a seal this is."""
+"""As in `spark.reconcile.ledgers.ends`, whose rule about clients without a seal this is."""
 
 
 @dataclass(slots=True)

@@ -112,8 +112,8 @@ def renamed(expected: Iterable[Named], unconfirmed: Set[Id]) -> set[Named]:
 
 def differences(expected: Set[Named], session: SparkSession, folder: Path, seed: int) -> list[str]:
     """Prune ledgers in which this is to be found, and reconcile what is left."""
-    from spark.read import find_ledgers
-    from spark.reconcile import reconcile
+    from spark.reconcile.input.read import find_ledgers
+    from spark.reconcile.job import reconcile
     from tests.spark.histories.trial import told
 
     floors, unconfirmed = prune_at(folder, seed)

@@ -151,8 +151,8 @@ def run(
     trial = make(seed, folder, messages, faults)
     answer = None
     if session is not None:
-        from spark.read import find_ledgers
-        from spark.reconcile import reconcile
+        from spark.reconcile.input.read import find_ledgers
+        from spark.reconcile.job import reconcile
 
         answer = reconcile(session, find_ledgers([folder]))
     compare(trial, folder, answer)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from spark.insight.clocks import bounds, delivery_pieces
-from spark.insight.confirms import confirm_latency
-from spark.insight.histogram import histogram, quantiles
-from spark.insight.journeys import confirm_pieces, deliveries, origins, placed, receipts, replication_pieces
+from spark.latency.confirms import confirm_latency
+from spark.latency.histogram import histogram, quantiles
+from spark.latency.journeys import confirm_pieces, deliveries, origins, placed, receipts, replication_pieces
 from spark.schema import RECORD_SCHEMA
 from tests.spark.ledgers import START_US, Books, Pair
 

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from spark.insight.periods import DAY_US, HOUR_US, MINUTE_US, choose
 from spark.insight.survey import NothingThere, survey
 from spark.insight.words import length
-from spark.read import find_ledgers
+from spark.reconcile.input.read import find_ledgers
 from tests.spark.ledgers import START_US, Books, Pair
 
 if TYPE_CHECKING:

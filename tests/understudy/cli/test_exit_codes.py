@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import spark.reconcile
+import spark.reconcile.job
 from resource_agent import launch
 from tests.understudy.cli.test_main import closed_port
 from tests.understudy.serving import PATIENCE, Serving, serving
@@ -209,15 +209,15 @@ def test_the_job_of_spark_has_the_codes_of_reconcile(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for given, code in (("empty", NOTHING), ("absent", NOTHING)):
-        assert spark.reconcile.main([str(places[given])]) == code, given
-    assert spark.reconcile.main(["--nonsense"]) == UNDONE
+        assert spark.reconcile.job.main([str(places[given])]) == code, given
+    assert spark.reconcile.job.main(["--nonsense"]) == UNDONE
 
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(spark.reconcile, "main", interrupted)
+    monkeypatch.setattr(spark.reconcile.job, "main", interrupted)
     with pytest.raises(SystemExit) as end:
-        spark.reconcile.program()
+        spark.reconcile.job.program()
     assert end.value.code == exit_codes.INTERRUPTED
 
 

@@ -20,20 +20,20 @@ FULL = "cannot write the output: No space left on device\n"
 
 _JUDGED = """
 import sys
-import spark.reconcile
+import spark.reconcile.job
 totals = dict.fromkeys("published confirmed received lost duplicated in_doubt".split(), 0)
 answer = {"verdict": "violated", "sentence": "Lost.", "totals": totals, "outage_ms": None, "queues": []}
 answer |= {"findings": [], "missing": [], "clocks": []}
-spark.reconcile.reconcile_folders = lambda *_, **__: answer
+spark.reconcile.job.reconcile_folders = lambda *_, **__: answer
 """
 _UNDERSTUDY = _JUDGED + "from understudy.__main__ import main; sys.argv[0] = 'understudy'; main()"
-_SPARK = _JUDGED + "spark.reconcile.program()"
+_SPARK = _JUDGED + "spark.reconcile.job.program()"
 _BROKEN = """
 import sys
-import spark.reconcile
+import spark.reconcile.job
 def broken(*_, **__):
     raise {error}
-spark.reconcile.reconcile_folders = broken
+spark.reconcile.job.reconcile_folders = broken
 """
 
 

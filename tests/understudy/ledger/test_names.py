@@ -26,7 +26,7 @@ def test_a_name_whose_ledger_nobody_would_read_is_refused(tmp_path: Path, name: 
 
 def test_names_that_are_refused_are_those_that_are_hidden(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from spark.read import find_ledgers
+    from spark.reconcile.input.read import find_ledgers
 
     for name in ("_shop", ".shop", "", "shop_", "a.b"):
         LedgerWriter(str(tmp_path), name, "producer", incarnation=1).close()

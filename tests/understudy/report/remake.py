@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from spark.insight.confirms import confirm_latency
 from spark.insight.survey import survey
-from spark.read import find_ledgers, read_records
-from spark.reconcile import reconcile
+from spark.latency.confirms import confirm_latency
+from spark.reconcile.input.read import find_ledgers, read_records
+from spark.reconcile.job import reconcile
 from spark.session import open_session
 from tests.spark.faults import Faults
 from tests.spark.ledgers import CLUSTER, START_US, Books, Pair

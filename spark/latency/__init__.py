@@ -1,0 +1,1 @@
+"""What a message took: journeys, histograms of their lengths, confirm latency."""

@@ -1,0 +1,1 @@
+"""What ledgers must satisfy: DataFrame to DataFrame, each check a module."""

@@ -1,0 +1,83 @@
+"""Quarantine: what it holds was in no later primary's line, and what was in none is there (invariant 15)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark.ranges import islands, overlap, sweep
+from spark.reconcile.ledgers.books import Books
+
+KEYS = ["queue", "epoch"]
+
+
+def served(events: DataFrame, books: Books) -> DataFrame:
+    """FINDING_SCHEMA by queue and epoch: quarantined, though a process that became primary later had it.
+
+    What that process itself put into quarantine was not in its line.
+    """
+    promoted = [(p.node, p.incarnation, p.epoch) for p in books.promotions]
+    served = events.sparkSession.createDataFrame(promoted, "writer string, incarnation long, serving long")
+    latest = F.broadcast(served.groupBy("writer", "incarnation").agg(F.max("serving").alias("serving")))
+    apart = islands(events.where("kind = 'quarantine'"), KEYS)
+    kinds = ("enqueue", "backup_enqueue", "quarantine")
+    rows = events.where(F.col("kind").isin(*kinds)).select(
+        "writer", "incarnation", "view", "kind", "queue", "epoch", "first", "last"
+    )
+    lines = rows.join(latest, ["writer", "incarnation"]).where("epoch < serving and view <= serving")
+    near = overlap(lines, apart, KEYS, small=True)
+    own = (F.col("kind") == "quarantine").cast("long")
+    counted = near.select(
+        "writer", "incarnation", *KEYS, "first", "last", own.alias("own"), (1 - own).alias("put")
+    )
+    found = sweep(counted, ["writer", "incarnation", *KEYS], ["put", "own"]).where("put > 0 and own = 0")
+    return _differs(found, "served")
+
+
+def returned_owners(books: Books) -> list[int]:
+    """Epochs whose primary notes what is on its disk, ended, and was in sync again in a later epoch."""
+    return sorted(
+        promotion.epoch
+        for promotion in books.promotions
+        if books.notes_disk(promotion)
+        and any(
+            w.name == promotion.node and w.incarnation > promotion.incarnation for w in books.writers.values()
+        )
+        and any(
+            c.peer == promotion.node and c.reason == "included" and c.view > promotion.epoch
+            for c in books.changes
+        )
+    )
+
+
+def replicated_queues(books: Books) -> list[str]:
+    """Queues whose messages are replicated, as their definition says, or that more than one broker knows."""
+    brokers = {w.name for w in books.writers.values() if w.role == "broker"}
+    known = {queue for queue, names in books.definers.items() if len(names & brokers) > 1}
+    return sorted(books.replicated | known)
+
+
+def missing(events: DataFrame, suspects: DataFrame, books: Books, noted: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's books,
+    and yet not in quarantine.
+
+    `suspects`: ids that one node alone ever had, without a fate. `noted`: `replication.acks`.
+    """
+    session = events.sparkSession
+    queues = session.createDataFrame([(queue,) for queue in replicated_queues(books)], "queue string")
+    epochs = session.createDataFrame([(epoch,) for epoch in returned_owners(books)], "epoch long")
+    gone = islands(suspects.join(F.broadcast(queues), "queue").join(F.broadcast(epochs), "epoch"), KEYS)
+    runs = events.where("kind = 'enqueue' and durable = 1").select(
+        "view", F.col("writer").alias("node"), "n", *KEYS, "first", "last"
+    )
+    near = overlap(runs, gone, KEYS, small=True).alias("r")
+    disk = F.broadcast(noted.where("kind = 'durable'").alias("d"))
+    safe = F.expr("r.view = d.view and r.node = d.node and r.n between d.first and d.last")
+    return _differs(near.join(disk, safe, "left_semi"), "missing")
+
+
+def _differs(found: DataFrame, note: str) -> DataFrame:
+    labelled = found.select(
+        F.lit("quarantine-differs").alias("label"), *KEYS, F.lit(note).alias("note"), "first", "last"
+    )
+    return islands(labelled, ["label", *KEYS, "note"])

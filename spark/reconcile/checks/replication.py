@@ -1,0 +1,222 @@
+"""Did every confirm wait? Confirmed ids against what each node had acknowledged (invariant 2).
+
+What was acknowledged, and who was in sync when, are few ranges of positions: they are collected, and the
+driver works out which positions a node that counted had *not* acknowledged. Only confirmed runs at such a
+position are looked at, normally none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+
+from spark.ranges import islands, overlap, settle, sweep
+from spark.reconcile.ledgers.books import Books, SyncChange
+
+FOREVER = 2**62
+Span = tuple[int, int]
+
+LACK_SCHEMA = StructType(
+    [
+        StructField("view", LongType()), StructField("owner", StringType()),
+        StructField("node", StringType()), StructField("n_first", LongType()),
+        StructField("n_last", LongType()), StructField("beyond", BooleanType()),
+        StructField("excluded_us", LongType()), StructField("disk", BooleanType()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class Stay:
+    """A backup was in sync with the primary `owner` of `view` for these positions, without a break."""
+
+    view: int
+    owner: str
+    node: str
+    n_first: int
+    n_last: int
+    excluded_us: int | None
+    """By the owner's clock; None: it stayed to the end of the epoch."""
+
+
+@dataclass(slots=True, frozen=True)
+class Lack:
+    """Positions of `view` that `node`, which counted, did not acknowledge; the columns of LACK_SCHEMA.
+
+    `beyond`: they lie behind all that it acknowledged in that stay. `disk`: it is about what must be on disk;
+    then `node` may be the owner itself.
+    """
+
+    view: int
+    owner: str
+    node: str
+    n_first: int
+    n_last: int
+    beyond: bool
+    excluded_us: int | None
+    disk: bool
+
+
+def acks(events: DataFrame) -> DataFrame:
+    """kind, view, node, reason, first..last: positions that were acknowledged (kind replicated, by the node
+    to the primary) or noted as being on the writer's own disk (kind durable). Few rows."""
+    own = F.when(F.col("kind") == "durable", F.col("writer")).otherwise(F.col("peer"))
+    noted = events.where("kind in ('replicated', 'durable')").select(
+        "kind", F.col("epoch").alias("view"), own.alias("node"), "reason", "first", "last"
+    )
+    return islands(noted, ["kind", "view", "node", "reason"])
+
+
+def stays(books: Books) -> list[Stay]:
+    """From the `insync` records of the owner of each epoch."""
+    owners = {(p.epoch, p.node) for p in books.promotions}
+    by_owner: dict[tuple[int, str], list[SyncChange]] = defaultdict(list)
+    for change in books.changes:
+        if (change.view, change.node) in owners:
+            by_owner[change.view, change.node].append(change)
+    out = []
+    for (view, owner), changes in sorted(by_owner.items()):
+        began: dict[str, int] = {}
+        for change in sorted(changes, key=lambda c: (c.incarnation, c.wseq)):
+            for node in sorted(set(began) - set(change.names)):
+                out.append(Stay(view, owner, node, began.pop(node), change.n - 1, change.ts_us))
+            for node in change.names:
+                if node != owner:
+                    began.setdefault(node, change.n)
+        out += [Stay(view, owner, node, n, FOREVER, None) for node, n in began.items()]
+    return out
+
+
+def unacknowledged(books: Books, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
+    """What `acks` lacks of that which confirms had to wait for.
+
+    A primary that never writes `durable` is not asked for its disk, nor are its backups. What lies past the
+    last such record of one that was killed is unknown.
+    """
+    copied: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    on_disk: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    for row in noted:
+        span, key = (row["first"], row["last"]), (row["view"], row["node"])
+        if row["kind"] == "durable" or row["reason"] == "durable":
+            on_disk[key].append(span)
+        if row["kind"] == "replicated":
+            copied[key].append(span)
+    out = []
+    strict = {(p.epoch, p.node) for p in books.promotions if books.notes_disk(p)}
+    for stay in stays(books):
+        out += _lacks(stay, copied[stay.view, stay.node], disk=False)
+        if (stay.view, stay.owner) in strict:
+            out += _lacks(stay, on_disk[stay.view, stay.node], disk=True)
+    for promotion in books.promotions:
+        if (promotion.epoch, promotion.node) in strict:
+            spans = on_disk[promotion.epoch, promotion.node]
+            killed = books.writers[promotion.node, promotion.incarnation].end == "crashed"
+            end = max((last for _, last in spans), default=0) if killed else FOREVER
+            own = Stay(promotion.epoch, promotion.node, promotion.node, 0, end, None)
+            lacks = _lacks(own, spans, disk=True)
+            out += [replace(lack, beyond=False) for lack in lacks]
+    return out
+
+
+def _lacks(stay: Stay, spans: Sequence[Span], *, disk: bool) -> list[Lack]:
+    """The holes of `spans` in a stay, and what lies behind the last of them."""
+    due, out = stay.n_first, []
+    inside = sorted(span for span in spans if span[1] >= stay.n_first and span[0] <= stay.n_last)
+
+    def lack(first: int, last: int, *, beyond: bool) -> Lack:
+        return Lack(stay.view, stay.owner, stay.node, first, last, beyond, stay.excluded_us, disk)
+
+    for first, last in inside:
+        if first > due:
+            out.append(lack(due, first - 1, beyond=False))
+        due = max(due, last + 1)
+    if due <= stay.n_last:
+        out.append(lack(due, stay.n_last, beyond=True))
+    return out
+
+
+def early_confirms(
+    events: DataFrame, confirmed: DataFrame, lacks: Sequence[Lack], ahead_us: Mapping[tuple[str, str], int]
+) -> DataFrame | None:
+    """FINDING_SCHEMA `early` by queue and epoch: confirmed although a node that counted had not acknowledged.
+    None if that is nowhere so.
+
+    Beyond a backup's last acknowledgement two things excuse a missing one: the confirm came after the
+    backup's exclusion, or the backup's own ledger shows that it applied the run (the primary was killed
+    before it could write that down). `ahead_us`: by how much the clock of a primary is ahead of a
+    producer's at most; a pair that is not there leaves the time of a confirm open.
+    """
+    session = events.sparkSession
+    missing = F.broadcast(session.createDataFrame([astuple(lack) for lack in lacks], LACK_SCHEMA))
+    runs = confirmed.where("kind = 'enqueue' and n is not null").withColumnRenamed("node", "writer")
+    due = runs.join(missing, "view").where(
+        "writer = owner and n between n_first and n_last and (not disk or coalesce(durable, 0) = 1)"
+    )
+    due = settle(due.select(
+        "queue", "epoch", "first", "last", "prod", "tag", "owner", "node", "beyond", "excluded_us", "disk"
+    ))  # fmt: skip
+    cases = {(row["beyond"], row["stayed"]) for row in _cases(due)}
+    if not cases:
+        return None
+    columns = ["queue", "epoch", "first", "last", "node", "disk"]
+    found = due.where("not beyond").select(columns)
+    if (True, True) in cases:
+        found = found.unionByName(
+            _uncopied(events, due.where("beyond and excluded_us is null")).select(columns)
+        )
+    if (True, False) in cases:
+        late = due.where("beyond and excluded_us is not null")
+        found = found.unionByName(_before_exclusion(events, late, ahead_us))
+    note = F.when(F.col("disk"), F.concat(F.lit("disk of "), "node"))
+    labelled = found.select(
+        F.lit("early").alias("label"), "queue", "epoch", note.alias("note"), "first", "last"
+    )
+    return islands(labelled, ["label", "queue", "epoch", "note"])
+
+
+def _cases(due: DataFrame) -> list[Any]:
+    return due.select("beyond", F.col("excluded_us").isNull().alias("stayed")).distinct().collect()
+
+
+def _uncopied(events: DataFrame, open_ones: DataFrame) -> DataFrame:
+    """What of it the ledger of the backup itself does not show either."""
+    wanted = islands(open_ones, ["queue", "epoch"])
+    put = events.where("kind = 'backup_enqueue'").select("writer", "queue", "epoch", "first", "last")
+    have = overlap(put, wanted, ["queue", "epoch"], small=True)
+    both = open_ones.select(
+        "node", "queue", "epoch", "first", "last", (~F.col("disk")).cast("long").alias("copy"),
+        F.col("disk").cast("long").alias("disk"), F.lit(0).alias("held"),
+    ).unionByName(have.select(
+        F.col("writer").alias("node"), "queue", "epoch", "first", "last", F.lit(0).alias("copy"),
+        F.lit(0).alias("disk"), F.lit(1).alias("held"),
+    ))  # fmt: skip
+    parts = sweep(both, ["node", "queue", "epoch"], ["copy", "disk", "held"]).where("held = 0")
+    which = F.explode(F.array_compact(F.array(
+        F.when(F.col("copy") > 0, F.lit(False)), F.when(F.col("disk") > 0, F.lit(True))
+    )))  # fmt: skip
+    return parts.select("node", "queue", "epoch", "first", "last", which.alias("disk"))
+
+
+def _before_exclusion(
+    events: DataFrame, open_ones: DataFrame, ahead_us: Mapping[tuple[str, str], int]
+) -> DataFrame:
+    """Of the unacknowledged runs of a backup that was excluded: those certainly confirmed before that."""
+    runs = open_ones.select(
+        "prod", F.col("tag").alias("first"), (F.col("tag") + F.col("last") - F.col("first")).alias("last"),
+        "queue", "epoch", (F.col("first") - F.col("tag")).alias("shift"), "owner", "node", "excluded_us",
+        "disk",
+    )  # fmt: skip
+    pairs = [(*pair, us) for pair, us in ahead_us.items()]
+    bounds = events.sparkSession.createDataFrame(pairs, "owner string, writer string, ahead_us long")
+    confirms = events.where("kind = 'confirmed'").select("writer", "prod", "first", "last", "ts_last_us")
+    known = overlap(confirms, runs, ["prod"], small=True).join(F.broadcast(bounds), ["owner", "writer"])
+    return known.where("ts_last_us + ahead_us < excluded_us").select(
+        "queue", "epoch", (F.col("first") + F.col("shift")).alias("first"),
+        (F.col("last") + F.col("shift")).alias("last"), "node", "disk",
+    )  # fmt: skip

@@ -1,0 +1,201 @@
+"""Finds ledgers below folders, and has Spark's Python workers read them: files -> events, or records.
+
+A task gets pieces of files in order and condenses them as it reads, so that what Spark itself handles is
+small. Foreign files are counted, never opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark import schema as names
+from spark.reconcile.input.files import Piece, read_piece, travel_by_value
+
+SUFFIXES = (".ledger.parquet", ".ledger.jsonl.zst", ".ledger.jsonl")
+"""Forms of a ledger. Of several with one stem the first of these is read: a crash left the others."""
+PRUNED = re.compile(r"(.+)-(\d+)\.pruned\.ledger\..+")
+"""Stands for the files of its ledger up to this number."""
+PIECE_BYTES = 64 * 1024 * 1024
+"""Files larger than this are read in pieces, where their form allows it."""
+TASK_WEIGHT = 256 * 1024 * 1024
+"""Bytes of JSON lines, or their worth, that a task reads."""
+WEIGHTS = {".ledger.parquet": 16, ".ledger.jsonl.zst": 16, ".ledger.jsonl": 1}
+"""How many bytes of JSON lines a byte of each form is worth, about."""
+LEAST_TASKS = 2
+
+
+@dataclass(slots=True)
+class Found:
+    """What lies below the given folders: ledgers to read, other files, copies, and names Spark cannot see."""
+
+    ledgers: list[Path] = field(default_factory=list)
+    ignored: int = 0
+    copies: list[Path] = field(default_factory=list)
+    hidden: list[Path] = field(default_factory=list)
+    empty: list[Path] = field(default_factory=list)
+    """Ledgers without a single byte; they are among `ledgers` too."""
+    older: list[Path] = field(default_factory=list)
+    """What was compacted or pruned since; it is not read."""
+
+
+def find_ledgers(folders: Iterable[Path]) -> Found:
+    """Search below each folder (a single file may be given too); a file reached twice counts once.
+
+    A file equal byte for byte to another one is a copy, and is left out: it would make every delivery in it
+    look like a duplicate. Names that begin with `.` or `_` are invisible to Spark and are reported as hidden.
+    """
+    found, seen = Found(), set[Path]()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+            real = Path(os.path.realpath(path))  # a loop of links is no file
+            if not real.is_file() or real in seen:
+                continue
+            seen.add(real)
+            if not form_of(real.name):
+                found.ignored += 1
+            elif real.name.startswith((".", "_")):
+                found.hidden.append(real)
+            else:
+                found.ledgers.append(real)
+    every = sorted(found.ledgers, key=_along)
+    found.ledgers = _without_pruned(_one_form_each(every))
+    found.older = [path for path in every if path not in set(found.ledgers)]
+    found.empty = [path for path in found.ledgers if not path.stat().st_size]
+    found.copies = _copies(found.ledgers)
+    found.ledgers = [path for path in found.ledgers if path not in set(found.copies)]
+    return found
+
+
+def _along(path: Path) -> tuple[str, str, int, str]:
+    """Files of one ledger in the order in which they were written: the tenth comes after the ninth."""
+    stem, _, number = path.name.removesuffix(form_of(path.name)).removesuffix(".pruned").rpartition("-")
+    return str(path.parent), stem, int(number) if number.isdigit() else -1, path.name
+
+
+def _without_pruned(paths: list[Path]) -> list[Path]:
+    """Of each ledger what its pruned books begin, and what follows them: a crash left the others."""
+    horizon: dict[tuple[Path, str], int] = {}
+    for path in paths:
+        found = PRUNED.fullmatch(path.name)
+        if found:
+            key = path.parent, found[1]
+            horizon[key] = max(int(found[2]), horizon.get(key, -1))
+    kept = []
+    for path in paths:
+        stem, _, number = path.name.split(".ledger.")[0].removesuffix(".pruned").rpartition("-")
+        end = horizon.get((path.parent, stem), -1) if number.isdigit() else -1
+        if end < 0 or int(number) > end or (int(number) == end and PRUNED.fullmatch(path.name)):
+            kept.append(path)
+    return kept
+
+
+def _one_form_each(paths: list[Path]) -> list[Path]:
+    best: dict[tuple[Path, str], Path] = {}
+    for path in sorted(paths, key=lambda p: SUFFIXES.index(form_of(p.name))):
+        best.setdefault((path.parent, path.name.removesuffix(form_of(path.name))), path)
+    kept = set(best.values())
+    return [path for path in paths if path in kept]
+
+
+def _copies(paths: list[Path]) -> list[Path]:
+    by_size: dict[int, list[Path]] = defaultdict(list)
+    for path in paths:
+        by_size[path.stat().st_size].append(path)
+    copies = []
+    for size, group in by_size.items():
+        digests: set[bytes] = set()
+        for path in group if size and len(group) > 1 else []:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "blake2b").digest()
+            if digest in digests:
+                copies.append(path)
+            digests.add(digest)
+    return copies
+
+
+def pieces(ledgers: Sequence[Path]) -> list[Piece]:
+    """Files in pieces of about PIECE_BYTES of JSON lines, or their worth, in order."""
+    out = []
+    for path in ledgers:
+        size, form = path.stat().st_size, form_of(path.name)
+        count = max(1, -(-size * WEIGHTS[form] // PIECE_BYTES))
+        if form == ".ledger.parquet":
+            count = min(count, -(-size // PIECE_BYTES))
+            out += [Piece(str(path), share, count) for share in range(max(1, count))]
+        elif form == ".ledger.jsonl":
+            width = -(-size // count)
+            out += [
+                Piece(str(path), begin, min(begin + width, size)) for begin in range(0, size, max(1, width))
+            ]
+        else:
+            out.append(Piece(str(path), 0, size))
+    return out
+
+
+def form_of(name: str) -> str:
+    """Which of SUFFIXES a file has; "" if it is no ledger."""
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+
+
+def tasks(ledgers: Sequence[Path]) -> list[list[Piece]]:
+    """Pieces in order, in groups that weigh about as much each."""
+    every = pieces(ledgers)
+    weights = [_weight(piece) for piece in every]
+    count = min(len(every), max(LEAST_TASKS, -(-sum(weights) // TASK_WEIGHT)))
+    out: list[list[Piece]] = [[] for _ in range(count)]
+    before, total = 0, max(1, sum(weights))
+    for piece, weight in zip(every, weights, strict=True):
+        out[min(count - 1, before * count // total)].append(piece)
+        before += weight
+    return [group for group in out if group]
+
+
+def _weight(piece: Piece) -> int:
+    form = form_of(piece.path)
+    size = (
+        Path(piece.path).stat().st_size // piece.end if form == ".ledger.parquet" else piece.end - piece.begin
+    )
+    return size * WEIGHTS[form] + 1
+
+
+def read_events(session: SparkSession, ledgers: Sequence[Path]) -> DataFrame:
+    """EVENT_SCHEMA: the ledgers, condensed as they are read."""
+    from spark.reconcile.input.condense import condense_tables
+
+    return session_map(session, tasks(ledgers), condense_tables, names.EVENT_SCHEMA)
+
+
+def read_records(session: SparkSession, ledgers: Sequence[Path], *, files: bool = False) -> DataFrame:
+    """RECORD_SCHEMA, a row for each line. A line that is no record has `_corrupt` and `_file` set.
+
+    `files` sets `_file` in every row.
+    """
+    from spark.reconcile.input.files import record_batches
+
+    return session_map(session, tasks(ledgers), partial(record_batches, files=files), names.RECORD_SCHEMA)
+
+
+def session_map(
+    session: SparkSession, groups: Sequence[Sequence[Piece]],
+    work: Callable[[Iterable[tuple[Piece, pa.Table]]], Iterator[pa.RecordBatch]], schema: StructType,
+) -> DataFrame:  # fmt: skip
+    """What `work` makes of the records of each group, a task each."""
+    travel_by_value()
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                yield from work((piece, table) for piece in groups[place] for table in read_piece(piece))
+
+    return session.range(0, len(groups), 1, max(1, len(groups))).mapInArrow(task, schema)

@@ -1,0 +1,298 @@
+"""The reconciling job: ledgers in, verdict out. `python -m spark.reconcile LEDGER_DIR...` prints it as JSON.
+
+Joins the transforms of this package; the only one that starts Spark actions. Called by the command line
+(`understudy reconcile`), by spark-submit (through `spark/submit.py`) and by the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from spark.exit_codes import INTERRUPTED, NOTHING, OF_VERDICT, PROVEN, UNDONE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark.reconcile.input.read import Found
+    from spark.reconcile.ledgers.books import Books
+
+SHOWN_RANGES = 200
+"""Ranges that are collected for one kind of finding in one place; totals cover all of them."""
+BLOCK = ("kind", "name", "queue", "epoch", "first", "packed")
+"""Columns of events that hold a block: few and large, and looked through apart from all others."""
+HULLS = ("hull", "receipts")
+"""Kinds of events by which the driver sees whether order is plain."""
+SLOTS = 200
+"""About how many points a timeline has."""
+
+Progress = Callable[[str], None]
+
+
+class NoLedgers(Exception):
+    """There is nothing to reconcile below the given folders. The text is one line."""
+
+
+def reconcile_folders(
+    folders: Sequence[Path],
+    *,
+    master: str | None = None,
+    latency: bool = False,
+    progress: Progress = lambda _: None,
+) -> dict[str, Any]:
+    """Find, read and reconcile; starts a Spark session and stops it.
+
+    `latency` adds confirm latency, for which the ledgers are read once more. `progress` is told, in a few
+    words, what is being done. Raises NoLedgers, and `SparkUnavailable` of
+    `spark.session` where PySpark or Java is missing.
+    """
+    from spark.session import are_small, open_session, require_pyspark
+
+    require_pyspark()
+    from spark.reconcile.input.read import find_ledgers
+
+    found = find_ledgers(folders)
+    if not found.ledgers and not found.hidden:
+        raise NoLedgers(f"no *.ledger.jsonl below {', '.join(map(str, folders))}")
+    progress("starting Spark")
+    session = open_session(master, small=are_small(found.ledgers))
+    try:
+        answer = reconcile(session, found, progress=progress)
+        if latency:
+            progress("measuring confirm latency")
+            answer["latency"] = _latency(session, found, answer)
+        return answer
+    finally:
+        session.stop()
+
+
+def _latency(session: SparkSession, found: Found, answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    from spark.latency.confirms import confirm_latency
+    from spark.reconcile.input.read import read_records
+
+    return confirm_latency(read_records(session, found.ledgers), answer["timeline"])
+
+
+def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambda _: None) -> dict[str, Any]:
+    """As `reconcile_folders`, of what was found, in a session that is already there."""
+    from spark import schema
+    from spark.ranges import settle
+    from spark.reconcile.input.read import PRUNED, read_events, read_records
+    from spark.reconcile.ledgers.books import keep_books
+    from spark.reconcile.ledgers.holes import Places
+    from spark.reconcile.verdict import evidence, result
+
+    progress(f"reading {len(found.ledgers)} ledgers")
+    every = settle(read_events(session, found.ledgers), large=True)
+    events = settle(every.where("packed is null").drop("packed"))
+    packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
+    few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
+    where = Places(found.ledgers).of_gap
+    books = keep_books((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
+    if not books.writers and not books.missing:
+        raise NoLedgers("the ledgers are empty")
+    _mention(books, found)
+    hulls = [row.asDict() for row in few if row["kind"] in HULLS]
+    pruned = any(PRUNED.match(path.name) for path in found.ledgers)
+    numbers = _numbers(packed, events, books, hulls, progress, pruned=pruned)
+    copies = [str(path) for path in found.copies]
+    files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
+    answer = result.result(books, numbers, files)
+    progress("looking up the lines that show it")
+    evidence.attach(answer["findings"], lambda: read_records(session, found.ledgers, files=True))
+    return answer
+
+
+def _mention(books: Books, found: Found) -> None:
+    """What makes the ledgers as a whole unfit for a proof."""
+    for path in found.hidden:
+        books.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
+    for path in found.empty:
+        books.missing.append(f"{path.name} is empty: a ledger begins with a record")
+    alien = any("schema version" in text for text in books.missing)
+    if found.hidden or found.empty or alien or len(books.clusters) > 1:
+        books.broken = True
+
+
+def _numbers(
+    packed: DataFrame, plain: DataFrame, books: Books, hulls: Sequence[Mapping[str, Any]], progress: Progress,
+    *, pruned: bool,
+) -> Any:  # fmt: skip
+    """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
+    others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
+    from spark.ranges import settle
+    from spark.reconcile.checks import contents, dequeues, interest, order, publishing, replication
+    from spark.reconcile.checks import second_looks as checks
+    from spark.reconcile.checks.horizon import horizon
+    from spark.reconcile.input.runs import Interest, expand, tangled_pairs
+    from spark.reconcile.input.tallies import any_late, tally, unshelve
+    from spark.reconcile.verdict.result import Numbers
+
+    progress("matching publishes with confirms")
+    answers = interest.answers(plain)
+    sent, settled = settle(publishing.sends(plain)), interest.settled_frame(plain.sparkSession, *answers)
+    logical = settle(publishing.logical_segments(sent, settled))
+    logical_counts = _only_row(publishing.logical_totals(logical))
+    resent, noted = settle(publishing.resent_tags(sent, logical)), settle(replication.acks(plain))
+    lacks = replication.unacknowledged(books, (row.asDict() for row in noted.collect()))
+    tangled = tangled_pairs(row for row in hulls if row["kind"] == "hull")
+    close = interest.closer(plain, answers[0], resent, lacks, tangled)
+    progress("unpacking what is of interest")
+    rest = plain.where("kind not in ('hull', 'receipts')")
+    joined = rest.unionByName(expand(packed, close))
+    events = settle(joined.unionByName(tally(packed), allowMissingColumns=True))
+    every_run = expand(packed, Interest(answers[0], everything=True))
+    exact = rest.unionByName(unshelve(packed)).unionByName(every_run)
+    tags = settle(publishing.tag_segments(interest.as_publishers_say(events)))
+    tag_counts = _only_row(publishing.tag_totals(tags))
+    placed = settle(publishing.placements(events))
+    runs = publishing.confirmed_ids(placed, settled)
+    confirmed = settle(runs.unionByName(interest.sure_ids(events, runs.columns)))
+    progress("comparing clocks")
+    clocks = checks.compare_clocks(events, books)
+    early = checks.early(exact, confirmed, lacks, books, clocks)
+    progress("following every id through its queue")
+    behind = any_late(row for row in hulls if row["kind"] == "receipts")
+    late = order.late_receipts(exact if behind else exact.where("false"))
+    digits = dequeues.digits(books)
+    segments = contents.id_segments(events, confirmed, late, books.inventory(), digits)
+    begin = horizon(plain) if pruned else None
+    segments = settle(begin.of_ids(segments) if begin else segments)
+    ids = [row.asDict() for row in contents.id_totals(segments).collect()]
+    looks = {name: sum(row.pop(name) for row in ids) for name in contents.SUSPICIONS}
+    progress("looking for what was lost, doubled or out of order")
+    found = [publishing.tag_findings(tags), publishing.doubts(logical), contents.id_findings(segments)]
+    found += [early] if early is not None else []
+    found += checks.second_looks(events, exact, segments, looks, noted, books, clocks)
+    if tag_counts["sends"] > logical_counts["published"]:
+        again = publishing.resent_ids(resent, placed)
+        found.append(publishing.resend_findings(again, events.where("kind = 'received'")))
+    if any("quiesce" in writer.records for writer in books.writers.values()):
+        found.append(contents.quiesce_findings(events))
+    certain = [begin.of_findings(frame) if begin else frame for frame in found]
+    rows = [row.asDict() for row in findings([settle(frame) for frame in certain]).collect()]
+    progress("measuring rates and outage")
+    timeline, pauses = _over_time(unshelve(packed, "measured"), books)
+    described = checks.described(books, clocks, sorted({w.name for w in books.writers.values()}))
+    return Numbers(tag_counts, logical_counts, ids, rows, timeline, pauses, described)
+
+
+def _over_time(measured: DataFrame, books: Books) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
+    """The timeline, and the pauses in confirms: from and to, in microseconds since 1970."""
+    from spark.rates import pauses
+
+    return _timeline(measured, books), [(row["from_us"], row["to_us"]) for row in pauses(measured).collect()]
+
+
+def _only_row(frame: DataFrame) -> dict[str, int]:
+    return {key: value or 0 for key, value in frame.collect()[0].asDict().items()}
+
+
+def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFrame:
+    """All findings in FINDING_SCHEMA, at most `shown` ranges of a kind and place, each with the totals of its
+    group: ids (how many numbers) and pieces (how many ranges)."""
+    from functools import reduce
+
+    from pyspark.sql import DataFrame, Window
+    from pyspark.sql import functions as F
+
+    from spark.schema import FINDING_SCHEMA
+
+    def full(frame: DataFrame) -> DataFrame:
+        have = set(frame.columns)
+        return frame.select(
+            *(
+                F.col(f.name) if f.name in have else F.lit(None).cast(f.dataType).alias(f.name)
+                for f in FINDING_SCHEMA
+            )
+        )
+
+    every = reduce(DataFrame.unionByName, map(full, frames))
+    group = Window.partitionBy("label", "queue", "epoch", "prod", "note")
+    counted = every.select(
+        "*", F.sum(F.col("last") - F.col("first") + 1).over(group).alias("ids"),
+        F.count("*").over(group).alias("pieces"),
+        F.row_number().over(group.orderBy("first")).alias("_place"),
+    )  # fmt: skip
+    return counted.where(F.col("_place") <= shown).drop("_place")
+
+
+def _timeline(measured: DataFrame, books: Books) -> Mapping[str, Any]:
+    """start_us, slot_us, and for each of sent, confirmed, received the ids in each slot."""
+    from spark.rates import timeline
+    from spark.schema import RATE_BUCKET_US
+
+    begin = min((w.first_us for w in books.writers.values() if w.first_us), default=0)
+    end = max((w.last_us for w in books.writers.values()), default=0)
+    width = max(1, -(-(end - begin) // (SLOTS * RATE_BUCKET_US))) * RATE_BUCKET_US
+    first, last = begin // width, end // width
+    series: dict[str, Any] = {name: [0] * (last - first + 1) for name in ("sent", "confirmed", "received")}
+    for row in timeline(measured, width).collect():
+        series[row["name"]][min(max(row["slot"] - first, 0), last - first)] += row["n"]
+    return {"start_us": first * width, "slot_us": width, **series}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reconcile and print the result as JSON. Exit status 0 proven, 1 violated, 2 not provable, 3 wrong
+    usage, or it could not be done."""
+    from spark.session import SparkUnavailable, said_by_spark
+
+    parser = argparse.ArgumentParser(
+        prog="spark.reconcile",
+        description="Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.",
+        epilog="Exit status: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong "
+        "usage, or it could not be done; 130 Ctrl-C; 141 the reader of the output went away.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="LEDGER_DIR")
+    parser.add_argument("--master", help="Spark master; by default two local threads, or spark-submit's own")
+    parser.add_argument("--format", choices=("json",), default="json", help="what it prints: JSON only")
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as error:
+        return UNDONE if error.code else PROVEN
+    absent = [str(folder) for folder in options.folders if not folder.exists()]
+    if absent:
+        print(f"reconcile: no ledger there: no such folder: {', '.join(absent)}", file=sys.stderr)
+        return NOTHING
+    try:
+        answer = reconcile_folders(options.folders, master=options.master)
+    except NoLedgers as error:
+        print(f"reconcile: {error}", file=sys.stderr)
+        return NOTHING
+    except SparkUnavailable as error:
+        print(f"reconcile: {error}", file=sys.stderr)
+        return UNDONE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"reconcile: {where}{error.strerror or error}", file=sys.stderr)
+        return UNDONE
+    except Exception as error:
+        if (said := said_by_spark(error)) is None:
+            raise
+        print(f"reconcile: {said}", file=sys.stderr)
+        return UNDONE
+    print(json.dumps(answer, indent=1))
+    return OF_VERDICT[answer["verdict"]]
+
+
+def program() -> NoReturn:
+    """`main` as a process of its own: no fault of it, nor of its output, ends with 1, which is "violated"."""
+    from spark.streams import OutputLost, ended, prepare
+
+    prepare()
+    try:
+        code = main()
+    except OutputLost:
+        code = UNDONE
+    except KeyboardInterrupt:
+        print("reconcile: interrupted", file=sys.stderr)
+        code = INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        code = UNDONE
+    sys.exit(ended(code, "reconcile"))

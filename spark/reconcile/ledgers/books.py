@@ -1,0 +1,387 @@
+"""Are the ledgers whole? Judges, on the driver, the few events that say who wrote and how each writer ended.
+
+Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, it never reads as "no loss".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import unquote
+
+from spark.reconcile.checks.contents import Inventory, Process
+from spark.reconcile.ledgers.ends import ENDLESS, let_outlived_go, name_ends, stem, until
+from spark.schema import NOT_PARQUET, PRUNED_NAME
+
+STANDALONE = "standalone"
+"""Why a broker of no cluster promotes itself."""
+TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
+"""Kinds that a broker writes only in an epoch that somebody opened."""
+
+
+class Event(Protocol):
+    """A row of EVENT_SCHEMA, as collected."""
+
+    def __getitem__(self, name: str) -> object: ...
+
+
+def _int(event: Event, name: str) -> int:
+    value = event[name]
+    return value if isinstance(value, int) else 0
+
+
+def _str(event: Event, name: str) -> str:
+    value = event[name]
+    return value if isinstance(value, str) else ""
+
+
+@dataclass(slots=True)
+class Writer:
+    """One process life of a writer, by its ledger. Times in microseconds since 1970, by its own clock."""
+
+    name: str
+    incarnation: int
+    role: str = ""
+    cluster: str = ""
+    first_us: int = 0
+    last_us: int = 0
+    view: int = 0
+    pruned_us: int = 0
+    """Records up to this time were pruned; 0: none."""
+    goes_on: bool = False
+    """There are ledgers of it beyond what pruning left."""
+    pruned_damaged: bool = False
+    """Not all of what was pruned could be read."""
+    records: dict[str, int] = field(default_factory=dict)
+    views: dict[int, tuple[int, int]] = field(default_factory=dict)
+    demoted: dict[int, int] = field(default_factory=dict)
+    """When it ceased to serve an epoch that it outlived."""
+    enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When it first and last noted an `enqueue`, by view."""
+    chains: list[tuple[int, int]] = field(default_factory=list)
+    sealed: bool = False
+    end: str = "unknown"
+    """sealed | crashed (a broker, and somebody says so) | outlived (a client without a seal, of whose time
+    no broker's books tell any more) | unknown."""
+    ended_by: str = ""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    repeats: list[tuple[int, int]] = field(default_factory=list)
+    torn: int = 0
+    """Lines of it that are no record."""
+
+    @property
+    def process(self) -> Process:
+        return self.name, self.incarnation
+
+
+@dataclass(slots=True, frozen=True)
+class Promotion:
+    epoch: int
+    node: str
+    incarnation: int
+    previous: str
+    reason: str
+    ts_us: int
+
+
+@dataclass(slots=True, frozen=True)
+class SyncChange:
+    view: int
+    node: str
+    incarnation: int
+    wseq: int
+    peer: str
+    reason: str
+    names: tuple[str, ...]
+    ts_us: int
+    n: int = 0
+    """The position from which on it holds."""
+
+
+@dataclass(slots=True, frozen=True)
+class Hole:
+    """Records first..last (by `wseq`) of a process that are not there. `gap` or `torn-tail`."""
+
+    kind: str
+    writer: str
+    incarnation: int
+    first: int
+    last: int
+    file: str
+    excused: bool
+    sentence: str
+
+
+Where = Callable[[str, int, int, int], str]
+"""Writer, incarnation, first and last `wseq` that are missing -> in which file, in words, or ""."""
+
+
+@dataclass(slots=True)
+class Books:
+    """What is known of the ledgers themselves; `missing` is a sentence for each thing that is not there."""
+
+    writers: dict[Process, Writer] = field(default_factory=dict)
+    promotions: list[Promotion] = field(default_factory=list)
+    changes: list[SyncChange] = field(default_factory=list)
+    queue_names: dict[str, str] = field(default_factory=dict)
+    definers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Brokers that know a queue, by its UUID."""
+    replicated: set[str] = field(default_factory=set)
+    """Queues whose messages backups are to hold."""
+    clusters: set[str] = field(default_factory=set)
+    members: set[str] = field(default_factory=set)
+    """Brokers that are, or were, in a cluster."""
+    missing: list[str] = field(default_factory=list)
+    broken: bool = False
+    """A broker's or a consumer's records are missing: what is not in the books may still have happened."""
+    repeated: bool = False
+    """Some records are in the books twice: a duplicate may be one of the books only."""
+    unreadable: int = 0
+    served: set[int] = field(default_factory=set)
+    """Epochs in which a broker noted traffic."""
+    holes: list[Hole] = field(default_factory=list)
+    two_owners: list[int] = field(default_factory=list)
+    """Epochs that more than one node opened."""
+
+    @property
+    def pruned_us(self) -> int:
+        """Up to when the ledgers were pruned at most; 0: they are whole."""
+        return max((w.pruned_us for w in self.writers.values()), default=0)
+
+    def line_of(self, promotion: Promotion) -> str:
+        """Whose epochs follow each other: those of a cluster, or of one broker that was never in any."""
+        if promotion.reason == STANDALONE and promotion.node not in self.members:
+            return f"{STANDALONE} {promotion.node}"
+        if len(self.clusters) < 2:
+            return ""  # a node of a new cluster does not know its name at once
+        return self.writers[promotion.node, promotion.incarnation].cluster
+
+    def lines(self) -> list[list[Promotion]]:
+        """The promotions of each line, by epoch."""
+        out: dict[str, list[Promotion]] = defaultdict(list)
+        for promotion in sorted(self.promotions, key=lambda p: p.epoch):
+            out[self.line_of(promotion)].append(promotion)
+        return list(out.values())
+
+    def notes_disk(self, promotion: Promotion) -> bool:
+        """Whether the owner of an epoch notes what is on its disk (schema version 2)."""
+        return self.writers[promotion.node, promotion.incarnation].records.get("durable", 0) > 0
+
+    def inventory(self) -> Inventory:
+        """Whose `present` records say what is in the queues at the end."""
+        brokers = [w for w in self.writers.values() if w.role == "broker"]
+        if self.promotions:
+            complete, processes, owners = True, [], []
+            for line in self.lines():
+                last = line[-1]
+                owner = self.writers[last.node, last.incarnation]
+                if owner.sealed:
+                    owners.append(owner.process)
+                    processes.append(owner.process)
+                else:
+                    complete = False
+                    processes += [w.process for w in brokers if w.view == last.epoch]
+            return Inventory(complete, tuple(processes), tuple(owners))
+        view = max((w.view for w in brokers), default=0)
+        current = [w for w in brokers if w.view == view]
+        complete = bool(current) and all(w.sealed for w in current)
+        return Inventory(complete, tuple(w.process for w in current))
+
+
+def keep_books(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> Books:
+    """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
+    `let_go`: whether clients may be outlived."""
+    books = Books()
+    torn: list[Event] = []
+    for event in events:
+        _enter(books, event, torn)
+    for writer in books.writers.values():
+        _check_chain(writer)
+    name_ends(books)
+    if let_go:
+        let_outlived_go(books)
+    _place_torn(books, torn)
+    _find_gaps(books, where)
+    _judge(books)
+    return books
+
+
+def _enter(books: Books, event: Event, torn: list[Event]) -> None:
+    kind = event["kind"]
+    if kind == "version":
+        books.missing.append(
+            f"{_int(event, 'n')} records have schema version {event['name']}; this job reads versions 1 and 2"
+        )
+        return
+    if kind == "malformed":
+        torn.append(event)
+        return
+    key = (_str(event, "writer"), _int(event, "incarnation"))
+    writer = books.writers.setdefault(key, Writer(*key))
+    match kind:
+        case "chain":
+            writer.chains.append((_int(event, "first"), _int(event, "last")))
+        case "span":
+            _enter_span(writer, event)
+            if _str(event, "name") in TRAFFIC:
+                books.served.add(_int(event, "view"))
+        case "open":
+            writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
+            if writer.cluster:
+                books.clusters.add(writer.cluster)
+        case "seal":
+            writer.sealed = True
+        case "pruned":
+            if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
+                writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
+            writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
+            writer.pruned_damaged |= _str(event, "reason") == "damaged"
+        case "definition":
+            books.queue_names[_str(event, "queue")] = _str(event, "name")
+            books.definers[_str(event, "queue")].add(key[0])
+            if _str(event, "reason") == "replicated":
+                books.replicated.add(_str(event, "queue"))
+        case "promote":
+            previous, reason = _str(event, "peer"), _str(event, "reason")
+            promotion = Promotion(_int(event, "view"), *key, previous, reason, _int(event, "ts_us"))
+            books.promotions.append(promotion)
+            books.members |= {previous} - {""} if reason == STANDALONE else {key[0], previous} - {""}
+        case "demote":
+            writer.demoted[_int(event, "view")] = _int(event, "ts_us")
+        case "insync":
+            names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
+            change = SyncChange(
+                _int(event, "view"), *key, _int(event, "wseq"), _str(event, "peer"), _str(event, "reason"),
+                names, _int(event, "ts_us"), _int(event, "n"),
+            )  # fmt: skip
+            books.changes.append(change)
+            books.members |= {*names, change.peer} - {""}
+
+
+def _enter_span(writer: Writer, event: Event) -> None:
+    begin, end, view, kind = (
+        _int(event, "ts_us"), _int(event, "ts_last_us"), _int(event, "view"), _str(event, "name")
+    )  # fmt: skip
+    writer.first_us = min(writer.first_us or begin, begin)
+    writer.last_us = max(writer.last_us, end)
+    writer.view = max(writer.view, view)
+    writer.goes_on |= _str(event, "reason") != PRUNED_NAME
+    writer.records[kind] = writer.records.get(kind, 0) + _int(event, "n")
+    for seen in (writer.views, writer.enqueues) if kind == "enqueue" else (writer.views,):
+        old = seen.get(view, (begin, end))
+        seen[view] = (min(old[0], begin), max(old[1], end))
+
+
+def _check_chain(writer: Writer) -> None:
+    """Holes in, and repetitions of, the writer's own count of its records. The first number is 0."""
+    expected = 0
+    for first, last in sorted(writer.chains):
+        if first > expected:
+            writer.gaps.append((expected, first - 1))
+        elif first < expected:
+            writer.repeats.append((first, min(last, expected - 1)))
+        expected = max(expected, last + 1)
+
+
+def _place_torn(books: Books, torn: list[Event]) -> None:
+    """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
+    books.unreadable = len(torn)
+    by_file: dict[str, list[Event]] = defaultdict(list)
+    for event in torn:
+        whose = f"the ledger of {_str(event, 'writer') or '?'} (incarnation {_int(event, 'incarnation')})"
+        by_file[unquote(_str(event, "name").rsplit("/", 1)[-1]) or whose].append(event)
+    crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
+    for file, lines in sorted(by_file.items()):
+        owners = [w for w in crashed if file.startswith(stem(w))]
+        whole = _str(lines[0], "reason") == NOT_PARQUET
+        excused = len(lines) == 1 and bool(owners) and not whole and not any(w.torn for w in owners)
+        count = "a line of" if len(lines) == 1 else f"{len(lines)} lines of"
+        said = f"{'' if whole else count + ' '}{file} cannot be read ({_str(lines[0], 'reason')})"
+        if excused:
+            owners[0].torn = 1
+        else:
+            books.missing.append(said)
+            books.broken = True
+        torn_one = next((w for w in books.writers.values() if file.startswith(stem(w))), None)
+        if torn_one is not None and not torn_one.gaps:
+            books.holes.append(_torn_tail(torn_one, file, len(lines), excused=excused))
+
+
+def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
+    last = max((last for _, last in writer.chains), default=-1)
+    why = f"; {writer.ended_by}" if excused else ""
+    called = f"the ledger of {writer.name} (incarnation {writer.incarnation})"
+    text = f"{called} ends torn after record {last}, in {file}{why}"
+    return Hole("torn-tail", *writer.process, last + 1, last + lines, file, excused, text)
+
+
+def _find_gaps(books: Books, where: Where) -> None:
+    for w in sorted(books.writers.values(), key=lambda w: w.process):
+        called = f"the ledger of {w.name} (incarnation {w.incarnation})"
+        for first, last in w.gaps:
+            place = where(*w.process, first, last)
+            numbers = f"{first}..{last}" if first != last else f"{first}"
+            said = f"{called} lacks records {numbers}{f' ({place})' if place else ''}"
+            books.holes.append(Hole("gap", *w.process, first, last, place, False, said))
+
+
+def _included_later(books: Books) -> list[tuple[str, int]]:
+    """Brokers, and the epoch in which they got in sync after the last that their own ledgers know.
+
+    A ledger that knows no epoch yet (0) may be one of a broker that was killed just then.
+    """
+    known: dict[str, Writer] = {}
+    for writer in sorted(books.writers.values(), key=lambda w: w.incarnation):
+        known[writer.name] = writer
+    included = {(change.peer, change.view) for change in books.changes if change.reason == "included"}
+    return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
+
+
+def _judge(books: Books) -> None:
+    say = books.missing.append
+    for w in sorted(books.writers.values(), key=lambda w: w.process):
+        called = f"the ledger of {w.name} (incarnation {w.incarnation})"
+        if w.gaps:
+            gaps = [
+                h.sentence for h in books.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)
+            ]
+            say("; ".join([gaps[0], *(text.removeprefix(called).strip() for text in gaps[1:5])]))
+            books.broken |= w.role != "producer"
+        if w.repeats:
+            again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
+            say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
+            books.repeated = True
+            books.broken |= w.role != "producer"
+        if w.pruned_damaged:
+            say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
+            books.broken = True
+        if w.end == "unknown":
+            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
+            books.broken |= w.role != "producer"
+    if len(books.clusters) > 1:
+        say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")
+    roles = {w.role for w in books.writers.values()}
+    if "broker" not in roles:
+        say("there is no ledger of a broker")
+        books.broken = True
+    if "producer" not in roles:
+        say("there is no ledger of a producer, so what was confirmed is not known")
+    present = {w.name for w in books.writers.values()}
+    mentioned = {p.previous for p in books.promotions}
+    mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
+    for name in sorted(mentioned - present - {""}):
+        say(f"the books mention broker {name}, whose ledger is not here")
+        books.broken = True
+    for name, view in _included_later(books):
+        say(f"the books say that {name} was in sync in epoch {view}, and its ledger of that time is not here")
+        books.broken = True
+    opened = {p.epoch for p in books.promotions}
+    for view in sorted(books.served - opened):
+        say(f"no ledger here opened epoch {view}, so that of its primary is missing")
+        books.broken = True
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for promotion in books.promotions:
+        owners[books.line_of(promotion), promotion.epoch].add(promotion.node)
+    books.two_owners = sorted({epoch for (_, epoch), nodes in owners.items() if len(nodes) > 1})

@@ -1,0 +1,1 @@
+"""Findings and the state of the ledgers to one answer."""

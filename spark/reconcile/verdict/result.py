@@ -1,0 +1,413 @@
+"""Findings and books -> one answer, in words and as a dict that is printed as JSON (see `spark/README.md`).
+
+Pure, on the driver. The rule: what was seen happening twice, out of order, or early, is a violation; what was
+*not* seen happening is one only if the books are whole, else it is unknown and nothing is proven.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from spark.reconcile.ledgers.books import Books, Hole, Writer
+
+PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
+
+VIOLATION, UNKNOWN, ALLOWED = "violation", "unknown", "allowed"
+RESULT_SCHEMA = 1
+
+WORDS = {
+    "lost": "lost (confirmed, and neither consumed, removed for a reason, nor there at the end)",
+    "unplaced": "lost (confirmed, in no queue, neither unrouted nor returned)",
+    "unaccounted": "once held by the last primary, and gone without a reason",
+    "never-published": "delivered, though no broker ever enqueued them",
+    "unsent": "enqueued or confirmed, though their producer never sent them",
+    "duplicate-illegal": "received twice without the redelivered flag, or resent although confirmed",
+    "duplicate-redelivered": "received again, flagged redelivered",
+    "duplicate-in-doubt": "received under two ids, since their producer had to resend what was in doubt",
+    "reordered": "received after a later message of the same queue and epoch, not as a redelivery",
+    "reordered-enqueue": "enqueued after a later publish of the same session",
+    "enqueued-twice": "enqueued twice in one queue from a single publish",
+    "early": "confirmed before an in-sync backup had acknowledged them",
+    "copy-differs": "not held by all nodes at a quiesce point",
+    "dequeued-twice": "removed from their queue twice by one primary",
+    "acked-returned": "handed out again by a primary that knew that they were acked",
+    "unexplained": "removed from their queue without a documented reason",
+    "enqueued-by-two": "enqueued under the same ids by two nodes",
+    "two-primaries": "served by two primaries in one epoch",
+    "quarantine-differs": "not where they belong: quarantine and queue disagree",
+    "torn": "of one transaction, of which a node has only a part",
+    "in-doubt": "sent, and never confirmed, refused or returned",
+    "unknown-producer": "enqueued for a producer whose ledger is not here",
+    "reused": "publish tags used twice in one session: their confirms are ambiguous",
+}
+"""What each kind of finding says of its ids. The order is that of the report."""
+
+WORDS_NOTED = {
+    ("two-primaries", "overlap"): "served while there were two primaries",
+    ("quarantine-differs", "served"): "put into quarantine although a later primary had them",
+    ("quarantine-differs", "missing"): "dropped without having been put into quarantine",
+}
+"""Where the note makes another sentence of it."""
+
+COUNTED = (
+    "copy-differs", "dequeued-twice", "acked-returned", "unexplained", "enqueued-by-two", "two-primaries",
+    "quarantine-differs", "torn",
+)  # fmt: skip
+"""Kinds that have a number of their own, under their own name, among the totals."""
+
+MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
+MISSING = frozenset({"unknown-producer", "reused"})
+NEEDS_WHOLE_BOOKS = frozenset(
+    {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
+)
+NEEDS_INVENTORY = frozenset({"lost", "unaccounted"})
+NEEDS_EACH_ONCE = frozenset({"duplicate-illegal", "reordered", "dequeued-twice", "enqueued-twice"})
+
+
+@dataclass(slots=True)
+class Finding:
+    """One kind of finding in one place. `ranges` are the first few; `count` and `pieces` cover all.
+
+    The numbers are ids where `epoch` is set, publish tags or logical numbers of `prod` otherwise.
+    """
+
+    kind: str
+    severity: str
+    queue: str | None
+    epoch: int | None
+    prod: str | None
+    note: str | None
+    count: int
+    pieces: int
+    ranges: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What the transforms computed, collected. `ids` has a row for each queue and epoch."""
+
+    tags: Mapping[str, int]
+    logical: Mapping[str, int]
+    ids: Sequence[Mapping[str, Any]]
+    findings: Sequence[Mapping[str, Any]]
+    timeline: Mapping[str, Any]
+    pauses: Sequence[tuple[int, int]]
+    clocks: Sequence[Mapping[str, Any]] = ()
+
+
+def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> str:
+    """violation, unknown (something is missing) or allowed."""
+    if kind in MILD:
+        return ALLOWED
+    if kind in MISSING:
+        return UNKNOWN
+    if books.broken and (kind in NEEDS_WHOLE_BOOKS or (kind, note) == ("quarantine-differs", "missing")):
+        return UNKNOWN
+    if kind in NEEDS_INVENTORY and not books.inventory().complete:
+        return UNKNOWN
+    if kind == "unsent" and not _producers_whole(books):
+        return UNKNOWN
+    if kind in NEEDS_EACH_ONCE and books.repeated:
+        return UNKNOWN
+    if kind == "never-published" and note == "beyond" and _owner_crashed(epoch, books):
+        return UNKNOWN
+    return VIOLATION
+
+
+def _producers_whole(books: Books) -> bool:
+    producers = [w for w in books.writers.values() if w.role == "producer"]
+    return not any(w.gaps or w.end in ("unknown", "outlived") for w in producers)
+
+
+def _owner_crashed(epoch: int | None, books: Books) -> bool:
+    """Whether the primary of `epoch` was killed, so that its last enqueues may be in no book."""
+    owners = [(p.node, p.incarnation) for p in books.promotions if p.epoch == epoch]
+    return any(books.writers[owner].end == "crashed" for owner in owners)
+
+
+def gather(rows: Sequence[Mapping[str, Any]], books: Books) -> list[Finding]:
+    """Rows of `reconcile.findings` (a row a range, with totals of its group) -> findings."""
+    groups: dict[tuple[Any, ...], Finding] = {}
+    for row in rows:
+        key = (row["label"], row["queue"], row["epoch"], row["prod"], row["note"])
+        finding = groups.get(key)
+        if finding is None:
+            weight = severity(row["label"], row["note"], row["epoch"], books)
+            finding = Finding(key[0], weight, *key[1:], count=row["ids"], pieces=row["pieces"])
+            groups[key] = finding
+        finding.ranges.append([row["first"], row["last"]])
+    for epoch in books.two_owners:
+        groups[("two-primaries", epoch)] = Finding("two-primaries", VIOLATION, None, epoch, None, None, 0, 0)
+    order = {kind: place for place, kind in enumerate(WORDS)}
+    weights = {VIOLATION: 0, UNKNOWN: 1, ALLOWED: 2}
+    for finding in groups.values():
+        finding.ranges.sort()
+
+    def rank(f: Finding) -> tuple[object, ...]:
+        return weights[f.severity], order[f.kind], f.queue or "", f.epoch or 0, f.prod or "", f.note or ""
+
+    return sorted(groups.values(), key=rank)
+
+
+REACH_US = 60_000_000
+"""How far from a promotion a pause in confirms may lie and still belong to it."""
+
+
+def clocks_agree(books: Books, clocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no producer's and no primary's clock is certainly off: else their times cannot be laid side by
+    side."""
+    timed = {w.name for w in books.writers.values() if w.role == "producer"}
+    timed |= {p.node for p in books.promotions}
+    return not any(clock["sentence"] for clock in clocks if clock["writer"] in timed)
+
+
+def failovers(books: Books, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Each promotion after the first of its line, with the outage that producers saw, in ms (None: not on
+    both sides).
+
+    `around_ms`: from the last confirm before the promotion to the first after it, 0 if less than 20 ms.
+    `outage_ms`: the longest pause of confirms that touches the time from REACH_US before to as much after.
+    """
+    out = []
+    starts = [line[0] for line in books.lines() if not line[0].previous]
+    for promotion in sorted(books.promotions, key=lambda p: p.epoch):
+        if promotion in starts:
+            continue
+        at = promotion.ts_us
+        near = [(b - a, a, b) for a, b in pauses if a <= at + REACH_US and b >= at - REACH_US]
+        around = [(b - a, a, b) for a, b in pauses if a <= at <= b]
+        longest = max(around or near, default=None)
+        out.append({
+            "epoch": promotion.epoch, "node": promotion.node, "previous": promotion.previous or None,
+            "reason": promotion.reason, "ts_us": at,
+            "outage_ms": longest and round(max(near)[0] / 1000, 1),
+            "around_ms": (round(around[0][0] / 1000, 1) if around else 0.0) if longest else None,
+            "from_us": longest and longest[1], "to_us": longest and longest[2],
+        })  # fmt: skip
+    return out
+
+
+def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole answer. Its schema is written down in `spark/README.md`."""
+    found = gather(numbers.findings, books)
+    unknown = [f for f in found if f.severity == UNKNOWN]
+    missing = [*books.missing, *(_sentence(f, books) for f in unknown)]
+    if not books.inventory().complete and any(f.kind in NEEDS_INVENTORY for f in unknown):
+        missing.append("no last owner ended cleanly, so nobody says what was in the queues at the end")
+    violated = [f for f in found if f.severity == VIOLATION]
+    verdict = VIOLATED if violated else NOT_PROVABLE if missing else PROVEN
+    fails = failovers(books, numbers.pauses if clocks_agree(books, numbers.clocks) else ())
+    outages = [f["outage_ms"] for f in fails if f["outage_ms"] is not None]
+    totals = _totals(numbers, found)
+    return {
+        "schema": RESULT_SCHEMA,
+        "verdict": verdict,
+        "sentence": _headline(verdict, totals, violated, missing, books) + _begin(books),
+        "missing": missing,
+        "pruned_until_us": books.pruned_us or None,
+        "totals": totals,
+        "outage_ms": max(outages, default=None),
+        "failovers": fails,
+        "queues": _queues(numbers, found, books, missing),
+        "findings": [*(_finding(f, books) for f in found), *map(_hole, books.holes)],
+        "nodes": bands(books),
+        "writers": [_writer(w) for w in sorted(books.writers.values(), key=lambda w: (w.role, w.process))],
+        "clusters": sorted(books.clusters),
+        "files": {**files, "unreadable_lines": books.unreadable},
+        "timeline": numbers.timeline,
+        "clocks": list(numbers.clocks),
+    }
+
+
+def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
+    def count(*kinds: str, weights: tuple[str, ...] = (VIOLATION, ALLOWED)) -> int:
+        return sum(f.count for f in found if f.kind in kinds and f.severity in weights)
+
+    def total(name: str) -> int:
+        return sum(row[name] for row in numbers.ids)
+
+    kinds = ("redelivered", "in-doubt", "illegal")
+    return {
+        "published": numbers.logical["published"],
+        "sends": numbers.tags["sends"],
+        "resent": numbers.tags["sends"] - numbers.logical["published"],
+        "confirmed": numbers.logical["confirmed"],
+        "nacked": numbers.tags["nacked"],
+        "returned": numbers.tags["returned"],
+        "unrouted": numbers.tags["unrouted"],
+        "enqueued": total("enqueued"),
+        "confirmed_ids": total("confirmed"),
+        "received": total("received"),
+        "deliveries": total("deliveries"),
+        "acked": total("acked"),
+        "dequeued": total("dequeued"),
+        "present": total("present"),
+        "quarantined": total("quarantined"),
+        "lost": count("lost", "unplaced"),
+        "perhaps_lost": count("lost", "unplaced", weights=(UNKNOWN,)),
+        "duplicated": count(*(f"duplicate-{kind}" for kind in kinds)),
+        "duplicates": {kind.replace("-", "_"): count(f"duplicate-{kind}") for kind in kinds},
+        "in_doubt": count("in-doubt"),
+        "reordered": count("reordered", "reordered-enqueue"),
+        "early": count("early"),
+        **{kind.replace("-", "_"): count(kind) for kind in COUNTED},
+    }
+
+
+def _queues(
+    numbers: Numbers, found: Sequence[Finding], books: Books, missing: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A verdict for each queue with messages, and its numbers for each epoch."""
+    epochs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(numbers.ids, key=lambda r: (r["queue"], r["epoch"])):
+        epoch = {key: row[key] for key in row if key != "queue"}
+        for kind in ("lost", "duplicate-redelivered", "duplicate-illegal", "reordered"):
+            mine = [f for f in found if (f.kind, f.queue, f.epoch) == (kind, row["queue"], row["epoch"])]
+            epoch[kind.replace("-", "_")] = sum(f.count for f in mine if f.severity != UNKNOWN)
+        epochs[row["queue"]].append(epoch)
+    bad = {f.queue for f in found if f.severity == VIOLATION}
+    out = [
+        {
+            "queue": queue, "name": _queue_name(queue, books),
+            "verdict": VIOLATED if queue in bad else NOT_PROVABLE if missing else PROVEN, "epochs": rows,
+        }
+        for queue, rows in epochs.items()
+    ]  # fmt: skip
+    return sorted(out, key=lambda q: str(q["name"]))
+
+
+def _queue_name(queue: str, books: Books) -> str:
+    return books.queue_names.get(queue, f"queue {queue[:8]}")
+
+
+def _where(finding: Finding, books: Books) -> str:
+    parts = []
+    if finding.queue is not None:
+        parts.append(_queue_name(finding.queue, books))
+    if finding.prod is not None:
+        parts.append(f"producer {finding.prod}")
+    if finding.epoch is not None:
+        parts.append(f"epoch {finding.epoch}")
+    if finding.ranges:
+        listed = ", ".join(f"{a}..{b}" if a != b else f"{a}" for a, b in finding.ranges[:8])
+        more = f" and {finding.pieces - 8} more ranges" if finding.pieces > 8 else ""
+        parts.append(("ids " if finding.epoch is not None else "numbers ") + listed + more)
+    return ", ".join(parts)
+
+
+REMARKS = {
+    "quarantined": " (a copy is in quarantine)",
+    "received": " (a consumer received them)",
+    "overlap": ", confirmed by their primary after another one had begun",
+    "missing": " (they were on the disk of a primary that came back, and nowhere else)",
+}
+
+
+def _remark(finding: Finding) -> str:
+    """What the note of a finding says of it, if anything."""
+    note = finding.note or ""
+    if finding.kind == "early" and note:
+        return ""
+    if finding.kind in ("dequeued-twice", "acked-returned", "torn"):
+        return f" (on {note})"
+    if finding.kind == "unexplained":
+        return f" (the reason given is {note!r})" if note else " (no reason is given)"
+    return REMARKS.get(note, "")
+
+
+def _sentence(finding: Finding, books: Books) -> str:
+    perhaps = "perhaps " if finding.severity == UNKNOWN and finding.kind not in MISSING else ""
+    plural = "" if finding.count == 1 else "s"
+    amount = f"{finding.count:,} message{plural} " if finding.count else "messages "
+    note = _remark(finding)
+    if finding.kind == "early" and finding.note:
+        return f"{amount}{perhaps}confirmed before they were on the {finding.note}: {_where(finding, books)}"
+    words = WORDS_NOTED.get((finding.kind, finding.note or ""), WORDS[finding.kind])
+    return f"{amount}{perhaps}{words}{note}: {_where(finding, books)}"
+
+
+def _finding(finding: Finding, books: Books) -> dict[str, Any]:
+    return {
+        "kind": finding.kind, "severity": finding.severity, "queue": finding.queue,
+        "name": _queue_name(finding.queue, books) if finding.queue else None, "epoch": finding.epoch,
+        "prod": finding.prod, "note": finding.note, "count": finding.count, "pieces": finding.pieces,
+        "ranges": finding.ranges, "sentence": _sentence(finding, books),
+    }  # fmt: skip
+
+
+def _hole(hole: Hole) -> dict[str, Any]:
+    """A hole in a ledger among the findings; its numbers are those of the records (`wseq`)."""
+    return {
+        "kind": hole.kind, "severity": ALLOWED if hole.excused else UNKNOWN, "queue": None, "name": None,
+        "epoch": None, "prod": f"{hole.writer}#{hole.incarnation}", "note": hole.file or None,
+        "count": hole.last - hole.first + 1, "pieces": 1, "ranges": [[hole.first, hole.last]],
+        "sentence": hole.sentence,
+    }  # fmt: skip
+
+
+def _headline(
+    verdict: str, totals: Mapping[str, Any], violated: Sequence[Finding], missing: Sequence[str], books: Books
+) -> str:
+    confirmed = f"{totals['confirmed']:,} confirmed messages"
+    if verdict == PROVEN:
+        resolved = f", {totals['in_doubt']:,} never confirmed" if totals["in_doubt"] else ""
+        return f"Proven: none of the {confirmed} was lost{resolved}."
+    if verdict == VIOLATED:
+        more = f" (and {len(violated) - 1} more findings)" if len(violated) > 1 else ""
+        return f"Violated: {_sentence(violated[0], books)}{more}."
+    more = f" (and {len(missing) - 1} more reasons)" if len(missing) > 1 else ""
+    return f"Not provable: {missing[0]}{more}."
+
+
+def _begin(books: Books) -> str:
+    """That not all was judged, if so."""
+    if not books.pruned_us:
+        return ""
+    when = datetime.fromtimestamp(books.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+    return f" The ledgers were pruned: what they told until {when.removesuffix('+00:00')} UTC is not judged."
+
+
+def _writer(writer: Writer) -> dict[str, Any]:
+    return {
+        "writer": writer.name, "incarnation": writer.incarnation, "role": writer.role or None,
+        "end": writer.end, "ended_by": writer.ended_by or None, "records": sum(writer.records.values()),
+        "first_us": writer.first_us, "last_us": writer.last_us, "gaps": [list(gap) for gap in writer.gaps],
+        "repeats": [list(gap) for gap in writer.repeats], "torn_lines": writer.torn,
+    }  # fmt: skip
+
+
+def bands(books: Books) -> list[dict[str, Any]]:
+    """For the picture: which broker process was active, ready or joining, when, in which epoch."""
+    bands: list[dict[str, Any]] = []
+    for writer in sorted(books.writers.values(), key=lambda w: (w.name, w.first_us)):
+        for view, (_, end) in sorted(writer.views.items()) if writer.role == "broker" else []:
+            turns = _turns(writer, view, books)
+            for (start, state), (stop, _) in zip(turns, [*turns[1:], (end, "")], strict=True):
+                if stop > start:
+                    bands.append({
+                        "node": writer.name, "incarnation": writer.incarnation, "epoch": view, "state": state,
+                        "from_us": start, "to_us": stop,
+                    })  # fmt: skip
+    return bands
+
+
+def _turns(writer: Writer, view: int, books: Books) -> list[tuple[int, str]]:
+    """From when on, in this view, the process was what."""
+    begin, end = writer.views[view]
+    if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in books.promotions):
+        ceased = writer.demoted.get(view)
+        return [(begin, "active")] if ceased is None else [(begin, "active"), (ceased, "joining")]
+    turns = [(begin, "joining")]
+    for change in sorted(books.changes, key=lambda c: c.wseq):
+        if change.view == view and change.node != writer.name and change.ts_us <= end:
+            state = "ready" if writer.name in change.names else "joining"
+            at = max(begin, change.ts_us)
+            if at == turns[-1][0]:
+                turns[-1] = (at, state)
+            elif state != turns[-1][1]:
+                turns.append((at, state))
+    return turns
