@@ -14,7 +14,7 @@ from spark.latency.journeys import CONFIRM, DELIVERY, REPLICATION
 
 if TYPE_CHECKING:
     from spark.reconcile.input.read import Found
-    from spark.reconcile.ledgers.books import Books, Writer
+    from spark.reconcile.ledgers.state import LedgerState, Writer
 
 SCHEMA = 1
 SHOWN = 200
@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def build(
-    books: Books, period: Period, measured: Mapping[str, Rows], counted: Mapping[str, Rows],
+    books: LedgerState, period: Period, measured: Mapping[str, Rows], counted: Mapping[str, Rows],
     fails: list[dict[str, Any]], found: Found,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole answer."""
@@ -57,7 +57,7 @@ def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _latency(
-    measure: str, measured: Mapping[str, Rows], period: Period, books: Books
+    measure: str, measured: Mapping[str, Rows], period: Period, books: LedgerState
 ) -> dict[str, Any] | None:
     """Of one measure: whole, `by` producer, queue or backup, and along time. None where it was never seen."""
 
@@ -113,7 +113,7 @@ def _share(counts: Mapping[str, int]) -> float:
     return counts["redelivered"] / counts["received"] if counts["received"] else 0.0
 
 
-def _queues(rows: Rows, books: Books) -> list[dict[str, Any]]:
+def _queues(rows: Rows, books: LedgerState) -> list[dict[str, Any]]:
     named = [
         {"queue": queue, "name": _queue_name(queue, books), **counts, "redelivery_rate": _share(counts)}
         for queue, counts in _by(rows, "key").items()
@@ -139,7 +139,7 @@ def _consumers(counted: Mapping[str, Rows], period: Period) -> list[dict[str, An
     return sorted(out, key=_received)[:SHOWN]
 
 
-def _ledgers(books: Books, period: Period) -> list[dict[str, Any]]:
+def _ledgers(books: LedgerState, period: Period) -> list[dict[str, Any]]:
     """Health of each ledger with a record in the period. What comes before the first that is here is no gap:
     it may be older than the retention."""
     lives = [
@@ -187,5 +187,5 @@ def _applied(low: int | None, high: int | None) -> int:
     return next(value for value in (low, high) if value is not None)
 
 
-def _queue_name(queue: str, books: Books) -> str:
+def _queue_name(queue: str, books: LedgerState) -> str:
     return books.queue_names.get(queue, f"queue {queue[:8]}")

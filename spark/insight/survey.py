@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.reconcile.input.read import Found
-    from spark.reconcile.ledgers.books import Books
+    from spark.reconcile.ledgers.state import LedgerState
 
 KINDS = (
     "sent",
@@ -74,12 +74,12 @@ def survey(
     from spark.ranges import settle
     from spark.reconcile.input.read import read_events, read_records
     from spark.reconcile.input.tallies import unshelve
-    from spark.reconcile.ledgers.books import keep_books
+    from spark.reconcile.ledgers.assemble import assemble
 
     progress(f"reading {len(found.ledgers)} ledgers")
     events = read_events(session, found.ledgers)
     few = settle(events.where(events["kind"].isin("measured", *schema.STATE_KINDS)))
-    books = keep_books(row.asDict() for row in few.where("packed is null").drop("packed").collect())
+    books = assemble(row.asDict() for row in few.where("packed is null").drop("packed").collect())
     period = _period(books, since_us, until_us)
     records = settle(known(read_records(session, found.ledgers), KINDS))
     progress("following messages from hand to hand")
@@ -90,7 +90,7 @@ def survey(
     return answer.build(books, period, measured, counted, fails, found)
 
 
-def _period(books: Books, since_us: int, until_us: int) -> Period:
+def _period(books: LedgerState, since_us: int, until_us: int) -> Period:
     """What of the wanted period the ledgers cover at all."""
     lives = [w for w in books.writers.values() if w.last_us >= since_us and w.first_us < until_us]
     if not lives:
@@ -155,7 +155,7 @@ def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]
     return {name: [row.asDict() for row in frame.collect()] for name, frame in cuts.items()}
 
 
-def _failovers(events: DataFrame, books: Books, period: Period) -> list[dict[str, Any]]:
+def _failovers(events: DataFrame, books: LedgerState, period: Period) -> list[dict[str, Any]]:
     """Promotions of the period with the pause that producers saw."""
     from spark.insight.activity import pauses_near
     from spark.reconcile.verdict.result import REACH_US, failovers

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark.reconcile.ledgers.books import Books
+    from spark.reconcile.ledgers.state import LedgerState
 
 MEASURES = (
     ("confirm", "producer"), ("end_to_end", "producer, broker and consumer"), ("replication", "primary"),
@@ -33,7 +33,7 @@ def count(number: int, name: str) -> str:
     return f"{number or 'no'} {name}{'' if number == 1 else 's'}"
 
 
-def notes(result: Mapping[str, Any], books: Books) -> list[str]:
+def notes(result: Mapping[str, Any], books: LedgerState) -> list[str]:
     """What these ledgers cannot tell, or is less sure than it looks: a sentence each."""
     out = []
     totals, latency = result["totals"], result["latency"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark.reconcile.input.read import Found
-    from spark.reconcile.ledgers.books import Books
+    from spark.reconcile.ledgers.state import LedgerState
 
 SHOWN_RANGES = 200
 """Ranges that are collected for one kind of finding in one place; totals cover all of them."""
@@ -83,7 +83,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     from spark import schema
     from spark.ranges import settle
     from spark.reconcile.input.read import PRUNED, read_events, read_records
-    from spark.reconcile.ledgers.books import keep_books
+    from spark.reconcile.ledgers.assemble import assemble
     from spark.reconcile.ledgers.holes import Places
     from spark.reconcile.verdict import evidence, result
 
@@ -93,7 +93,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
     few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
     where = Places(found.ledgers).of_gap
-    books = keep_books((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
+    books = assemble((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
     if not books.writers and not books.missing:
         raise NoLedgers("the ledgers are empty")
     _mention(books, found)
@@ -108,7 +108,7 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     return answer
 
 
-def _mention(books: Books, found: Found) -> None:
+def _mention(books: LedgerState, found: Found) -> None:
     """What makes the ledgers as a whole unfit for a proof."""
     for path in found.hidden:
         books.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
@@ -120,8 +120,8 @@ def _mention(books: Books, found: Found) -> None:
 
 
 def _numbers(
-    packed: DataFrame, plain: DataFrame, books: Books, hulls: Sequence[Mapping[str, Any]], progress: Progress,
-    *, pruned: bool,
+    packed: DataFrame, plain: DataFrame, books: LedgerState, hulls: Sequence[Mapping[str, Any]],
+    progress: Progress, *, pruned: bool,
 ) -> Any:  # fmt: skip
     """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
     others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
@@ -182,7 +182,7 @@ def _numbers(
     return Numbers(tag_counts, logical_counts, ids, rows, timeline, pauses, described)
 
 
-def _over_time(measured: DataFrame, books: Books) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
+def _over_time(measured: DataFrame, books: LedgerState) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
     """The timeline, and the pauses in confirms: from and to, in microseconds since 1970."""
     from spark.rates import pauses
 
@@ -222,7 +222,7 @@ def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFram
     return counted.where(F.col("_place") <= shown).drop("_place")
 
 
-def _timeline(measured: DataFrame, books: Books) -> Mapping[str, Any]:
+def _timeline(measured: DataFrame, books: LedgerState) -> Mapping[str, Any]:
     """start_us, slot_us, and for each of sent, confirmed, received the ids in each slot."""
     from spark.rates import timeline
     from spark.schema import RATE_BUCKET_US

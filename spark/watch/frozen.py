@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark.watch.books import QueueFacts
 from spark.watch.judge import Judge, Limits
+from spark.watch.live_state import QueueFacts
 from spark.watch.queue_ids import QueueIds
 from spark.watch.sessions import Session
-from spark.watch.writers import Promotion, Writer
+from spark.watch.writers import LivePromotion, LiveWriter
 
 FORM = 1
 """Of the state; another one is refused."""
 
 
 def freeze(judge: Judge) -> dict[str, Any]:
-    books = judge.books
+    live = judge.live
     return {
         "form": FORM, "alarms": judge.alarms, "behind_since": judge.behind_since,
         "behind_told": judge._behind_told, "resumed": judge._resumed, "aged": judge._aged,
         "unsure_until": judge._unsure_until, "told": sorted(judge._told), "strange": sorted(judge._strange),
-        "now": books.now, "forgotten": books.forgotten, "records": books.records,
-        "producers": books.producers,
-        "writers": [writer.state() for writer in books.writers.values()],
-        "sessions": {prod: session.state() for prod, session in books.sessions.items()},
-        "ids": [[queue, epoch, ids.state()] for (queue, epoch), ids in books.ids.items()],
+        "now": live.now, "forgotten": live.forgotten, "records": live.records,
+        "producers": live.producers,
+        "writers": [writer.state() for writer in live.writers.values()],
+        "sessions": {prod: session.state() for prod, session in live.sessions.items()},
+        "ids": [[queue, epoch, ids.state()] for (queue, epoch), ids in live.ids.items()],
         "queues": {
             queue: [facts.name, facts.copied, sorted(facts.nodes), sorted(facts.epochs)]
-            for queue, facts in books.queues.items()
+            for queue, facts in live.queues.items()
         },
-        "promotions": [promotion.state() for promotion in books.promotions],
-        "mentioned": books.mentioned, "clusters": sorted(books.clusters),
+        "promotions": [promotion.state() for promotion in live.promotions],
+        "mentioned": live.mentioned, "clusters": sorted(live.clusters),
         "dormant": [
-            [[prod, *each] for prod, each in books.dormant_sessions.items()],
-            [[*key, *each] for key, each in books.dormant_ids.items()],
-            [[*process, *each] for process, each in books.dormant_writers.items()],
+            [[prod, *each] for prod, each in live.dormant_sessions.items()],
+            [[*key, *each] for key, each in live.dormant_ids.items()],
+            [[*process, *each] for process, each in live.dormant_writers.items()],
         ],
     }  # fmt: skip
 
@@ -48,22 +48,22 @@ def thaw(state: dict[str, Any], limits: Limits) -> Judge:
     judge._behind_told, judge._resumed = state["behind_told"], state["resumed"]
     judge._aged, judge._unsure_until = state["aged"], state["unsure_until"]
     judge._told, judge._strange = set(state["told"]), set(state["strange"])
-    books = judge.books
-    books.now, books.forgotten, books.records = state["now"], state["forgotten"], state["records"]
-    books.producers = state.get("producers", True)  # of an earlier build, which did not keep it
+    live = judge.live
+    live.now, live.forgotten, live.records = state["now"], state["forgotten"], state["records"]
+    live.producers = state.get("producers", True)  # of an earlier build, which did not keep it
     for each in state["writers"]:
-        writer = Writer.of_state(each)
-        books.writers[writer.process] = writer
-    books.sessions = {prod: Session.of_state(each) for prod, each in state["sessions"].items()}
-    books.ids = {(queue, epoch): QueueIds.of_state(each) for queue, epoch, each in state["ids"]}
-    books.queues = {
+        writer = LiveWriter.of_state(each)
+        live.writers[writer.process] = writer
+    live.sessions = {prod: Session.of_state(each) for prod, each in state["sessions"].items()}
+    live.ids = {(queue, epoch): QueueIds.of_state(each) for queue, epoch, each in state["ids"]}
+    live.queues = {
         queue: QueueFacts(name, copied, set(nodes), set(epochs))
         for queue, (name, copied, nodes, epochs) in state["queues"].items()
     }
-    books.promotions = [Promotion(**each) for each in state["promotions"]]
-    books.mentioned, books.clusters = state["mentioned"], set(state["clusters"])
+    live.promotions = [LivePromotion(**each) for each in state["promotions"]]
+    live.mentioned, live.clusters = state["mentioned"], set(state["clusters"])
     sessions, ids, writers = state["dormant"]
-    books.dormant_sessions = {prod: (n, since) for prod, n, since in sessions}
-    books.dormant_ids = {(queue, epoch): (n, since) for queue, epoch, n, since in ids}
-    books.dormant_writers = {(name, life): (n, since) for name, life, n, since in writers}
+    live.dormant_sessions = {prod: (n, since) for prod, n, since in sessions}
+    live.dormant_ids = {(queue, epoch): (n, since) for queue, epoch, n, since in ids}
+    live.dormant_writers = {(name, life): (n, since) for name, life, n, since in writers}
     return judge

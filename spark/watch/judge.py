@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark.watch.alarms import SHOWN, Alarm, listed, messages
-from spark.watch.books import Books, Row
+from spark.watch.live_state import LiveState, Row
 from spark.watch.queue_ids import QueueIds
 from spark.watch.range_set import RangeSet
-from spark.watch.writers import Promotion, Writer
+from spark.watch.writers import LivePromotion, LiveWriter
 
 SECOND = 1_000_000
 FOREVER = 1 << 62
@@ -45,7 +45,7 @@ class Limits:
 class Judge:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.books = Books(int(limits.retention * SECOND))
+        self.live = LiveState(int(limits.retention * SECOND))
         self.alarms = 0
         """How many were raised; the last one's number."""
         self.behind = 0
@@ -66,21 +66,21 @@ class Judge:
 
         `attended`: batches follow each other all the time, so that a long pause was the watcher's own.
         """
-        books = self.books
+        live = self.live
         own: list[Row] = []
         others: list[Row] = []
         for row in rows:
             if row["kind"] == "tick":
-                now = max(row["ts_us"], books.now)
-                if attended and now - books.now > self.limits.pause * SECOND:
+                now = max(row["ts_us"], live.now)
+                if attended and now - live.now > self.limits.pause * SECOND:
                     self._resumed = now
-                books.now, self.behind = now, row["first"]
+                live.now, self.behind = now, row["first"]
             else:
                 (own if row["at"] is not None else others).append(row)
-        books.take(own)
+        live.take(own)
         out = [*self._damaged(others)]
         if self.behind:
-            self.behind_since = self.behind_since or books.now
+            self.behind_since = self.behind_since or live.now
             out += self._lagging()
         else:
             out += self._caught_up()
@@ -92,12 +92,12 @@ class Judge:
     @property
     def waiting(self) -> bool:
         """Something is suspect and not certain yet."""
-        ids, sessions = self.books.ids.values(), self.books.sessions.values()
+        ids, sessions = self.live.ids.values(), self.live.sessions.values()
         return any(each.waiting for each in ids) or any(each.waiting for each in sessions)
 
     def _alarm(self, kind: str, sentence: str, **fields: Any) -> Alarm:
         ranges: RangeSet | None = fields.pop("ranges", None)
-        alarm = Alarm(kind, sentence, self.books.now, **fields)
+        alarm = Alarm(kind, sentence, self.live.now, **fields)
         if ranges:
             alarm.count, alarm.pieces, alarm.ranges = ranges.count, len(ranges), list(ranges)[:SHOWN]
         return alarm
@@ -132,14 +132,14 @@ class Judge:
 
     def _lose_sight(self, writer: str) -> str:
         """Records of `writer` are missing: what they may have answered is judged no more."""
-        lives = [w for w in self.books.writers.values() if w.name == writer]
+        lives = [w for w in self.live.writers.values() if w.name == writer]
         if lives and not any(w.matters for w in lives):
             return ""
-        self._unsure_until = self.books.now + int((self.limits.grace + 2) * SECOND)
-        return f"; {messages(self.books.forget_open())} without a fate by then cannot be judged here any more"
+        self._unsure_until = self.live.now + int((self.limits.grace + 2) * SECOND)
+        return f"; {messages(self.live.forget_open())} without a fate by then cannot be judged here any more"
 
     def _lagging(self) -> Iterator[Alarm]:
-        late = self.books.now - self.behind_since > self.limits.behind * SECOND
+        late = self.live.now - self.behind_since > self.limits.behind * SECOND
         if late and not self._behind_told:
             self._behind_told = True
             text = f"{self.behind:,} bytes of ledgers are not read yet; nothing is judged until they are"
@@ -151,14 +151,14 @@ class Judge:
         if self._behind_told:
             yield self._alarm("caught-up", "all ledgers have been read to their ends again")
         self.behind_since, self._behind_told = 0, False
-        books, now = self.books, self.books.now
+        live, now = self.live, self.live.now
         grace = int(self.limits.grace * SECOND)
-        for writer in books.writers.values():
+        for writer in live.writers.values():
             if writer.inventory is not None and now - writer.inventory.seen > INVENTORY_US:
-                books.end_inventory(writer)
+                live.end_inventory(writer)
         yield from self._holes(grace)
         if now < self._unsure_until:
-            books.forgotten += sum(s.forget(s.aging.highest) for s in books.sessions.values())
+            live.forgotten += sum(s.forget(s.aging.highest) for s in live.sessions.values())
         yield from self._silence()
         yield from self._two_primaries()
         self.blind = False
@@ -168,14 +168,14 @@ class Judge:
                 yield alarm
         if not self.blind:
             yield from self._losses(self._heard() - grace)
-        if now - self._aged >= books.step_us:
+        if now - self._aged >= live.step_us:
             self._aged = now
-            books.age()
+            live.age()
 
     def _holes(self, grace: int) -> Iterator[Alarm]:
         """Numbers that are missing in the middle; after the grace they are given up."""
-        now = self.books.now
-        for writer in list(self.books.writers.values()):
+        now = self.live.now
+        for writer in list(self.live.writers.values()):
             hole = writer.hole
             if hole is None:
                 writer.hole_since = 0
@@ -195,15 +195,15 @@ class Judge:
                     hole = writer.hole
                 writer.hole_since = 0
 
-    def _quiet(self, writer: Writer) -> bool:
+    def _quiet(self, writer: LiveWriter) -> bool:
         limit = self.limits.silence * self.limits.heartbeat * SECOND
-        return self.books.now - max(writer.heard, self._resumed) > limit
+        return self.live.now - max(writer.heard, self._resumed) > limit
 
     def _silence(self) -> Iterator[Alarm]:
-        for writer in self.books.writers.values():
+        for writer in self.live.writers.values():
             if writer.ended and writer.heard > writer.ended_at + UNEXCUSED_US:
                 writer.ended = ""
-            heard = writer.heard == self.books.now
+            heard = writer.heard == self.live.now
             if writer.silent and (heard or writer.sealed or writer.ended):
                 writer.silent = False
                 why = "wrote again" if heard else "is explained: " + (writer.ended or "it ended cleanly")
@@ -211,27 +211,27 @@ class Judge:
             over = writer.silent or writer.sealed or writer.ended
             if not over and not heard and writer.beats and self._quiet(writer):
                 writer.silent = True
-                seconds = (self.books.now - writer.heard) / SECOND
+                seconds = (self.live.now - writer.heard) / SECOND
                 text = f"{writer.called} has written nothing for {seconds:.0f} s"
                 yield self._alarm("silent", text, writer=writer.name)
 
     def _heard(self) -> int:
         """All that may still say something has been heard since then."""
         times = [
-            w.clear for w in self.books.writers.values()
+            w.clear for w in self.live.writers.values()
             if w.matters and not (w.sealed or w.ended or w.silent or self._quiet(w))
         ]  # fmt: skip
         return min(times, default=FOREVER)
 
     def _two_primaries(self) -> Iterator[Alarm]:
-        books = self.books
-        for key, ids in books.ids.items():
+        live = self.live
+        for key, ids in live.ids.items():
             if len(ids.owners) > 1 and self._once(f"owners {key}"):
-                who, queue = " and ".join(sorted(ids.owners)), books.name_of(key[0])
+                who, queue = " and ".join(sorted(ids.owners)), live.name_of(key[0])
                 text = f"{who} both enqueued in {queue} as primaries of epoch {key[1]}"
                 yield self._alarm("two-primaries", text, queue=key[0], name=queue, epoch=key[1])
         owners: dict[int, set[str]] = {}
-        for promotion in books.promotions:
+        for promotion in live.promotions:
             owners.setdefault(promotion.view, set()).add(promotion.node)
         for view, nodes in owners.items():
             if len(nodes) > 1 and self._related(nodes) and self._once(f"opened {view}"):
@@ -240,26 +240,24 @@ class Judge:
 
     def _related(self, nodes: set[str]) -> bool:
         """They are of one cluster, as far as the ledgers tell."""
-        if any(len(facts.nodes & nodes) > 1 for facts in self.books.queues.values()):
+        if any(len(facts.nodes & nodes) > 1 for facts in self.live.queues.values()):
             return True
-        peers = {p.peer for p in self.books.promotions if p.node in nodes}
-        return bool(peers & nodes) or len(nodes & set(self.books.mentioned)) > 1
+        peers = {p.peer for p in self.live.promotions if p.node in nodes}
+        return bool(peers & nodes) or len(nodes & set(self.live.mentioned)) > 1
 
     def _blindness(self, grace: int) -> Iterator[Alarm | None]:
         """What makes judging losses impossible; an alarm, or None where it was told already."""
-        books = self.books
+        live = self.live
         for _ in self._strange:
             yield None
-        if len(books.clusters) > 1:
-            text = (
-                f"ledgers of {len(books.clusters)} clusters are mixed ({', '.join(sorted(books.clusters))})"
-            )
-            new = self._once("mixed " + " ".join(sorted(books.clusters)))
+        if len(live.clusters) > 1:
+            text = f"ledgers of {len(live.clusters)} clusters are mixed ({', '.join(sorted(live.clusters))})"
+            new = self._once("mixed " + " ".join(sorted(live.clusters)))
             yield self._alarm("mixed", text + ": losses are not judged; watch each alone") if new else None
-        present = {w.name for w in books.writers.values()}
-        for name, since in books.mentioned.items():
+        present = {w.name for w in live.writers.values()}
+        for name, since in live.mentioned.items():
             if name not in present:
-                if books.now - since > max(grace, 2 * SECOND) and self._once(f"missing {name}"):
+                if live.now - since > max(grace, 2 * SECOND) and self._once(f"missing {name}"):
                     text = f"the ledger of broker {name} is not here: losses are not judged without it"
                     yield self._alarm("missing-ledger", text, writer=name)
                 else:
@@ -268,42 +266,42 @@ class Judge:
     # -- losses
 
     def _losses(self, heard: int) -> Iterator[Alarm]:
-        books = self.books
+        live = self.live
         opened = self._promotions()
         last = max((p.view for p in opened), default=-1)
-        for (queue, epoch), ids in books.ids.items():
+        for (queue, epoch), ids in live.ids.items():
             if ids.found:
                 found, ids.found = ids.found, RangeSet()
-                name = books.name_of(queue)
+                name = live.name_of(queue)
                 text = f"{messages(found.count)} of {name}, epoch {epoch}, alarmed as lost"
                 text += f", got a fate after all: ids {listed(found)}"
                 yield self._alarm("found", text, queue=queue, name=name, epoch=epoch, ranges=found)
             if ids.waiting or (ids.confirmed and (epoch < last or ids.gone)):
                 yield from self._lost(queue, epoch, ids, self._successors(queue, epoch, ids, opened), heard)
-        for prod in books.sessions:
+        for prod in live.sessions:
             yield from self._unplaced(prod, heard)
 
-    def _promotions(self) -> list[Promotion]:
+    def _promotions(self) -> list[LivePromotion]:
         """Those of which all earlier records of the node have come; the first of each node and epoch."""
         out = []
-        for promotion in self.books.promotions:
-            writer = self.books.writers.get((promotion.node, promotion.incarnation))
+        for promotion in self.live.promotions:
+            writer = self.live.writers.get((promotion.node, promotion.incarnation))
             if writer is None or writer.whole_to(promotion.wseq):
                 out.append(promotion)
         return out
 
     def _successors(
-        self, queue: str, epoch: int, ids: QueueIds, opened: list[Promotion]
-    ) -> dict[str, Promotion]:
+        self, queue: str, epoch: int, ids: QueueIds, opened: list[LivePromotion]
+    ) -> dict[str, LivePromotion]:
         """Nodes that opened a later epoch of this line, of queues whose messages are copied.
 
         Of this line: the node, or the one whose place it took, noted to hold some of these ids. One that was
         restored from a backup holds what it never noted.
         """
-        facts = self.books.queues.get(queue)
+        facts = self.live.queues.get(queue)
         if facts is None or not facts.copied:
             return {}
-        out: dict[str, Promotion] = {}
+        out: dict[str, LivePromotion] = {}
         for promotion in opened:
             known = promotion.node in ids.held or promotion.peer in ids.held
             if promotion.view > epoch and known:
@@ -311,12 +309,12 @@ class Judge:
         return out
 
     def _lost(
-        self, queue: str, epoch: int, ids: QueueIds, successors: dict[str, Promotion], heard: int
+        self, queue: str, epoch: int, ids: QueueIds, successors: dict[str, LivePromotion], heard: int
     ) -> Iterator[Alarm]:
-        lost = ids.waiting.ripe(ids.missing(successors), self.books.now, heard)
+        lost = ids.waiting.ripe(ids.missing(successors), self.live.now, heard)
         if not lost:
             return
-        name = self.books.name_of(queue)
+        name = self.live.name_of(queue)
         for part, why in self._causes(lost, ids, successors):
             text = (
                 f"{messages(part.count)} of {name}, epoch {epoch}, lost: ids {listed(part)}: confirmed, {why}"
@@ -325,10 +323,10 @@ class Judge:
         ids.alarm(lost)
 
     def _causes(
-        self, lost: RangeSet, ids: QueueIds, successors: dict[str, Promotion]
+        self, lost: RangeSet, ids: QueueIds, successors: dict[str, LivePromotion]
     ) -> Iterator[tuple[RangeSet, str]]:
         """`lost` in parts, and what each part's loss rests on."""
-        silent = sorted({w.name for w in self.books.writers.values() if w.silent and w.matters})
+        silent = sorted({w.name for w in self.live.writers.values() if w.silent and w.matters})
         besides = f" ({', '.join(silent)} silent)" if silent else ""
         rest = lost
         for node, promotion in sorted(successors.items(), key=lambda item: item[1].view):
@@ -342,10 +340,10 @@ class Judge:
             yield rest, f"and in no inventory of the primary any more{besides}"
 
     def _unplaced(self, prod: str, heard: int) -> Iterator[Alarm]:
-        session = self.books.sessions[prod]
+        session = self.live.sessions[prod]
         if not session.confirmed and not session.waiting:
             return
-        unplaced = session.waiting.ripe(session.unplaced, self.books.now, heard)
+        unplaced = session.waiting.ripe(session.unplaced, self.live.now, heard)
         if not unplaced:
             return
         if not session.told:

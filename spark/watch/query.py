@@ -203,7 +203,7 @@ class Watch:
         """With `once`: all was read, and another look a grace later found nobody to wait for."""
         if not self._once or self.judge.behind:
             return
-        now = self.judge.books.now
+        now = self.judge.live.now
         self._caught_up_at = self._caught_up_at or now
         if now - self._caught_up_at > (self._limits.grace + 0.5) * 1e6:
             self.done = True

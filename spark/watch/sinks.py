@@ -159,17 +159,17 @@ class Metrics:
 
     def update(self, judge: Judge, state_bytes: int) -> None:
         """After a batch."""
-        books = judge.books
-        writers = [w for w in books.writers.values() if not (w.sealed or w.ended)]
+        live = judge.live
+        writers = [w for w in live.writers.values() if not (w.sealed or w.ended)]
         self.batches.inc()
-        self.records.set(books.records)
+        self.records.set(live.records)
         self.behind.set(judge.behind)
-        self.time.set(books.now / 1e6)
-        self.rows.set(books.rows)
+        self.time.set(live.now / 1e6)
+        self.rows.set(live.rows)
         self.size.set(state_bytes)
         self.live.set(len(writers))
         self.silent.set(sum(w.silent for w in writers))
-        self.forgotten.set(books.forgotten)
+        self.forgotten.set(live.forgotten)
 
     def update_webhook(self, hook: Webhook) -> None:
         self.webhook.set(hook.pending)

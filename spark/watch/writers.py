@@ -13,7 +13,7 @@ Process = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Inventory:
+class LiveInventory:
     """A quiesce point that is being noted: what its writer held there, less what it has listed so far."""
 
     name: str
@@ -23,7 +23,7 @@ class Inventory:
 
 
 @dataclass(slots=True)
-class Writer:
+class LiveWriter:
     """Times are the watcher's, microseconds since 1970: clocks of nodes may differ by hours."""
 
     name: str
@@ -53,7 +53,7 @@ class Writer:
     hole_file: str = ""
     listed: dict[str, dict[int, RangeSet]] = field(default_factory=dict)
     """`present` so far."""
-    inventory: Inventory | None = None
+    inventory: LiveInventory | None = None
 
     @property
     def process(self) -> Process:
@@ -87,13 +87,13 @@ class Writer:
         return out
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> Writer:
+    def of_state(cls, state: dict[str, Any]) -> LiveWriter:
         made = cls(**{name: state[name] for name in _PLAIN})
         made.chain = RangeSet.of_flat(state["chain"])
         made.listed = _unflat(state["listed"])
         if state["inventory"]:
             name, seen, suspects = state["inventory"]
-            made.inventory = Inventory(name, seen, _unflat(suspects))
+            made.inventory = LiveInventory(name, seen, _unflat(suspects))
         return made
 
 
@@ -114,7 +114,7 @@ def _unflat(sets: dict[str, list[Any]]) -> ByQueue:
 
 
 @dataclass(slots=True)
-class Promotion:
+class LivePromotion:
     """`node` opened epoch `view` at its record `wseq`."""
 
     view: int

@@ -183,7 +183,7 @@ def _run(run: Watch) -> None:
 def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
     """Under --once. What could not be judged is said: by an alarm, or here. `losses`: those that were told,
     which an earlier run may have found."""
-    books = run.judge.books
+    books = run.judge.live
     if run.losses or losses:
         return FOUND
     why = ""

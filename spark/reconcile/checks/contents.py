@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.ranges import islands, size, sweep
+from spark.reconcile.ledgers.state import Inventory, Process
 
 ID_MEASURES = (
     "enqueued", "copied", "confirmed", "dequeued", "acked", "fresh", "flagged", "present", "quarantined",
     "held", "late", "by_primary", "by_backup",
 )  # fmt: skip
-
-Process = tuple[str, int]
-"""A writer and its incarnation."""
-
-
-@dataclass(slots=True, frozen=True)
-class Inventory:
-    """Whose word counts for what is in the queues at the end.
-
-    `complete`: each last owner ended cleanly, so that an id that none lists is not there; otherwise an id
-    without a fate is unknown, not lost. `processes`: whose `present` records count. `owners`: the processes
-    that served last and ended cleanly, one for each line: what such a one once held it must account for.
-    """
-
-    complete: bool
-    processes: tuple[Process, ...]
-    owners: tuple[Process, ...] = ()
 
 
 def _by(processes: Sequence[Process]) -> Column:

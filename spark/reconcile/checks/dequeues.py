@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, settle, sweep
 from spark.reconcile.checks.clocks import Clocks
-from spark.reconcile.checks.contents import Process
 from spark.reconcile.checks.replication import FOREVER
-from spark.reconcile.ledgers.books import Books, Promotion
+from spark.reconcile.ledgers.state import LedgerState, Process, Promotion
 
 REASONS = frozenset({
     "acked", "expired", "dead-lettered", "rejected", "dropped", "purged", "deleted", "queue-expired",
@@ -52,7 +51,7 @@ class Known:
     serving: int
 
 
-def known(books: Books) -> list[Known]:
+def known(books: LedgerState) -> list[Known]:
     """A node that got in sync anew has the state of that epoch's primary, which may not have heard of all
     that it had noted before: such records count no longer."""
     joined = {(change.peer, change.view) for change in books.changes if change.reason == "included"}
@@ -68,11 +67,11 @@ def known(books: Books) -> list[Known]:
 KNOWN = "writer string, incarnation long, view long, serving long"
 
 
-def _known_frame(events: DataFrame, books: Books) -> DataFrame:
+def _known_frame(events: DataFrame, books: LedgerState) -> DataFrame:
     return F.broadcast(events.sparkSession.createDataFrame([astuple(k) for k in known(books)], KNOWN))
 
 
-def dequeued_twice(events: DataFrame, suspects: DataFrame, books: Books) -> DataFrame:
+def dequeued_twice(events: DataFrame, suspects: DataFrame, books: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch, note = the node: removed by a primary that had removed it before,
     or had followed its removal, and had not got it again since.
 
@@ -104,7 +103,7 @@ def dequeued_twice(events: DataFrame, suspects: DataFrame, books: Books) -> Data
     return islands(labelled, ["label", "queue", "epoch", "note"])
 
 
-def acked_returned(events: DataFrame, books: Books, clocks: Clocks) -> DataFrame | None:
+def acked_returned(events: DataFrame, books: LedgerState, clocks: Clocks) -> DataFrame | None:
     """FINDING_SCHEMA by queue and epoch, note = the node: handed out again, flagged, by a primary that knew
     of its ack. None if nothing of the kind is there, or no clock is
     known well enough to say.
@@ -158,7 +157,7 @@ TIMES = (
 )
 
 
-def _times(books: Books, clocks: Clocks) -> list[tuple[Any, ...]]:
+def _times(books: LedgerState, clocks: Clocks) -> list[tuple[Any, ...]]:
     """For a dequeue noted by a process in a view, and a consumer: when, by the consumer's clock, a receipt is
     certainly later, and certainly from that process."""
     served = {(p.node, p.incarnation, p.epoch): p for p in books.promotions}
@@ -196,7 +195,7 @@ def alone_until(
     return until
 
 
-def digits(books: Books) -> dict[Process, int]:
+def digits(books: LedgerState) -> dict[Process, int]:
     """Powers of 16, one for each process that served: a sum of them counts the records of each by a digit.
 
     Beyond 15 processes several share a digit, and more may be suspected than need be; hardly ever, since

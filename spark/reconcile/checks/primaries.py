@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, size, sweep
 from spark.reconcile.checks.clocks import Clocks
-from spark.reconcile.ledgers.books import Books
+from spark.reconcile.ledgers.state import LedgerState
 
 
 def enqueued_by_two(events: DataFrame, suspects: DataFrame) -> DataFrame:
@@ -55,7 +55,7 @@ class Late:
     next_us: int
 
 
-def late_enqueues(books: Books, clocks: Clocks) -> list[Late]:
+def late_enqueues(books: LedgerState, clocks: Clocks) -> list[Late]:
     """Where a primary noted enqueues although another one certainly had begun: normally nowhere."""
     out = []
     for old in books.promotions:
@@ -79,7 +79,7 @@ def late_enqueues(books: Books, clocks: Clocks) -> list[Late]:
 LATE = "writer string, incarnation long, view long, after_us long, successor string, next_us long"
 
 
-def overlapping(events: DataFrame, late: Sequence[Late], books: Books, clocks: Clocks) -> DataFrame:
+def overlapping(events: DataFrame, late: Sequence[Late], books: LedgerState, clocks: Clocks) -> DataFrame:
     """FINDING_SCHEMA `two-primaries`, note overlap, by queue and epoch: enqueued and confirmed by the owner
     of an epoch certainly after the owner of a later one had begun."""
     session = events.sparkSession

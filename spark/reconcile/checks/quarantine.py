@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, sweep
-from spark.reconcile.ledgers.books import Books
+from spark.reconcile.ledgers.state import LedgerState
 
 KEYS = ["queue", "epoch"]
 
 
-def served(events: DataFrame, books: Books) -> DataFrame:
+def served(events: DataFrame, books: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch: quarantined, though a process that became primary later had it.
 
     What that process itself put into quarantine was not in its line.
@@ -34,7 +34,7 @@ def served(events: DataFrame, books: Books) -> DataFrame:
     return _differs(found, "served")
 
 
-def returned_owners(books: Books) -> list[int]:
+def returned_owners(books: LedgerState) -> list[int]:
     """Epochs whose primary notes what is on its disk, ended, and was in sync again in a later epoch."""
     return sorted(
         promotion.epoch
@@ -50,14 +50,14 @@ def returned_owners(books: Books) -> list[int]:
     )
 
 
-def replicated_queues(books: Books) -> list[str]:
+def replicated_queues(books: LedgerState) -> list[str]:
     """Queues whose messages are replicated, as their definition says, or that more than one broker knows."""
     brokers = {w.name for w in books.writers.values() if w.role == "broker"}
     known = {queue for queue, names in books.definers.items() if len(names & brokers) > 1}
     return sorted(books.replicated | known)
 
 
-def missing(events: DataFrame, suspects: DataFrame, books: Books, noted: DataFrame) -> DataFrame:
+def missing(events: DataFrame, suspects: DataFrame, books: LedgerState, noted: DataFrame) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's books,
     and yet not in quarantine.
 

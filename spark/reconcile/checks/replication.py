@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from spark.ranges import islands, overlap, settle, sweep
-from spark.reconcile.ledgers.books import Books, SyncChange
+from spark.reconcile.ledgers.state import LedgerState, SyncChange
 
 FOREVER = 2**62
 Span = tuple[int, int]
@@ -73,7 +73,7 @@ def acks(events: DataFrame) -> DataFrame:
     return islands(noted, ["kind", "view", "node", "reason"])
 
 
-def stays(books: Books) -> list[Stay]:
+def stays(books: LedgerState) -> list[Stay]:
     """From the `insync` records of the owner of each epoch."""
     owners = {(p.epoch, p.node) for p in books.promotions}
     by_owner: dict[tuple[int, str], list[SyncChange]] = defaultdict(list)
@@ -93,7 +93,7 @@ def stays(books: Books) -> list[Stay]:
     return out
 
 
-def unacknowledged(books: Books, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
+def unacknowledged(books: LedgerState, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
     """What `acks` lacks of that which confirms had to wait for.
 
     A primary that never writes `durable` is not asked for its disk, nor are its backups. What lies past the

@@ -15,10 +15,10 @@ from spark.ranges import settle
 from spark.reconcile.checks import clocks as clock
 from spark.reconcile.checks import dequeues, order, primaries, quarantine, replication, transactions
 from spark.reconcile.checks.contents import SUSPICIONS
-from spark.reconcile.ledgers.books import Books
+from spark.reconcile.ledgers.state import LedgerState
 
 
-def compare_clocks(events: DataFrame, books: Books) -> clock.Clocks:
+def compare_clocks(events: DataFrame, books: LedgerState) -> clock.Clocks:
     brokers = {p.node for p in books.promotions}
     if not brokers or len(books.writers) < 2:
         return clock.Clocks()
@@ -28,7 +28,7 @@ def compare_clocks(events: DataFrame, books: Books) -> clock.Clocks:
 
 
 def early(
-    events: DataFrame, confirmed: DataFrame, lacks: Sequence[replication.Lack], books: Books,
+    events: DataFrame, confirmed: DataFrame, lacks: Sequence[replication.Lack], books: LedgerState,
     clocks: clock.Clocks,
 ) -> DataFrame | None:  # fmt: skip
     """What was confirmed early; None where every node acknowledged every position that it had to."""
@@ -46,7 +46,7 @@ def early(
 
 def second_looks(
     events: DataFrame, exact: DataFrame, segments: DataFrame, counts: Mapping[str, int], noted: DataFrame,
-    books: Books, clocks: clock.Clocks,
+    books: LedgerState, clocks: clock.Clocks,
 ) -> list[DataFrame]:  # fmt: skip
     """FINDING_SCHEMA frames. `counts`: ids of each of SUSPICIONS. `exact`: events with every enqueued run as
     it was noted, which cost as much as there are; only for what is rare."""
@@ -79,7 +79,7 @@ def second_looks(
     return found
 
 
-def described(books: Books, clocks: clock.Clocks, writers: Sequence[str]) -> list[dict[str, Any]]:
+def described(books: LedgerState, clocks: clock.Clocks, writers: Sequence[str]) -> list[dict[str, Any]]:
     """`clocks` of the result, relative to the first primary."""
     if not books.promotions:
         return []

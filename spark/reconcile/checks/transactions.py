@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 
 from spark.ranges import islands, overlap, settle, size
 from spark.reconcile.checks.quarantine import replicated_queues
-from spark.reconcile.ledgers.books import Books
+from spark.reconcile.ledgers.state import LedgerState
 
 COMMIT = ["prod", "c_first", "c_last", "c_view", "c_n"]
 PROCESS = ["writer", "incarnation"]
 
 
-def torn(events: DataFrame, books: Books) -> DataFrame:
+def torn(events: DataFrame, books: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by prod: tags of a committed transaction of which a node (note) has a part only.
 
     What was unrouted is nowhere, and what is in queues that are not replicated on one node alone: both count

@@ -18,7 +18,6 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
-from pyspark import cloudpickle
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark import schema as names
@@ -48,26 +47,6 @@ class Piece:
     def pruned(self) -> bool:
         """It says how far what is gone went, and is no record of that itself."""
         return ".pruned.ledger." in self.path
-
-
-def travel_by_value() -> None:
-    """The code that workers run goes to them with the job: nothing of this package is installed there."""
-    import spark.reconcile.input.columns
-    import spark.reconcile.input.condense
-    import spark.reconcile.input.files
-    import spark.reconcile.input.runs
-    import spark.reconcile.input.tallies
-    import spark.schema
-
-    for module in (
-        spark.reconcile.input.columns,
-        spark.reconcile.input.condense,
-        spark.reconcile.input.files,
-        spark.reconcile.input.runs,
-        spark.schema,
-        spark.reconcile.input.tallies,
-    ):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def read_piece(piece: Piece) -> Iterator[pa.Table]:

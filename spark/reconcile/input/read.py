@@ -16,11 +16,14 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark import schema as names
-from spark.reconcile.input.files import Piece, read_piece, travel_by_value
+from spark.reconcile.input import columns, condense, files, runs, tallies
+from spark.reconcile.input.condense import condense_tables
+from spark.reconcile.input.files import Piece, read_piece, record_batches
 
 SUFFIXES = (".ledger.parquet", ".ledger.jsonl.zst", ".ledger.jsonl")
 """Forms of a ledger. Of several with one stem the first of these is read: a crash left the others."""
@@ -171,8 +174,6 @@ def _weight(piece: Piece) -> int:
 
 def read_events(session: SparkSession, ledgers: Sequence[Path]) -> DataFrame:
     """EVENT_SCHEMA: the ledgers, condensed as they are read."""
-    from spark.reconcile.input.condense import condense_tables
-
     return session_map(session, tasks(ledgers), condense_tables, names.EVENT_SCHEMA)
 
 
@@ -181,9 +182,13 @@ def read_records(session: SparkSession, ledgers: Sequence[Path], *, files: bool 
 
     `files` sets `_file` in every row.
     """
-    from spark.reconcile.input.files import record_batches
-
     return session_map(session, tasks(ledgers), partial(record_batches, files=files), names.RECORD_SCHEMA)
+
+
+def _send_by_value() -> None:
+    """The code that workers run goes to them with the job: nothing of this package is installed there."""
+    for module in (columns, condense, files, runs, names, tallies):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def session_map(
@@ -191,7 +196,7 @@ def session_map(
     work: Callable[[Iterable[tuple[Piece, pa.Table]]], Iterator[pa.RecordBatch]], schema: StructType,
 ) -> DataFrame:  # fmt: skip
     """What `work` makes of the records of each group, a task each."""
-    travel_by_value()
+    _send_by_value()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

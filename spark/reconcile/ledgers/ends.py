@@ -1,16 +1,14 @@
 """How each writer ended: by its seal, by what others say of it, or in nobody's knowledge.
 
-Pure: works on the `Writer`s of `Books`, which says what follows from it. Used by `books` alone.
+Pure: works on the `Writer`s of `LedgerState`, which says what follows from it. Used by `assemble` alone.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from spark.reconcile.ledgers.books import Books, SyncChange, Writer
+from spark.reconcile.ledgers.state import LedgerState, SyncChange, Writer
 
 ENDLESS = {
     "producer": "so what it sent, and what was confirmed to it, after its last record is not known",
@@ -22,7 +20,7 @@ OUTLIVED_US = 86_400_000_000
 what it kept to itself is past judging: the kit notes things seconds late, and clocks may be hours apart."""
 
 
-def name_ends(books: Books) -> None:
+def name_ends(books: LedgerState) -> None:
     """Sealed, or crashed as somebody else's record tells, or unknown.
 
     Only a broker may lack its end. Its ledger is written before a confirm leaves, so whatever mattered is in
@@ -51,7 +49,7 @@ def name_ends(books: Books) -> None:
                 writer.end, writer.ended_by = "crashed", f"{node} excluded it"
 
 
-def let_outlived_go(books: Books) -> None:
+def let_outlived_go(books: LedgerState) -> None:
     """A client without a seal does not count any more once the brokers' books begin OUTLIVED_US after its
     last record, for they were pruned: every id that was given, and every tag that was used, until then is
     below the horizon, and not judged. Should it have lived on without its ledger, what it sent is unsent.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from spark.reconcile.ledgers.books import Books, Hole, Writer
+from spark.reconcile.ledgers.state import Hole, LedgerState, Writer
 
 PROVEN, VIOLATED, NOT_PROVABLE = "proven", "violated", "not provable"
 
@@ -99,7 +99,7 @@ class Numbers:
     clocks: Sequence[Mapping[str, Any]] = ()
 
 
-def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> str:
+def severity(kind: str, note: str | None, epoch: int | None, books: LedgerState) -> str:
     """violation, unknown (something is missing) or allowed."""
     if kind in MILD:
         return ALLOWED
@@ -118,18 +118,18 @@ def severity(kind: str, note: str | None, epoch: int | None, books: Books) -> st
     return VIOLATION
 
 
-def _producers_whole(books: Books) -> bool:
+def _producers_whole(books: LedgerState) -> bool:
     producers = [w for w in books.writers.values() if w.role == "producer"]
     return not any(w.gaps or w.end in ("unknown", "outlived") for w in producers)
 
 
-def _owner_crashed(epoch: int | None, books: Books) -> bool:
+def _owner_crashed(epoch: int | None, books: LedgerState) -> bool:
     """Whether the primary of `epoch` was killed, so that its last enqueues may be in no book."""
     owners = [(p.node, p.incarnation) for p in books.promotions if p.epoch == epoch]
     return any(books.writers[owner].end == "crashed" for owner in owners)
 
 
-def gather(rows: Sequence[Mapping[str, Any]], books: Books) -> list[Finding]:
+def gather(rows: Sequence[Mapping[str, Any]], books: LedgerState) -> list[Finding]:
     """Rows of `reconcile.findings` (a row a range, with totals of its group) -> findings."""
     groups: dict[tuple[Any, ...], Finding] = {}
     for row in rows:
@@ -157,7 +157,7 @@ REACH_US = 60_000_000
 """How far from a promotion a pause in confirms may lie and still belong to it."""
 
 
-def clocks_agree(books: Books, clocks: Sequence[Mapping[str, Any]]) -> bool:
+def clocks_agree(books: LedgerState, clocks: Sequence[Mapping[str, Any]]) -> bool:
     """Whether no producer's and no primary's clock is certainly off: else their times cannot be laid side by
     side."""
     timed = {w.name for w in books.writers.values() if w.role == "producer"}
@@ -165,7 +165,7 @@ def clocks_agree(books: Books, clocks: Sequence[Mapping[str, Any]]) -> bool:
     return not any(clock["sentence"] for clock in clocks if clock["writer"] in timed)
 
 
-def failovers(books: Books, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+def failovers(books: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Each promotion after the first of its line, with the outage that producers saw, in ms (None: not on
     both sides).
 
@@ -191,7 +191,7 @@ def failovers(books: Books, pauses: Sequence[tuple[int, int]]) -> list[dict[str,
     return out
 
 
-def result(books: Books, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
+def result(books: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
     """The whole answer. Its schema is written down in `spark/README.md`."""
     found = gather(numbers.findings, books)
     unknown = [f for f in found if f.severity == UNKNOWN]
@@ -259,7 +259,7 @@ def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _queues(
-    numbers: Numbers, found: Sequence[Finding], books: Books, missing: Sequence[str]
+    numbers: Numbers, found: Sequence[Finding], books: LedgerState, missing: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A verdict for each queue with messages, and its numbers for each epoch."""
     epochs: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -280,11 +280,11 @@ def _queues(
     return sorted(out, key=lambda q: str(q["name"]))
 
 
-def _queue_name(queue: str, books: Books) -> str:
+def _queue_name(queue: str, books: LedgerState) -> str:
     return books.queue_names.get(queue, f"queue {queue[:8]}")
 
 
-def _where(finding: Finding, books: Books) -> str:
+def _where(finding: Finding, books: LedgerState) -> str:
     parts = []
     if finding.queue is not None:
         parts.append(_queue_name(finding.queue, books))
@@ -319,7 +319,7 @@ def _remark(finding: Finding) -> str:
     return REMARKS.get(note, "")
 
 
-def _sentence(finding: Finding, books: Books) -> str:
+def _sentence(finding: Finding, books: LedgerState) -> str:
     perhaps = "perhaps " if finding.severity == UNKNOWN and finding.kind not in MISSING else ""
     plural = "" if finding.count == 1 else "s"
     amount = f"{finding.count:,} message{plural} " if finding.count else "messages "
@@ -330,7 +330,7 @@ def _sentence(finding: Finding, books: Books) -> str:
     return f"{amount}{perhaps}{words}{note}: {_where(finding, books)}"
 
 
-def _finding(finding: Finding, books: Books) -> dict[str, Any]:
+def _finding(finding: Finding, books: LedgerState) -> dict[str, Any]:
     return {
         "kind": finding.kind, "severity": finding.severity, "queue": finding.queue,
         "name": _queue_name(finding.queue, books) if finding.queue else None, "epoch": finding.epoch,
@@ -350,7 +350,11 @@ def _hole(hole: Hole) -> dict[str, Any]:
 
 
 def _headline(
-    verdict: str, totals: Mapping[str, Any], violated: Sequence[Finding], missing: Sequence[str], books: Books
+    verdict: str,
+    totals: Mapping[str, Any],
+    violated: Sequence[Finding],
+    missing: Sequence[str],
+    books: LedgerState,
 ) -> str:
     confirmed = f"{totals['confirmed']:,} confirmed messages"
     if verdict == PROVEN:
@@ -363,7 +367,7 @@ def _headline(
     return f"Not provable: {missing[0]}{more}."
 
 
-def _begin(books: Books) -> str:
+def _begin(books: LedgerState) -> str:
     """That not all was judged, if so."""
     if not books.pruned_us:
         return ""
@@ -380,7 +384,7 @@ def _writer(writer: Writer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bands(books: Books) -> list[dict[str, Any]]:
+def bands(books: LedgerState) -> list[dict[str, Any]]:
     """For the picture: which broker process was active, ready or joining, when, in which epoch."""
     bands: list[dict[str, Any]] = []
     for writer in sorted(books.writers.values(), key=lambda w: (w.name, w.first_us)):
@@ -395,7 +399,7 @@ def bands(books: Books) -> list[dict[str, Any]]:
     return bands
 
 
-def _turns(writer: Writer, view: int, books: Books) -> list[tuple[int, str]]:
+def _turns(writer: Writer, view: int, books: LedgerState) -> list[tuple[int, str]]:
     """From when on, in this view, the process was what."""
     begin, end = writer.views[view]
     if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in books.promotions):

@@ -9,8 +9,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark.reconcile.checks.dequeues import digits
-from spark.reconcile.ledgers.books import Books, keep_books
+from spark.reconcile.ledgers.assemble import assemble
 from spark.reconcile.ledgers.ends import ENDLESS
+from spark.reconcile.ledgers.state import LedgerState
 from spark.reconcile.verdict.result import ALLOWED, UNKNOWN, VIOLATION, bands, severity
 
 NAMES = "writer incarnation wseq ts_us ts_last_us view first last n kind reason name peer queue".split()  # noqa: SIM905
@@ -39,12 +40,12 @@ def life(
     return [*out, event("seal", *me)] if sealed else out
 
 
-def pair(*more: dict[str, Any], a_sealed: bool = False) -> Books:
+def pair(*more: dict[str, Any], a_sealed: bool = False) -> LedgerState:
     """`a` served epoch 1 and ended without a seal, `b` serves epoch 2; one producer, one consumer."""
     promote = [event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)]
     promote.append(event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5))
     lives = life("a", "broker", view=1, sealed=a_sealed) + life("b", "broker", view=2)
-    return keep_books([*lives, *life("p", "producer"), *life("c", "consumer"), *promote, *more])
+    return assemble([*lives, *life("p", "producer"), *life("c", "consumer"), *promote, *more])
 
 
 def test_a_killed_primary_is_excused_by_its_successor() -> None:
@@ -106,7 +107,7 @@ UNTIL = "; it counts until `understudy ledger prune` has brought the brokers' le
 UNTIL += " 00:00:00 UTC"
 
 
-def books_of(begins: dict[str, int], role: str = "producer", ended: str = "") -> Books:
+def books_of(begins: dict[str, int], role: str = "producer", ended: str = "") -> LedgerState:
     """Of killed client z, whose last record is of 9 us after 1970, a sealed client, and brokers of these
     names, pruned up to then (0: not); of `ended` wholly."""
     lives = [*life("z", role, sealed=False), *life("p", "producer"), *life("c", "consumer")]
@@ -117,7 +118,7 @@ def books_of(begins: dict[str, int], role: str = "producer", ended: str = "") ->
         lives += [e | left if e["kind"] == "span" else e for e in life(name, "broker", view=number + 1)]
         lives.append(event("promote", name, view=number + 1, peer=previous, reason=reason, ts_us=1))
         lives += [event("pruned", name, first=2, last=3, ts_us=begin)] if begin else []
-    return keep_books(lives, let_go=True)
+    return assemble(lives, let_go=True)
 
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
@@ -143,7 +144,7 @@ def test_books_that_were_never_pruned_let_no_client_go() -> None:
     lives = [*life("z", "consumer", sealed=False), *life("p", "producer"), *life("a", "broker", view=1)]
     lives = [e | {"ts_us": 3 * DAY, "ts_last_us": 3 * DAY} if e["writer"] == "a" else e for e in lives]
     promote = event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=3 * DAY)
-    books = keep_books([*lives, promote], let_go=True)
+    books = assemble([*lives, promote], let_go=True)
     assert books.writers["z", 1].end == "unknown" and books.broken
 
 
@@ -152,7 +153,7 @@ def test_a_gap_of_a_client_that_is_outlived_still_is_one() -> None:
     lives += [*life("a", "broker", view=1), *life("p", "producer")]
     lives.append(event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1))
     lives.append(event("pruned", "a", first=2, last=3, ts_us=2 * DAY))
-    books = keep_books(lives, let_go=True)
+    books = assemble(lives, let_go=True)
     assert books.writers["z", 1].end == "outlived"
     assert "the ledger of z (incarnation 1) lacks records 10..11" in books.missing
 
@@ -191,7 +192,7 @@ def test_holes_are_named_with_writer_numbers_and_file() -> None:
         asked.append(gap)
         return "in a-1-0"
 
-    books = keep_books([*lives, *life("p", "producer"), torn], where)
+    books = assemble([*lives, *life("p", "producer"), torn], where)
     assert asked == [("a", 1, 10, 11)]
     assert [(h.kind, h.writer, h.incarnation, h.first, h.last, h.file, h.excused) for h in books.holes] == [
         ("torn-tail", "p", 1, 10, 10, "p-1-0.ledger.jsonl", False),
@@ -229,14 +230,14 @@ def test_what_was_pruned_unread_is_missing() -> None:
 def test_two_owners_of_one_epoch_in_two_clusters_are_nothing() -> None:
     other = [*life("x", "broker", view=1, cluster="two"), event("promote", "x", view=1, peer="", ts_us=1)]
     promote = event("promote", "a", view=1, peer="", ts_us=1)
-    books = keep_books([*life("a", "broker", view=1, cluster="one"), promote, *other])
+    books = assemble([*life("a", "broker", view=1, cluster="one"), promote, *other])
     assert books.two_owners == [] and "ledgers of 2 clusters are mixed: one, two" in books.missing
 
 
 def test_processes_that_served_near_each_other_do_not_share_a_digit() -> None:
     lives = [e for n in range(20) for e in life("ab"[n % 2], "broker", incarnation=n, view=n + 1)]
     opened = [event("promote", "ab"[n % 2], n, view=n + 1, peer="", ts_us=n) for n in range(20)]
-    given = digits(keep_books([*lives, *opened]))
+    given = digits(assemble([*lives, *opened]))
     order = [given["ab"[n % 2], n] for n in range(20)]
     assert all(len(set(order[n : n + 15])) == 15 for n in range(6))
     assert sum(order[:15]) == 0x0111_1111_1111_1111
@@ -304,7 +305,7 @@ def test_an_epoch_with_traffic_that_nobody_opened_lacks_its_primary() -> None:
     copied = event("span", "b", view=1, name="backup_enqueue", ts_us=1, ts_last_us=2, n=1)
     promote = event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5)
     lives = life("a", "broker", incarnation=2, view=2) + life("b", "broker", view=2)
-    books = keep_books([*lives, *life("p", "producer"), promote, copied])
+    books = assemble([*lives, *life("p", "producer"), promote, copied])
     assert books.missing == ["no ledger here opened epoch 1, so that of its primary is missing"]
     assert books.broken and pair(copied).missing == []
 
@@ -326,7 +327,7 @@ def test_one_epoch_with_two_owners_is_seen() -> None:
 
 
 def test_without_producers_nothing_is_known_to_be_confirmed() -> None:
-    books = keep_books([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
+    books = assemble([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
     assert books.missing == ["there is no ledger of a producer, so what was confirmed is not known"]
 
 
@@ -346,7 +347,7 @@ def test_deliveries_past_the_end_of_a_killed_primary_are_unknown_not_invented() 
 
 def test_without_a_clean_end_of_the_last_owner_absence_is_unknown() -> None:
     lives = life("a", "broker", view=1, sealed=False) + life("p", "producer")
-    books = keep_books([*lives, event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)])
+    books = assemble([*lives, event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)])
     assert not books.inventory().complete
     books.broken = False
     assert severity("lost", None, 1, books) == UNKNOWN

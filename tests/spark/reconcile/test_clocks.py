@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 from spark.reconcile.checks.clocks import STAMP_US, Bounds, compare, describe, duration, pair_bounds
 from spark.reconcile.checks.dequeues import SLACK_US, alone_until
 from spark.reconcile.checks.replication import FOREVER
-from spark.reconcile.ledgers.books import Promotion
 from spark.reconcile.ledgers.holes import Places
+from spark.reconcile.ledgers.state import Promotion
 
 HOUR = 3_600_000_000
 MS = 1000

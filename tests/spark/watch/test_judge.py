@@ -192,7 +192,7 @@ def test_a_gap_is_told_and_what_it_may_have_answered_is_not_judged() -> None:
     assert "lacks records 9" in scene.last and "3 messages without a fate" in scene.last
     scene.say("b", "promote", view=2, peer="a", reason="unforced")
     assert scene.beat("b", "p", "c", batches=10) == []
-    assert scene.stage.judge.books.forgotten == 3
+    assert scene.stage.judge.live.forgotten == 3
 
 
 def test_a_ledger_that_begins_in_the_middle_is_a_note() -> None:
@@ -264,13 +264,13 @@ def test_what_is_older_than_the_retention_is_forgotten_and_counted() -> None:
         enqueue(scene, "a", "enqueue", 10 * n, 10 * n + 4)
         scene.say("p", "confirmed", prod="p.1.1/1", first=10 * n, last=10 * n + 4)
         scene.look()
-        rows.append(scene.stage.judge.books.rows)
+        rows.append(scene.stage.judge.live.rows)
     assert max(rows[100:]) < 4 * 70
-    assert scene.stage.judge.books.forgotten >= 5 * 300
+    assert scene.stage.judge.live.forgotten >= 5 * 300
     assert scene.stage.kinds() == set()
     for _ in range(200):
         scene.look()
-    books = scene.stage.judge.books
+    books = scene.stage.judge.live
     assert (books.ids, books.sessions) == ({}, {})
     assert len(books.dormant_ids) == len(books.dormant_sessions) == 1
     enqueue(scene, "b", "backup_enqueue", 10, 14)  # long after, once more: passed over
@@ -289,7 +289,7 @@ def test_what_is_dormant_is_forgotten_too_after_a_while() -> None:
             scene.say("a", kind, **made, prod=f"p.{n}/1", pfirst=1)
         for _ in range(20):
             scene.look()
-        rows.append(scene.stage.judge.books.rows)
+        rows.append(scene.stage.judge.live.rows)
     assert max(rows[30:]) <= max(rows[:30])
 
 

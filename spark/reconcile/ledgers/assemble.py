@@ -1,22 +1,20 @@
 """Are the ledgers whole? Judges, on the driver, the few events that say who wrote and how each writer ended.
 
-Pure: rows in, a `Books` out. Invariant 30: what a ledger has lost is reported, it never reads as "no loss".
+Pure: rows in, a `LedgerState` out. Invariant 30: what a ledger has lost is reported, it never reads as "no
+loss".
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
-from spark.reconcile.checks.contents import Inventory, Process
 from spark.reconcile.ledgers.ends import ENDLESS, let_outlived_go, name_ends, stem, until
+from spark.reconcile.ledgers.state import STANDALONE, Hole, LedgerState, Promotion, SyncChange, Writer
 from spark.schema import NOT_PARQUET, PRUNED_NAME
 
-STANDALONE = "standalone"
-"""Why a broker of no cluster promotes itself."""
 TRAFFIC = frozenset({"enqueue", "backup_enqueue", "dequeue", "backup_dequeue", "replicated"})
 """Kinds that a broker writes only in an epoch that somebody opened."""
 
@@ -37,163 +35,14 @@ def _str(event: Event, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-@dataclass(slots=True)
-class Writer:
-    """One process life of a writer, by its ledger. Times in microseconds since 1970, by its own clock."""
-
-    name: str
-    incarnation: int
-    role: str = ""
-    cluster: str = ""
-    first_us: int = 0
-    last_us: int = 0
-    view: int = 0
-    pruned_us: int = 0
-    """Records up to this time were pruned; 0: none."""
-    goes_on: bool = False
-    """There are ledgers of it beyond what pruning left."""
-    pruned_damaged: bool = False
-    """Not all of what was pruned could be read."""
-    records: dict[str, int] = field(default_factory=dict)
-    views: dict[int, tuple[int, int]] = field(default_factory=dict)
-    demoted: dict[int, int] = field(default_factory=dict)
-    """When it ceased to serve an epoch that it outlived."""
-    enqueues: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """When it first and last noted an `enqueue`, by view."""
-    chains: list[tuple[int, int]] = field(default_factory=list)
-    sealed: bool = False
-    end: str = "unknown"
-    """sealed | crashed (a broker, and somebody says so) | outlived (a client without a seal, of whose time
-    no broker's books tell any more) | unknown."""
-    ended_by: str = ""
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    repeats: list[tuple[int, int]] = field(default_factory=list)
-    torn: int = 0
-    """Lines of it that are no record."""
-
-    @property
-    def process(self) -> Process:
-        return self.name, self.incarnation
-
-
-@dataclass(slots=True, frozen=True)
-class Promotion:
-    epoch: int
-    node: str
-    incarnation: int
-    previous: str
-    reason: str
-    ts_us: int
-
-
-@dataclass(slots=True, frozen=True)
-class SyncChange:
-    view: int
-    node: str
-    incarnation: int
-    wseq: int
-    peer: str
-    reason: str
-    names: tuple[str, ...]
-    ts_us: int
-    n: int = 0
-    """The position from which on it holds."""
-
-
-@dataclass(slots=True, frozen=True)
-class Hole:
-    """Records first..last (by `wseq`) of a process that are not there. `gap` or `torn-tail`."""
-
-    kind: str
-    writer: str
-    incarnation: int
-    first: int
-    last: int
-    file: str
-    excused: bool
-    sentence: str
-
-
 Where = Callable[[str, int, int, int], str]
 """Writer, incarnation, first and last `wseq` that are missing -> in which file, in words, or ""."""
 
 
-@dataclass(slots=True)
-class Books:
-    """What is known of the ledgers themselves; `missing` is a sentence for each thing that is not there."""
-
-    writers: dict[Process, Writer] = field(default_factory=dict)
-    promotions: list[Promotion] = field(default_factory=list)
-    changes: list[SyncChange] = field(default_factory=list)
-    queue_names: dict[str, str] = field(default_factory=dict)
-    definers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Brokers that know a queue, by its UUID."""
-    replicated: set[str] = field(default_factory=set)
-    """Queues whose messages backups are to hold."""
-    clusters: set[str] = field(default_factory=set)
-    members: set[str] = field(default_factory=set)
-    """Brokers that are, or were, in a cluster."""
-    missing: list[str] = field(default_factory=list)
-    broken: bool = False
-    """A broker's or a consumer's records are missing: what is not in the books may still have happened."""
-    repeated: bool = False
-    """Some records are in the books twice: a duplicate may be one of the books only."""
-    unreadable: int = 0
-    served: set[int] = field(default_factory=set)
-    """Epochs in which a broker noted traffic."""
-    holes: list[Hole] = field(default_factory=list)
-    two_owners: list[int] = field(default_factory=list)
-    """Epochs that more than one node opened."""
-
-    @property
-    def pruned_us(self) -> int:
-        """Up to when the ledgers were pruned at most; 0: they are whole."""
-        return max((w.pruned_us for w in self.writers.values()), default=0)
-
-    def line_of(self, promotion: Promotion) -> str:
-        """Whose epochs follow each other: those of a cluster, or of one broker that was never in any."""
-        if promotion.reason == STANDALONE and promotion.node not in self.members:
-            return f"{STANDALONE} {promotion.node}"
-        if len(self.clusters) < 2:
-            return ""  # a node of a new cluster does not know its name at once
-        return self.writers[promotion.node, promotion.incarnation].cluster
-
-    def lines(self) -> list[list[Promotion]]:
-        """The promotions of each line, by epoch."""
-        out: dict[str, list[Promotion]] = defaultdict(list)
-        for promotion in sorted(self.promotions, key=lambda p: p.epoch):
-            out[self.line_of(promotion)].append(promotion)
-        return list(out.values())
-
-    def notes_disk(self, promotion: Promotion) -> bool:
-        """Whether the owner of an epoch notes what is on its disk (schema version 2)."""
-        return self.writers[promotion.node, promotion.incarnation].records.get("durable", 0) > 0
-
-    def inventory(self) -> Inventory:
-        """Whose `present` records say what is in the queues at the end."""
-        brokers = [w for w in self.writers.values() if w.role == "broker"]
-        if self.promotions:
-            complete, processes, owners = True, [], []
-            for line in self.lines():
-                last = line[-1]
-                owner = self.writers[last.node, last.incarnation]
-                if owner.sealed:
-                    owners.append(owner.process)
-                    processes.append(owner.process)
-                else:
-                    complete = False
-                    processes += [w.process for w in brokers if w.view == last.epoch]
-            return Inventory(complete, tuple(processes), tuple(owners))
-        view = max((w.view for w in brokers), default=0)
-        current = [w for w in brokers if w.view == view]
-        complete = bool(current) and all(w.sealed for w in current)
-        return Inventory(complete, tuple(w.process for w in current))
-
-
-def keep_books(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> Books:
+def assemble(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> LedgerState:
     """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
     `let_go`: whether clients may be outlived."""
-    books = Books()
+    books = LedgerState()
     torn: list[Event] = []
     for event in events:
         _enter(books, event, torn)
@@ -208,7 +57,7 @@ def keep_books(events: Iterable[Event], where: Where = lambda *_: "", *, let_go:
     return books
 
 
-def _enter(books: Books, event: Event, torn: list[Event]) -> None:
+def _enter(books: LedgerState, event: Event, torn: list[Event]) -> None:
     kind = event["kind"]
     if kind == "version":
         books.missing.append(
@@ -285,7 +134,7 @@ def _check_chain(writer: Writer) -> None:
         expected = max(expected, last + 1)
 
 
-def _place_torn(books: Books, torn: list[Event]) -> None:
+def _place_torn(books: LedgerState, torn: list[Event]) -> None:
     """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
     books.unreadable = len(torn)
     by_file: dict[str, list[Event]] = defaultdict(list)
@@ -317,7 +166,7 @@ def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
     return Hole("torn-tail", *writer.process, last + 1, last + lines, file, excused, text)
 
 
-def _find_gaps(books: Books, where: Where) -> None:
+def _find_gaps(books: LedgerState, where: Where) -> None:
     for w in sorted(books.writers.values(), key=lambda w: w.process):
         called = f"the ledger of {w.name} (incarnation {w.incarnation})"
         for first, last in w.gaps:
@@ -327,7 +176,7 @@ def _find_gaps(books: Books, where: Where) -> None:
             books.holes.append(Hole("gap", *w.process, first, last, place, False, said))
 
 
-def _included_later(books: Books) -> list[tuple[str, int]]:
+def _included_later(books: LedgerState) -> list[tuple[str, int]]:
     """Brokers, and the epoch in which they got in sync after the last that their own ledgers know.
 
     A ledger that knows no epoch yet (0) may be one of a broker that was killed just then.
@@ -339,7 +188,7 @@ def _included_later(books: Books) -> list[tuple[str, int]]:
     return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
 
 
-def _judge(books: Books) -> None:
+def _judge(books: LedgerState) -> None:
     say = books.missing.append
     for w in sorted(books.writers.values(), key=lambda w: w.process):
         called = f"the ledger of {w.name} (incarnation {w.incarnation})"

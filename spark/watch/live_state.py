@@ -13,7 +13,7 @@ from spark.watch.aging import STEPS, Aging
 from spark.watch.queue_ids import QueueIds
 from spark.watch.range_set import RangeSet
 from spark.watch.sessions import Placed, Session
-from spark.watch.writers import Inventory, Process, Promotion, Writer
+from spark.watch.writers import LiveInventory, LivePromotion, LiveWriter, Process
 
 Row = dict[str, Any]
 Key = tuple[str, int]
@@ -39,15 +39,15 @@ class QueueFacts:
     epochs: set[int] = field(default_factory=set)
 
 
-class Books:
+class LiveState:
     def __init__(self, retention_us: int) -> None:
         self.retention_us = retention_us
         self.now = 0
-        self.writers: dict[Process, Writer] = {}
+        self.writers: dict[Process, LiveWriter] = {}
         self.sessions: dict[str, Session] = {}
         self.ids: dict[Key, QueueIds] = {}
         self.queues: dict[str, QueueFacts] = {}
-        self.promotions: list[Promotion] = []
+        self.promotions: list[LivePromotion] = []
         self.mentioned: dict[str, int] = {}
         """Brokers that others name, and when they were last named."""
         self.clusters: set[str] = set()
@@ -118,7 +118,7 @@ class Books:
         else:
             self.forgotten += self.session(row["prod"]).forget(row["last"])
 
-    def _chain(self, writer: Writer, row: Row) -> None:
+    def _chain(self, writer: LiveWriter, row: Row) -> None:
         first, last = row["first"], row["last"]
         self.records += last - first + 1
         writer.chain.add(first, last)
@@ -127,17 +127,17 @@ class Books:
         if not row["reason"]:
             writer.clear = self.now
 
-    def _writer(self, name: str, incarnation: int) -> Writer:
+    def _writer(self, name: str, incarnation: int) -> LiveWriter:
         writer = self.writers.get((name, incarnation))
         if writer is None:
-            writer = self.writers[name, incarnation] = Writer(name, incarnation, first_heard=self.now)
+            writer = self.writers[name, incarnation] = LiveWriter(name, incarnation, first_heard=self.now)
             if (dormant := self.dormant_writers.pop((name, incarnation), None)) is not None:
                 writer.begins = dormant[0] + 1
             self._succeed(writer)
         writer.heard = self.now
         return writer
 
-    def _succeed(self, writer: Writer) -> None:
+    def _succeed(self, writer: LiveWriter) -> None:
         """A process that starts again has ended before."""
         for (name, incarnation), other in self.writers.items():
             if name == writer.name and incarnation < writer.incarnation and not other.sealed:
@@ -167,7 +167,7 @@ class Books:
         for queue, epoch, first, last in placed:
             self.of((queue, epoch)).confirm(first, last)
 
-    def _enqueue(self, writer: Writer, row: Row) -> None:
+    def _enqueue(self, writer: LiveWriter, row: Row) -> None:
         writer.role = writer.role or "broker"
         queue, epoch, first, last = row["queue"], row["epoch"], row["first"], row["last"]
         facts = self.facts(queue)
@@ -182,7 +182,7 @@ class Books:
         if prod is not None and tag is not None:
             self._confirm(self.session(prod).place(tag, tag + last - first, queue, epoch, first))
 
-    def _state(self, writer: Writer, row: Row, kind: str) -> None:
+    def _state(self, writer: LiveWriter, row: Row, kind: str) -> None:
         """The few records that say who serves, what is held and how a writer ended."""
         writer.view = max(writer.view, row["view"] or 0)
         match kind:
@@ -213,17 +213,17 @@ class Books:
                 writer.sealed = True
                 self._end(writer, row["at"])
 
-    def _promote(self, writer: Writer, row: Row) -> None:
+    def _promote(self, writer: LiveWriter, row: Row) -> None:
         view, peer = row["view"], row["peer"] or ""
         self.promotions.append(
-            Promotion(view, *writer.process, row["at"], peer, row["reason"] or "", self.now)
+            LivePromotion(view, *writer.process, row["at"], peer, row["reason"] or "", self.now)
         )
         del self.promotions[:-PROMOTIONS]
         if peer and peer != writer.name:
             self._excuse(peer, view, f"{writer.name} was promoted in its place")
             self.mentioned[peer] = self.now
 
-    def _insync(self, writer: Writer, row: Row) -> None:
+    def _insync(self, writer: LiveWriter, row: Row) -> None:
         peer = row["peer"] or ""
         names = {name.strip() for name in (row["name"] or "").split(",")} | {peer}
         for name in names - {""}:
@@ -240,7 +240,7 @@ class Books:
 
     # -- inventories
 
-    def _quiesce(self, writer: Writer, row: Row) -> None:
+    def _quiesce(self, writer: LiveWriter, row: Row) -> None:
         """Collect a point of the serving primary, if all of its records up to here have come."""
         name, queue = row["name"] or "", row["queue"]
         point = writer.inventory
@@ -248,7 +248,7 @@ class Books:
             self.end_inventory(writer)
             if writer.owns != row["view"] or not writer.whole_to(row["at"] - 1):
                 return
-            point = writer.inventory = Inventory(name, self.now)
+            point = writer.inventory = LiveInventory(name, self.now)
         point.seen = self.now
         if queue not in point.suspects:
             self.facts(queue).copied = True
@@ -260,14 +260,14 @@ class Books:
         if (held := point.suspects[queue].get(row["epoch"])) is not None:
             held.remove(row["first"], row["last"])
 
-    def end_inventory(self, writer: Writer) -> None:
+    def end_inventory(self, writer: LiveWriter) -> None:
         """All of the point is here: what its writer held and has not listed is gone."""
         point, writer.inventory = writer.inventory, None
         for queue, by_epoch in point.suspects.items() if point else ():
             for epoch, missing in by_epoch.items():
                 self._gone((queue, epoch), missing)
 
-    def _end(self, writer: Writer, at: int) -> None:
+    def _end(self, writer: LiveWriter, at: int) -> None:
         """A clean end of the last primary: the same of all its queues."""
         last = max((p.view for p in self.promotions), default=-1)
         if writer.owns >= last and writer.owns != -1 and writer.whole_to(at - 1):
@@ -321,7 +321,7 @@ class Books:
             trim(table)
         trim(self.queues)
 
-    def _is_newest_broker(self, writer: Writer) -> bool:
+    def _is_newest_broker(self, writer: LiveWriter) -> bool:
         lives = [i for name, i in self.writers if name == writer.name]
         return writer.role == "broker" and writer.incarnation == max(lives)
 
