@@ -123,63 +123,22 @@ def _numbers(
     packed: DataFrame, plain: DataFrame, books: LedgerState, hulls: Sequence[Mapping[str, Any]],
     progress: Progress, *, pruned: bool,
 ) -> Any:  # fmt: skip
-    """Run the transforms and collect what they found. `packed`: events that hold a block; `plain`: the
+    """Run the table of checks and collect what they found. `packed`: events that hold a block; `plain`: the
     others; `hulls`: those of HULLS. `pruned`: some ledger begins where another ended."""
     from spark.ranges import settle
-    from spark.reconcile.checks import contents, dequeues, interest, order, publishing, replication
-    from spark.reconcile.checks import second_looks as checks
-    from spark.reconcile.checks.horizon import horizon
-    from spark.reconcile.input.runs import Interest, expand, tangled_pairs
-    from spark.reconcile.input.tallies import any_late, tally, unshelve
+    from spark.reconcile.checks import table
+    from spark.reconcile.input.tallies import unshelve
     from spark.reconcile.verdict.result import Numbers
 
-    progress("matching publishes with confirms")
-    answers = interest.answers(plain)
-    sent, settled = settle(publishing.sends(plain)), interest.settled_frame(plain.sparkSession, *answers)
-    logical = settle(publishing.logical_segments(sent, settled))
-    logical_counts = _only_row(publishing.logical_totals(logical))
-    resent, noted = settle(publishing.resent_tags(sent, logical)), settle(replication.acks(plain))
-    lacks = replication.unacknowledged(books, (row.asDict() for row in noted.collect()))
-    tangled = tangled_pairs(row for row in hulls if row["kind"] == "hull")
-    close = interest.closer(plain, answers[0], resent, lacks, tangled)
-    progress("unpacking what is of interest")
-    rest = plain.where("kind not in ('hull', 'receipts')")
-    joined = rest.unionByName(expand(packed, close))
-    events = settle(joined.unionByName(tally(packed), allowMissingColumns=True))
-    every_run = expand(packed, Interest(answers[0], everything=True))
-    exact = rest.unionByName(unshelve(packed)).unionByName(every_run)
-    tags = settle(publishing.tag_segments(interest.as_publishers_say(events)))
-    tag_counts = _only_row(publishing.tag_totals(tags))
-    placed = settle(publishing.placements(events))
-    runs = publishing.confirmed_ids(placed, settled)
-    confirmed = settle(runs.unionByName(interest.sure_ids(events, runs.columns)))
-    progress("comparing clocks")
-    clocks = checks.compare_clocks(events, books)
-    early = checks.early(exact, confirmed, lacks, books, clocks)
-    progress("following every id through its queue")
-    behind = any_late(row for row in hulls if row["kind"] == "receipts")
-    late = order.late_receipts(exact if behind else exact.where("false"))
-    digits = dequeues.digits(books)
-    segments = contents.id_segments(events, confirmed, late, books.inventory(), digits)
-    begin = horizon(plain) if pruned else None
-    segments = settle(begin.of_ids(segments) if begin else segments)
-    ids = [row.asDict() for row in contents.id_totals(segments).collect()]
-    looks = {name: sum(row.pop(name) for row in ids) for name in contents.SUSPICIONS}
-    progress("looking for what was lost, doubled or out of order")
-    found = [publishing.tag_findings(tags), publishing.doubts(logical), contents.id_findings(segments)]
-    found += [early] if early is not None else []
-    found += checks.second_looks(events, exact, segments, looks, noted, books, clocks)
-    if tag_counts["sends"] > logical_counts["published"]:
-        again = publishing.resent_ids(resent, placed)
-        found.append(publishing.resend_findings(again, events.where("kind = 'received'")))
-    if any("quiesce" in writer.records for writer in books.writers.values()):
-        found.append(contents.quiesce_findings(events))
-    certain = [begin.of_findings(frame) if begin else frame for frame in found]
-    rows = [row.asDict() for row in findings([settle(frame) for frame in certain]).collect()]
+    given = {"packed": packed, "plain": plain, "ledgers": books, "hulls": hulls, "pruned": pruned}
+    facts, found = table.run(given, progress)
+    rows = [row.asDict() for row in findings([settle(frame) for frame in found]).collect()]
     progress("measuring rates and outage")
     timeline, pauses = _over_time(unshelve(packed, "measured"), books)
-    described = checks.described(books, clocks, sorted({w.name for w in books.writers.values()}))
-    return Numbers(tag_counts, logical_counts, ids, rows, timeline, pauses, described)
+    return Numbers(
+        facts["tag_counts"], facts["logical_counts"], table.ids(facts), rows, timeline, pauses,
+        table.described(facts),
+    )  # fmt: skip
 
 
 def _over_time(measured: DataFrame, books: LedgerState) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
@@ -187,10 +146,6 @@ def _over_time(measured: DataFrame, books: LedgerState) -> tuple[Mapping[str, An
     from spark.rates import pauses
 
     return _timeline(measured, books), [(row["from_us"], row["to_us"]) for row in pauses(measured).collect()]
-
-
-def _only_row(frame: DataFrame) -> dict[str, int]:
-    return {key: value or 0 for key, value in frame.collect()[0].asDict().items()}
 
 
 def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFrame:
