@@ -11,8 +11,8 @@ from bench import brokers
 from bench.clock import cpu_ns
 from bench.durable_nodes import PATIENCE, connected, depth, end, fill, said
 from bench.durable_report import Figure, Findings
-from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 SIZE = 256
 MOST_SECONDS = 2.0

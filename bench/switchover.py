@@ -22,11 +22,11 @@ from typing import Any
 import kombu.entity
 
 from understudy.client import Consumer, Publisher
-from understudy.config.types import HostPort
 from understudy.demo.demo import free_ports
 from understudy.demo.plain_client import Plain
 from understudy.demo.processes import Children
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 _Queue: Any = kombu.entity.Queue
 QUEUE = _Queue("orders", durable=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.config.types import HostPort, TlsHostPort, parse_public_address
+from understudy.shared.addresses import HostPort, TlsHostPort, parse_public_address
 from understudy.shared.tls_faults import words
 
 

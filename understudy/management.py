@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
 from understudy.client_tls import tls_of
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 from understudy.shared.tls_faults import fault_of
 
 MANAGE = 50

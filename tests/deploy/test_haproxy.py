@@ -15,7 +15,7 @@ from tests.deploy.tools import PATH, PATIENCE, fill, require, run
 from tests.failover.cluster import Cluster, Place
 from tests.ports import free_ports
 from understudy.client import Consumer, Publisher
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 HOSTS = {"a": "127.0.0.1", "b": "127.0.0.2"}
 FILE = "haproxy/haproxy.cfg"

@@ -13,8 +13,8 @@ import pytest
 from tests.deploy.tools import PATH, PATIENCE, fill, require, run
 from tests.failover.cluster import Cluster
 from tests.failover.namespaces import LOGIN, PORT, SETTINGS, Lab
-from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 pytestmark = pytest.mark.tools
 FILE = "keepalived/keepalived.conf"

@@ -8,7 +8,7 @@ from typing import Any
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
 from tests.failover.cluster import PATIENCE, Login
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 CLOSE = (10, 50)
 DECLARE_OK = (50, 11)

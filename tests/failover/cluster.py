@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.ports import free_ports
-from understudy.config.types import HostPort
 from understudy.demo.processes import Child, Children
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 PATIENCE = 30.0
 """Seconds that anything may take on a busy machine before it counts as hung."""

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.failover.cluster import Login, Place
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 HUB_ADDRESS = "198.51.100.254"
 PORT = 5672

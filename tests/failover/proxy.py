@@ -14,7 +14,7 @@ import threading
 from types import TracebackType
 from typing import Literal, Self
 
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 Cut = Literal["RST", "FIN"]
 _RESET = struct.pack("ii", 1, 0)

@@ -12,7 +12,7 @@ from tests.failover.cluster import PATIENCE, Cluster, local_places
 from tests.ports import free_ports
 from tests.tls import Authority
 from understudy.client_tls import ClientTls, SecureAddress
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 NAMES = ("left", "right")
 

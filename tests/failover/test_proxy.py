@@ -11,7 +11,7 @@ import pytest
 
 from tests.failover.cluster import PATIENCE
 from tests.failover.proxy import Cut, LinkProxy
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 SPEECH = bytes(range(250)) * 40
 

@@ -19,7 +19,7 @@ from tests.failover.secure import NAMES, SecurePair
 from tests.tls import Authority
 from understudy.client import Consumer, Publisher
 from understudy.client_tls import ClientTls, SecureAddress
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 ORDERS = kombu.Queue("orders", durable=True)
 

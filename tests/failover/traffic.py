@@ -20,7 +20,7 @@ import pika.exceptions
 
 from tests.failover.cluster import PATIENCE, Login
 from understudy.client import Consumer, Publisher
-from understudy.config.types import parse_addresses
+from understudy.shared.addresses import parse_addresses
 
 _Queue: Any = kombu.entity.Queue
 _Exchange: Any = kombu.entity.Exchange

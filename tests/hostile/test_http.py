@@ -24,10 +24,10 @@ from tests.understudy.server.test_http import GUEST, StandIn
 from tests.understudy.serving import serving
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
-from understudy.config.types import HostPort
 from understudy.server.http import HttpServer
 from understudy.server.http_guard import Guard, names_of
 from understudy.server.http_places import Limits
+from understudy.shared.addresses import HostPort
 
 LOGIN = GUEST["headers"]["Authorization"]
 MUTATING = ["/api/promote", "/api/demote", "/api/switchover", "/api/definitions", "/no/such"]

@@ -16,9 +16,9 @@ from broker.security.logins import BUSY, Logins
 from tests.hostile.checker import WORD, Checker, users
 from tests.hostile.test_strangers import until
 from tests.understudy.server.test_http import StandIn
-from understudy.config.types import HostPort
 from understudy.server import http
 from understudy.server.http import HttpServer
+from understudy.shared.addresses import HostPort
 
 Post = Callable[[str, str], Awaitable[tuple[int, dict[str, Any]]]]
 

@@ -16,7 +16,7 @@ from broker.model.history import History
 from broker.model.records import EntryPut
 from broker.model.vhosts import VirtualHosts
 from broker.server.shell import Shell
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 
 class BrokerThread:

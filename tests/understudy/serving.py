@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 PATIENCE = 30.0
 

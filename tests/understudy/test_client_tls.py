@@ -22,11 +22,11 @@ from understudy.client import ClientTls, ConnectFailed, Consumer, Publisher
 from understudy.client.failover import Failover
 from understudy.client.transport import SecureTransport
 from understudy.client_tls import FileFault, SecureAddress, parse_broker, secured, tls_of
-from understudy.config.types import HostPort, TlsHostPort
 from understudy.definitions.apply import carry_out
 from understudy.definitions.parse import QueueDefinition
 from understudy.definitions.plan import Plan
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort, TlsHostPort
 
 ORDERS = kombu.Queue("orders", durable=True)
 

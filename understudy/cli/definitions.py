@@ -22,7 +22,6 @@ from rich.progress import MofNCompleteColumn
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.node import primary_of, question, status_of
 from understudy.cli.options import Failed, Wrong, broker_options, leave, node_options, progress_bar
-from understudy.config.types import HostPort
 from understudy.definitions.apply import (
     DECLARED,
     KINDS,
@@ -38,6 +37,7 @@ from understudy.definitions.plan import Plan, check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
 from understudy.definitions.unsupported import counted
 from understudy.management import SERVING
+from understudy.shared.addresses import HostPort
 
 
 @click.group()

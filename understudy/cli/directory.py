@@ -17,12 +17,12 @@ import click
 from broker.model.policy_rules import without_effect
 from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
 from understudy.cli.options import Failed, Wrong, broker_options, given_password
-from understudy.config.types import HostPort
 from understudy.definitions.apply import DEFINE
 from understudy.definitions.parse import VHOST
 from understudy.definitions.strict_json import DefinitionsError, read_json
 from understudy.definitions.unsupported import counted
 from understudy.management import SERVING, TooLarge, Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 LISTING = "directory"
 _APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")

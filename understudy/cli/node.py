@@ -15,8 +15,8 @@ from rich.table import Table
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.options import Failed, broker_options, cell, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
-from understudy.config.types import HostPort
 from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve
+from understudy.shared.addresses import HostPort
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
 _MEMBER_COLUMNS = (

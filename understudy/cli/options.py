@@ -20,8 +20,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TimeRemainingColu
 
 from understudy.cli.exit_codes import FAILED, UNDONE, WRONG
 from understudy.client_tls import ClientTls, FileFault, parse_broker, tls_of
-from understudy.config.types import HostPort, parse_positive_duration
+from understudy.config.types import parse_positive_duration
 from understudy.ledger.segments import FORMS
+from understudy.shared.addresses import HostPort
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import in_the_way
 from understudy.shared.text import shown

@@ -17,10 +17,10 @@ import click
 from understudy.cli.demo import prepare
 from understudy.cli.options import Failed
 from understudy.cli.process import Stop, stopping
-from understudy.config.types import HostPort
 from understudy.demo.demo import free_ports
 from understudy.demo.processes import Child, Children
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 FOLDER = Path("understudy-pair")
 MARK = ".understudy-pair"

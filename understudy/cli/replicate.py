@@ -10,7 +10,7 @@ from rich.console import Console
 
 from understudy.cli.node import question, rows, status_of
 from understudy.cli.options import Failed, Wrong, broker_options
-from understudy.config.types import HostPort, parse_addresses
+from understudy.shared.addresses import HostPort, parse_addresses
 
 _WIDTH = 140
 

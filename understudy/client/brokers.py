@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from understudy.client_tls import ClientTls
-from understudy.config.types import HostPort, TlsHostPort, parse_public_addresses
+from understudy.shared.addresses import HostPort, TlsHostPort, parse_public_addresses
 
 RETRY = 0.05
 """Seconds between two rounds over all addresses."""

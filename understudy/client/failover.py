@@ -21,7 +21,7 @@ from understudy.client.books import Pulse
 from understudy.client.brokers import Brokers
 from understudy.client.connection import Connection, Transport
 from understudy.client.transport import Lost
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 _KombuConnection: Any = kombu.connection.Connection  # kombu's own annotations are partial
 

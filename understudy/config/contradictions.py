@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from understudy.config.settings import Settings
-    from understudy.config.types import HostPort
+    from understudy.shared.addresses import HostPort
 
 
 def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:

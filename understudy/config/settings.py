@@ -25,7 +25,6 @@ from understudy.config.types import (
     DurationOrZero,
     FilePath,
     HostNames,
-    HostPort,
     Names,
     OptionalAddress,
     PublicAddresses,
@@ -33,6 +32,7 @@ from understudy.config.types import (
     SocketPath,
     parse_node_name,
 )
+from understudy.shared.addresses import HostPort
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import in_the_way
 

@@ -8,36 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, InstanceOf, PlainSerializer
+
+from understudy.shared.addresses import (
+    HostPort,
+    is_host,
+    parse_address,
+    parse_addresses,
+    parse_public_addresses,
+)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")
 _SIZES = {"": 1, "k": 2**10, "kib": 2**10, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30}
 _SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*\Z")
 _SOCKET_PATH_MAX = 107
-
-
-class HostPort(NamedTuple):
-    """A TCP address. An IPv6 host is written `[::1]:5672`."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class TlsHostPort(HostPort):
-    """The same, where TLS is spoken: `amqps://HOST:PORT`."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"amqps://{super().__str__()}"
 
 
 LONGEST_DURATION = 100 * 365.25 * 86400
@@ -82,57 +70,6 @@ def parse_size(value: Any) -> int:
     raise ValueError(f'{value!r} is not a size such as "64MiB"')
 
 
-def parse_address(value: Any) -> HostPort:
-    """`HOST:PORT` with a port of 0-65535."""
-    if isinstance(value, HostPort):
-        return value
-    if isinstance(value, str):
-        host, colon, port = value.strip().rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            colon = ""
-        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535 and _is_host(host):
-            return HostPort(host, int(port))
-    raise ValueError(f"{value!r} is not an address HOST:PORT")
-
-
-def _is_host(text: str) -> bool:
-    """A name that the resolver will take at all: it raises UnicodeError for an empty or too long label."""
-    try:
-        text.encode("idna")
-    except UnicodeError:
-        return False
-    return "\0" not in text
-
-
-def parse_addresses(value: Any) -> tuple[HostPort, ...]:
-    """`"H:P,H:P"` or a list of such strings; an empty string, or `off`, is an empty list."""
-    return _parsed_each(value, parse_address)
-
-
-def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort, ...]:
-    if isinstance(value, str):
-        value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{value!r} is not a list of addresses HOST:PORT,HOST:PORT")
-    return tuple(parse(item) for item in value)
-
-
-def parse_public_address(value: Any) -> HostPort:
-    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` where they are to speak TLS."""
-    if isinstance(value, str):
-        if value.strip().startswith("amqps://"):
-            return TlsHostPort(*parse_address(value.strip().removeprefix("amqps://").removesuffix("/")))
-        value = value.strip().removeprefix("amqp://").removesuffix("/")
-    return parse_address(value)
-
-
-def parse_public_addresses(value: Any) -> tuple[HostPort, ...]:
-    """Several of them, as `parse_addresses` takes them."""
-    return _parsed_each(value, parse_public_address)
-
-
 def parse_optional_address(value: Any) -> HostPort | None:
     """An address, or `off` (also: nothing, false) for none."""
     if value is None or value is False or value in ("", "off"):
@@ -174,7 +111,7 @@ def parse_host_names(value: Any) -> tuple[str, ...]:
     """The same, of names of hosts."""
     names = parse_names(value)
     for name in names:
-        if not _is_host(name) or any(letter in name for letter in ":/@*[] ") or not name.isprintable():
+        if not is_host(name) or any(letter in name for letter in ":/@*[] ") or not name.isprintable():
             raise ValueError(f"{name[:100]!r} is no name of a host, which has neither port nor path")
     return names
 

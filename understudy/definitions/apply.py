@@ -22,11 +22,11 @@ from amqp.exceptions import AMQPError, ChannelError
 from broker.amqp091.fields import write_table
 from broker.model.octets import as_octets
 from understudy.client_tls import tls_of
-from understudy.config.types import HostPort
 from understudy.definitions.entries import Entry
 from understudy.definitions.parse import BindingDefinition, ExchangeDefinition, QueueDefinition
 from understudy.definitions.plan import Item, Plan, key_of, kind_of, name_of
 from understudy.management import TooLarge, Unreachable, ask
+from understudy.shared.addresses import HostPort
 from understudy.shared.text import shown
 
 ENTRIES = ("vhosts", "users", "permissions", "policies")

@@ -13,12 +13,12 @@ from typing import Any
 
 from aiohttp import web
 
-from understudy.config.types import HostPort
 from understudy.definitions.apply import carry_out, expected, summary_of
 from understudy.definitions.export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions.parse import answered, read_definitions
 from understudy.definitions.plan import check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
+from understudy.shared.addresses import HostPort
 
 LARGEST = 32 * 1024 * 1024
 """Octets of a posted file."""

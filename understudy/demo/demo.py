@@ -21,11 +21,11 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from understudy.config.types import HostPort
 from understudy.demo.processes import Child, Children
 from understudy.demo.progress import Progress, Tally
 from understudy.demo.workload import CONSUMERS, PLAIN_QUEUE, PUBLISHERS, Work, shares
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 KILL_AT = 0.4
 """Share of the messages that are confirmed when the primary is killed."""

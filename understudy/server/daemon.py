@@ -37,12 +37,12 @@ from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
 from understudy import __version__
 from understudy.config.settings import HaSection, Settings
-from understudy.config.types import HostPort
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
 from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
+from understudy.shared.addresses import HostPort
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -25,13 +25,13 @@ from broker.security.authenticator import Login
 from broker.security.logins import BUSY, Answer, Logins, Ticket
 from broker.server.listener import listen
 from ha.adapter.management.command_arguments import fault_of
-from understudy.config.types import HostPort
 from understudy.definitions.http import DefinitionsApi
 from understudy.management import SERVING, could_serve
 from understudy.server.http_guard import JSON, Guard, TwiceThere, object_of
 from understudy.server.http_places import LIMITS, Limits, Places
 from understudy.server.metrics import NodeCollector, TlsState
 from understudy.server.open_files import VISITORS
+from understudy.shared.addresses import HostPort
 
 _PATIENCE = 10.0
 """Seconds that a password may wait for its check."""

@@ -21,9 +21,9 @@ import pytest
 from tests.failover.cluster import Cluster, local_places, understudy
 from tests.failover.pair import Pair
 from tests.understudy.definitions.made import FIXTURE, permission, policy, queue, user
-from understudy.config.types import HostPort
 from understudy.definitions.http import LARGEST
 from understudy.server.http import reachable
+from understudy.shared.addresses import HostPort
 
 GUEST = "guest:guest"
 NONE = dict.fromkeys(("vhosts", "users", "permissions", "policies"), 0)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from broker.security.authenticator import hash_password
 from tests.understudy.serving import PATIENCE, serving
 from understudy.cli.main import cli
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 
 class Between:

@@ -10,7 +10,8 @@ import pytest
 
 from understudy.config.load import load
 from understudy.config.settings import ConfigError, Settings
-from understudy.config.types import HostPort, parse_address, parse_addresses, parse_duration, parse_size
+from understudy.config.types import parse_duration, parse_size
+from understudy.shared.addresses import HostPort, parse_address, parse_addresses
 
 HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHQ$AAAAAAAAAAAAAAAAAAAAAA"
 

@@ -13,10 +13,10 @@ from ha.adapter.management.definitions_view import definitions_of
 from tests.broker.server.live import Live, live_broker
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.definitions.made import binding, exchange, file_of, names, queue
-from understudy.config.types import HostPort
 from understudy.definitions.apply import BATCH, Outcome, carry_out, summary_of
 from understudy.definitions.parse import Definitions, validated
 from understudy.definitions.plan import Plan, plan_of
+from understudy.shared.addresses import HostPort
 
 NOTHING = Definitions()
 

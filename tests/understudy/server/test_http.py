@@ -20,9 +20,9 @@ from broker.security.logins import Logins
 from broker.security.tls import Tls
 from tests.broker.stored import hashed
 from tests.tls import Authority
-from understudy.config.types import HostPort
 from understudy.server.http import HttpServer
 from understudy.server.metrics import NodeCollector
+from understudy.shared.addresses import HostPort
 
 
 class StandIn:

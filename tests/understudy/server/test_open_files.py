@@ -18,9 +18,9 @@ import pytest
 from broker.server.listener import listen
 from broker.server.shell import RESERVE
 from tests.understudy.serving import PATIENCE, serving
-from understudy.config.types import HostPort
 from understudy.server.daemon import resident_bytes
 from understudy.server.open_files import VISITORS, room_of
+from understudy.shared.addresses import HostPort
 
 
 @contextmanager

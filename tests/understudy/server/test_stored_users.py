@@ -15,8 +15,8 @@ from amqp.exceptions import AccessRefused, ConnectionForced
 from broker.model.records import EntryPut
 from tests.broker.stored import permission, user
 from tests.failover.cluster import Cluster, local_places, understudy
-from understudy.config.types import HostPort
 from understudy.management import Unreachable, ask
+from understudy.shared.addresses import HostPort
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from understudy.client.amqp10.wire import Lost, Refused, Serve, Wire, dial
 from understudy.client.books import Pulse
 from understudy.client.brokers import Brokers
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 
 __all__ = ["LOST", "Failover", "Lost", "Refused"]
 

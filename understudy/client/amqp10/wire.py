@@ -17,7 +17,7 @@ from typing import Any
 from proton import Collector, Condition, Event, EventType, ProtonException, Transport, symbol
 from proton import Connection as Engine
 
-from understudy.config.types import HostPort
+from understudy.shared.addresses import HostPort
 from understudy.shared.amqp10.conditions import FORCED, NOT_ALLOWED, UNAUTHORIZED, Fault
 from understudy.shared.amqp10.framing import SASL, SASL_HEADER, whole
 from understudy.shared.amqp10.sasl import LARGEST_FRAME, OK, TEMPORARY, frame

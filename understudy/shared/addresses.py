@@ -1,0 +1,79 @@
+"""TCP addresses as people write them, in settings, on the command line and in the client kit.
+
+Each parser raises ValueError with a text that fits on one line and says what would have been right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class HostPort(NamedTuple):
+    """A TCP address. An IPv6 host is written `[::1]:5672`."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class TlsHostPort(HostPort):
+    """The same, where TLS is spoken: `amqps://HOST:PORT`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"amqps://{super().__str__()}"
+
+
+def parse_address(value: Any) -> HostPort:
+    """`HOST:PORT` with a port of 0-65535."""
+    if isinstance(value, HostPort):
+        return value
+    if isinstance(value, str):
+        host, colon, port = value.strip().rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            colon = ""
+        if colon and host and port.isascii() and port.isdigit() and int(port) <= 65535 and is_host(host):
+            return HostPort(host, int(port))
+    raise ValueError(f"{value!r} is not an address HOST:PORT")
+
+
+def is_host(text: str) -> bool:
+    """A name that the resolver will take at all: it raises UnicodeError for an empty or too long label."""
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in text
+
+
+def parse_addresses(value: Any) -> tuple[HostPort, ...]:
+    """`"H:P,H:P"` or a list of such strings; an empty string, or `off`, is an empty list."""
+    return _parsed_each(value, parse_address)
+
+
+def _parsed_each(value: Any, parse: Callable[[Any], HostPort]) -> tuple[HostPort, ...]:
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()] if value.strip() != "off" else []
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is not a list of addresses HOST:PORT,HOST:PORT")
+    return tuple(parse(item) for item in value)
+
+
+def parse_public_address(value: Any) -> HostPort:
+    """An address for clients: `HOST:PORT`, or `amqps://HOST:PORT` where they are to speak TLS."""
+    if isinstance(value, str):
+        if value.strip().startswith("amqps://"):
+            return TlsHostPort(*parse_address(value.strip().removeprefix("amqps://").removesuffix("/")))
+        value = value.strip().removeprefix("amqp://").removesuffix("/")
+    return parse_address(value)
+
+
+def parse_public_addresses(value: Any) -> tuple[HostPort, ...]:
+    """Several of them, as `parse_addresses` takes them."""
+    return _parsed_each(value, parse_public_address)
