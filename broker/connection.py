@@ -203,13 +203,10 @@ class Connection(ABC):
             self.broker.log_client(f"connection {self.peer.address}: closed {how}")
 
     def log(self, sentence: str, kind: str = "") -> None:
-        """Of those that are not let in, and may come again and again, once a second for each host and `kind`
-        of sentence, or the sentence itself."""
+        """Once a second for each host and `kind` of sentence, or the sentence itself: peers may cause it any
+        number of times."""
         line = f"connection {self.peer.address}: {sentence}"
-        if self.let_in:
-            self.broker.log(line)
-        else:
-            self.broker.repeats.say((self.peer.host, kind or sentence), line, self.now)
+        self.broker.repeats.say((self.peer.host, kind or sentence), line, self.now)
 
     def unexpected(self, error: Exception) -> None:
         """A fault of ours, on one line, with the way to it. Equal ones come once a second: peers may cause

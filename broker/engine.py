@@ -25,6 +25,7 @@ from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.completion import Completion
 from broker.model.directory import Directory
+from broker.model.requeueing import PIECE
 from broker.model.vhost import VirtualHost
 from broker.model.vhosts import VirtualHosts
 from broker.paging import Paging
@@ -148,7 +149,7 @@ class Broker:
         vhosts.ending = self._vhost_ends
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
-        vhosts.removals.requeueing.piece = max(1, settings.share // 4)
+        vhosts.removals.requeueing.piece = min(PIECE, max(1, settings.share // 3))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks

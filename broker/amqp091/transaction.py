@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.amqp091.unacked import Run
     from broker.model.queue import Queue
 
-LETTER = 50
+LETTER = 100
 """Entries in queues that a dead letter counts for, by the time that it takes."""
 _PER_RUN = 224
 _PER_MESSAGE = 48

@@ -344,13 +344,13 @@ class Amqp10Connection(Connection):
             self.sent(octets)
 
     def take_output(self) -> list[bytes]:
-        if not (self.broker.withheld and self.withheld):
+        if not self.gone and not (self.broker.withheld and self.withheld):
             self.pull()
         self.links.turn = BURST
         return super().take_output()
 
     def drop_output(self) -> None:
-        if self.withheld:
+        if self.withheld and not self.gone:
             self.pull()
         super().drop_output()
 
@@ -484,6 +484,8 @@ class Amqp10Connection(Connection):
         self._transport.unbind()
         self._collector.release()
         self.links.release()  # no garbage, as in 0-9-1
+        # A timer may hold the connection for long: not what the engine has of its deliveries.
+        del self.engine, self._transport, self._collector
 
 
 PROTOCOLS: Mapping[bytes, Callable[[Broker, Peer, float], Connection]] = dict.fromkeys(

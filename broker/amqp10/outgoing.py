@@ -280,7 +280,7 @@ class Outgoing:
         queue = self.consumer.queue
         if queue.returning is not None and self.link.credit:
             self._draining = True
-            queue.returning.afters.append(lambda: self._links.at_end_of_tick(self._drained))
+            queue.returning.afters.append(self._came_back)
             return
         if queue.message_count and self.link.credit:
             if self._burst:
@@ -305,6 +305,11 @@ class Outgoing:
         """There is room again."""
         self._burst = False
         self.flow()
+
+    def _came_back(self) -> None:
+        """The queue delivers again. The link may have gone meanwhile."""
+        if self._links.serves(self):
+            self._links.at_end_of_tick(self._drained)
 
     def take_back(self) -> tuple[list[Entry], list[Entry]]:
         """What was not settled, and what was not sent: they are to be ready again."""

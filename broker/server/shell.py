@@ -227,6 +227,7 @@ class Shell:
             self._serve_dials(self.dialing)
         if self._strangers or self._newcomers:
             self.tick_soon()
+        self._garbage.end_tick()
         if not self._stopping:
             self._arm()
 

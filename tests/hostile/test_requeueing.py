@@ -259,3 +259,29 @@ def test_whatever_lies_among_others_gets_its_place(all_: set[int], chosen: int) 
     ready = deque(entry for at, entry in enumerate(entries) if not chosen >> at & 1)
     put_back(ready, back)
     assert list(ready) == entries
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_link_that_drains_meanwhile_is_answered_if_it_is_there(gone: bool) -> None:
+    wire = pytest.importorskip("tests.broker.amqp10.wire")
+    hall = Hall()
+    hall.broker.protocols.update(wire.PROTOCOLS)
+    holder = hall.consumer()
+    hall.fill(MANY)
+    talker = wire.Talker(hall)
+    link = talker.receiver("/queues/q")
+    requeueing = hall.vhost.removals.requeueing
+    requeueing.piece = 0
+    holder.connection.lost(hall.now)
+    assert hall.q.returning is not None
+    link.drain(10)
+    talker.turn()
+    assert link.credit == 10, "it is not known yet what there is for it"
+    if gone:
+        talker.connection.lost(hall.now)
+    requeueing.piece = PIECE
+    hall.tick()
+    assert hall.q.returning is None
+    if not gone:
+        talker.turn()
+        assert link.queued == 10

@@ -376,7 +376,7 @@ def test_a_transaction_has_a_limit(publishes: int, committed: bool) -> None:
 
 @pytest.mark.parametrize("letters", [True, False])
 def test_dead_letters_count_for_what_they_cost(letters: bool) -> None:
-    world = World(transaction_max=149)
+    world = World(transaction_max=299)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"} if letters else {}
     fills = world.open()
     fills.call(1, "queue.declare", queue="dead")
@@ -391,7 +391,7 @@ def test_dead_letters_count_for_what_they_cost(letters: bool) -> None:
     client.send(1, "tx.commit")
     if letters:
         refused(
-            client, 406, "it makes 150 entries in queues, each dead letter counted as 50; the most is 149"
+            client, 406, "it makes 300 entries in queues, each dead letter counted as 100; the most is 299"
         )
     else:
         assert client.read()[-1].name == "tx.commit-ok"
