@@ -1,4 +1,4 @@
-"""The built wheel, installed away from the tree, runs."""
+"""The distributions, built as sdist and from it as wheel, and installed away from the tree, run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,16 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built with the hatchling that is installed: nothing is downloaded."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
-    done = run(*build, cwd=folder)
+def build(project: Path, folder: Path) -> Path:
+    """The wheel, out of the sdist, built with the hatchling that is installed: nothing is downloaded."""
+    done = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, project, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
     return built
 
 
-@pytest.fixture(scope="module")
-def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def install(wheel: Path, home: Path) -> Path:
     """An environment of its own with only the wheel in it; dependencies are seen through a path file."""
-    home = tmp_path_factory.mktemp("outside") / "env"
     venv.create(home, with_pip=False, symlinks=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -45,6 +40,16 @@ def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run(*pip, "--no-deps", "--no-index", "--ignore-installed", wheel, cwd=home)
     assert done.returncode == 0, done.stderr
     return home
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(wheel, tmp_path_factory.mktemp("outside") / "env")
 
 
 def test_the_command_runs_from_outside_the_tree(outside: Path) -> None:
@@ -70,3 +75,19 @@ def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) ->
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert packed == there
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+
+
+def test_the_client_kit_is_a_distribution_of_its_own(tmp_path: Path) -> None:
+    home = install(build(ROOT / "packages" / "client", tmp_path), tmp_path / "env")
+    told = "import sys, understudy.client as kit; print(kit.__file__); print(*sys.modules)"
+    done = run(home / "bin" / "python", "-c", told, cwd=home)
+    assert done.returncode == 0, done.stderr
+    where, modules = done.stdout.splitlines()
+    assert Path(where).is_relative_to(home)
+    assert not {"pydantic", "aiohttp", "proton", "broker", "ha", "spark"} & set(modules.split())
+    for other in ("understudy.cli", "broker", "ha", "spark"):
+        done = run(home / "bin" / "python", "-c", f"import {other}", cwd=home)
+        assert "ModuleNotFoundError" in done.stderr
+    told = "import understudy.client.amqp10, understudy.ledger.writer"
+    done = run(home / "bin" / "python", "-c", told, cwd=home)
+    assert done.returncode == 0 or "python-qpid-proton" in done.stderr.splitlines()[-1], done.stderr
