@@ -19,105 +19,99 @@ X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 
 _Place = tuple[str, object]
 """A header and what stands for its value; None for any value."""
-_Group = tuple[bool, frozenset[_Place]]
-"""Is any one of them enough; and which it asks for."""
+_Wanted = tuple[bool, frozenset[_Place]]
+"""Is any one of them enough; and which a binding asks for."""
+_ALL_OF_NOTHING: _Wanted = False, frozenset()
+_NONE: Mapping[_Group, None] = {}
+
+
+class _Group:
+    """Bindings that ask for the same. `any_`: is one of the headers enough. `found_by`: the places where it
+    is in the index."""
+
+    __slots__ = ("any_", "asked", "found_by", "members")
+
+    def __init__(self, wanted: _Wanted, found_by: tuple[_Place, ...]) -> None:
+        self.any_, self.asked = wanted
+        self.found_by = found_by
+        self.members: dict[BindingKey, Binding] = {}
+
+    @property
+    def octets(self) -> int:
+        """What it takes with its first member, about, and where it is found."""
+        return 2 * MEMBER + INDEX * (1 + len(self.found_by)) + getsizeof(self.asked) + PLACE * len(self.asked)
 
 
 class HeadersMatcher:
     """`looks`: groups that the last `match` has looked at."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Group, dict[BindingKey, Binding]] = {}
+        self._groups: dict[_Wanted, _Group] = {}
         self._group_of: dict[BindingKey, _Group] = {}
-        self._found_by: dict[_Group, tuple[_Place, ...]] = {}
         self._index: dict[_Place, dict[_Group, None]] = {}
         self.looks = 0
 
     def add(self, binding: Binding) -> int:
-        group = _group(binding.arguments)
-        members = self._groups.get(group)
-        if members is not None:
-            self._group_of[binding.key] = self._group_of[next(iter(members))]  # one object for all of them
-            members[binding.key] = binding
+        wanted = _wanted(binding.arguments)
+        group = self._groups.get(wanted)
+        if group is not None:
+            self._group_of[binding.key] = group
+            group.members[binding.key] = binding
             return MEMBER
-        self._group_of[binding.key] = group
-        self._groups[group] = {binding.key: binding}
-        any_, asked = group
+        any_, asked = wanted
         places = sorted(asked, key=lambda place: (len(self._index.get(place, ())), place[0]))
-        self._found_by[group] = chosen = tuple(places if any_ else places[:1])
-        for place in chosen:
+        group = _Group(wanted, tuple(places if any_ else places[:1]))
+        group.members[binding.key] = binding
+        self._group_of[binding.key] = self._groups[wanted] = group
+        for place in group.found_by:
             self._index.setdefault(place, {})[group] = None
-        return _octets(group, chosen)
+        return group.octets
 
     def remove(self, binding: Binding) -> int:
         group = self._group_of.pop(binding.key, None)
         if group is None:
             return 0
-        members = self._groups[group]
-        del members[binding.key]
-        if members:
+        del group.members[binding.key]
+        if group.members:
             return MEMBER
-        del self._groups[group]
-        chosen = self._found_by.pop(group)
-        for place in chosen:
+        del self._groups[group.any_, group.asked]
+        for place in group.found_by:
             found = self._index[place]
             del found[group]
             if not found:
                 del self._index[place]
-        return _octets(group, chosen)
+        return group.octets
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> list[Binding]:
-        found: dict[_Group, None] = {(False, frozenset()): None}
+        present: dict[_Place, None] = {}
         for name, value in headers.items():
-            found.update(self._index.get((name, None), ()))
+            present[name, None] = None
             if value is not None:
-                found.update(self._index.get((name, _token(value)), ()))
-        self.looks = len(found)
+                present[name, _token(value)] = None
+        found: dict[_Group, None] = {}
+        if everything := self._groups.get(_ALL_OF_NOTHING):
+            found[everything] = None
+        for place in present:
+            found.update(self._index.get(place, _NONE))
+        self.looks = len(found) + 1
+        places = frozenset(present)
         matched: list[Binding] = []
         for group in found:
-            members = self._groups.get(group)
-            if members and headers_match(next(iter(members.values())).arguments, headers):
-                matched += members.values()
+            if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
+                matched += group.members.values()
         return matched
 
 
-def _octets(group: _Group, chosen: tuple[_Place, ...]) -> int:
-    """What a group takes with its first member, about, and where it is found."""
-    asked = group[1]
-    return 2 * MEMBER + INDEX * (1 + len(chosen)) + getsizeof(asked) + PLACE * len(asked)
-
-
-def _wanted(arguments: Mapping[str, object]) -> tuple[bool, list[tuple[str, object]]]:
-    """Is any one enough; and the headers that are asked for."""
+def _wanted(arguments: Mapping[str, object]) -> _Wanted:
+    """`x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
+    value of None asks for the header's presence only."""
     how = arguments.get("x-match", "all")
     with_x = how in ("all-with-x", "any-with-x")
-    wanted = [(k, v) for k, v in arguments.items() if k != "x-match" and (with_x or not k.startswith("x-"))]
-    return how in ("any", "any-with-x"), wanted
-
-
-def _group(arguments: Mapping[str, object]) -> _Group:
-    any_, wanted = _wanted(arguments)
-    return any_, frozenset((k, None if v is None else _token(v)) for k, v in wanted)
-
-
-def headers_match(arguments: Mapping[str, object], headers: Mapping[str, object]) -> bool:
-    """Does a message with `headers` match a binding's `arguments`?
-
-    `x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
-    binding value of None asks for the key's presence only.
-    """
-    any_, wanted = _wanted(arguments)
-    hits = (k in headers and (v is None or _same(v, headers[k])) for k, v in wanted)
-    return any(hits) if any_ else all(hits)
-
-
-def _same(wanted: object, got: object) -> bool:
-    """Equal in value and kind: True is not 1 in a field table, while text may come as str or bytes."""
-    if isinstance(wanted, str) and isinstance(got, bytes):
-        return wanted.encode() == got
-    if isinstance(wanted, bytes) and isinstance(got, str):
-        return wanted == got.encode()
-    return isinstance(wanted, bool) == isinstance(got, bool) and wanted == got
+    return how in ("any", "any-with-x"), frozenset(
+        (k, None if v is None else _token(v))
+        for k, v in arguments.items()
+        if k != "x-match" and (with_x or not k.startswith("x-"))
+    )
 
 
 def _token(value: object) -> object:
