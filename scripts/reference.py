@@ -35,6 +35,11 @@ def commands() -> str:
         "This page lists every command and option of `understudy`. `make reference` generates it.",
         "Exit codes are on [their own page](exit-codes.md).",
         "",
+        "## Options of commands that ask a node",
+        "",
+        "Below, *options of a node* stands for these.",
+        "",
+        *_table(_asked()),
     ]
     for name in cli.list_commands(click.Context(cli)):
         command = cli.get_command(click.Context(cli), name)
@@ -53,16 +58,37 @@ def _command(command: click.Command, called: str, level: str) -> Iterator[str]:
             yield from ("```text", *paragraph.splitlines()[1:], "```", "")
         elif paragraph:
             yield from (*_wrapped(paragraph), "")
-    rows = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
-    if rows := [row for row in rows if not row[0].endswith("--help")]:
-        yield from ("| option | |", "|---|---|")
-        yield from (f"| `{_cell(option)}` | {_cell(text)} |" for option, text in rows)
-        yield ""
+    rows = _options(command, context)
+    shared = _asked()
+    if set(shared) <= set(rows):
+        rows = [*(row for row in rows if row not in shared), ("", "options of a node")]
+    yield from _table(rows)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
             yield from _command(inner, f"{called} {name}", "###")
+
+
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Those with a help text; an argument says all in the usage line."""
+    found = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+    return [(option, text) for option, text in found if text and not option.endswith("--help")]
+
+
+def _asked() -> list[tuple[str, str]]:
+    """The options of `ping`, which has no others."""
+    context = click.Context(cli)
+    ping = cli.get_command(context, "ping")
+    assert ping is not None
+    return _options(ping, click.Context(ping))
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if rows:
+        yield from ("| option | |", "|---|---|")
+        yield from (f"| `{_cell(option)}` | {_cell(text)} |".replace("`` ", "") for option, text in rows)
+        yield ""
 
 
 def _cell(text: str) -> str:

@@ -36,9 +36,12 @@ def agent() -> None:
 
 
 @agent.command()
-@click.option("--root", type=click.Path(path_type=Path), default=Path("/"), help="Below this folder instead.")
+@click.option("--root", type=click.Path(path_type=Path), default=Path("/"), help="Install below this folder.")
 @click.option(
-    "--python", type=click.Path(path_type=Path), default=_SYSTEM_PYTHON, help="What runs the agent."
+    "--python",
+    type=click.Path(path_type=Path),
+    default=_SYSTEM_PYTHON,
+    help="The Python that runs the agent.",
 )
 def install(root: Path, python: Path) -> None:
     """Put the agent ocf:understudy:understudy in place, or bring it up to date, also while it is in use.

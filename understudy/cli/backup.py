@@ -36,13 +36,13 @@ _FOLDER = click.Path(path_type=Path)
 @click.command()
 @click.argument("data_dir", type=_FOLDER)
 @click.argument("out", type=_FOLDER)
-@click.option("--stale", is_flag=True, help="Also of a node that may lack confirmed messages.")
+@click.option("--stale", is_flag=True, help="Accept a node that may lack confirmed messages.")
 @format_option
 def backup(data_dir: Path, out: Path, stale: bool, form: str) -> None:
-    """Copy the node in DATA_DIR, with its messages, to OUT, whether it runs or not.
+    """Make an archive of the node in DATA_DIR, with its messages, in OUT, whether it runs or not.
 
-    All that was confirmed before the command began, and is not consumed, is in the copy. OUT is a new folder,
-    best on another disk.
+    All messages that were confirmed before the command began, and are not consumed, are in the archive. OUT
+    is a new folder, best on another disk.
     """
     with _ending():
         manifest = take(data_dir, out, stale=stale, bar=_bar)
@@ -54,10 +54,10 @@ def backup(data_dir: Path, out: Path, stale: bool, form: str) -> None:
 @click.command()
 @click.argument("copy", type=_FOLDER)
 @click.argument("data_dir", type=_FOLDER)
-@click.option("--name", help="What the node is called. [default: as the one that was copied]")
+@click.option("--name", help="Name of the new node. [default: as the one that was copied]")
 @format_option
 def restore(copy: Path, data_dir: Path, name: str | None, form: str) -> None:
-    """Make DATA_DIR, which must be new, the data directory of a new node that holds what COPY holds."""
+    """Make a new node in DATA_DIR, which must be new, from the archive COPY."""
     if name is not None:
         try:
             parse_node_name(name)

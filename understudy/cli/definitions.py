@@ -75,20 +75,22 @@ def export(file: Path, address: HostPort, user: str, password: str, timeout: flo
 @click.option(
     "--quorum-as-classic",
     is_flag=True,
-    help="Take quorum queues as durable queues of this broker, which its pair replicates.",
+    help="Import quorum queues as durable queues, which the pair replicates.",
 )
-@click.option("--vhost", help="Where that of FILE goes which names no virtual host: an export of one alone.")
-@click.option("--strict", is_flag=True, help="Change nothing if anything in FILE is not to be had here.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--vhost", help="The virtual host of an export of a single virtual host.")
+@click.option(
+    "--strict", is_flag=True, help="Change nothing if FILE has anything that this broker does not have."
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 def import_(
     file: Path, address: HostPort, user: str, password: str, timeout: float, form: str,
     quorum_as_classic: bool, vhost: str | None, strict: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Declare what FILE has, on the node or on its primary; "-" is the standard input.
+    """Declare the definitions in FILE, on the node or on its primary; "-" is the standard input.
 
-    Nothing is deleted: it may be done again at any time. Queues and exchanges that are there already stay as
-    they are; virtual hosts, users with their passwords, permissions and policies become what FILE says. What
-    of FILE is not to be had here is named.
+    Nothing is deleted, and the import may be repeated. Existing queues and exchanges stay as they are;
+    virtual hosts, users with their passwords, permissions and policies become what FILE says. The output
+    names what this broker does not have.
     """
     wanted = _read(file, vhost)
     address, found = _listing(address, user, password, timeout)

@@ -34,23 +34,23 @@ _PLAIN_WIDTH = 110
 
 @click.command()
 @click.option(
-    "--messages", type=click.IntRange(min=1), default=60_000, show_default=True, help="How many to publish."
+    "--messages", type=click.IntRange(min=1), default=60_000, show_default=True, help="Number of messages."
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=0),
     default=4000,
     show_default=True,
-    help="How many a second; 0 is as fast as the clients go.",
+    help="Messages a second; 0: no limit.",
 )
-@click.option("--keep", is_flag=True, help="Leave data, ledgers and logs, not only the report.")
+@click.option("--keep", is_flag=True, help="Keep data, ledgers and logs, not only the report.")
 @click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
     show_default=True,
-    help="Where to put all of it.",
+    help="Folder for all files.",
 )
 def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
     """A pair of brokers, real clients, a killed primary, and Spark's verdict on what was lost.

@@ -30,7 +30,7 @@ _APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
 
 def _vhost_option(function: Any) -> Any:
     return click.option(
-        "--vhost", default=VHOST, show_default=True, help="The virtual host that it is for."
+        "--vhost", default=VHOST, show_default=True, help="The virtual host."
     )(function)  # fmt: skip
 
 
@@ -119,8 +119,8 @@ def list_vhosts(**broker: Any) -> None:
 
 @vhost.command("add")
 @click.argument("name")
-@click.option("--description", default="", help="What it is for.")
-@click.option("--tag", "tags", multiple=True, help="May be given again.")
+@click.option("--description", default="", help="A description.")
+@click.option("--tag", "tags", multiple=True, help="May be repeated.")
 @broker_options
 def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any) -> None:
     """Make NAME a virtual host, or describe it anew; stored users need a permission in it."""
@@ -131,7 +131,7 @@ def add_vhost(name: str, description: str, tags: tuple[str, ...], **broker: Any)
 
 @vhost.command("delete")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Also if there are messages in it, and without asking.")
+@click.option("--yes", is_flag=True, help="Delete it without asking, messages included.")
 @broker_options
 def delete_vhost(name: str, yes: bool, **broker: Any) -> None:
     """Delete NAME with its queues, their messages, exchanges, permissions and policies; close its
@@ -178,7 +178,7 @@ def list_users(**broker: Any) -> None:
 
 @user.command("add")
 @click.argument("name")
-@click.option("--tag", "tags", multiple=True, help="For instance administrator; may be given again.")
+@click.option("--tag", "tags", multiple=True, help="For example administrator; may be repeated.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
 @broker_options
 def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) -> None:
@@ -198,7 +198,7 @@ def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) 
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from standard input.")
 @broker_options
 def change_password(name: str, from_stdin: bool, **broker: Any) -> None:
-    """Give NAME another password; who is logged in stays so."""
+    """Give NAME another password; open connections stay."""
     node = _Broker(**broker)
     known = _stored(node, name)
     value = {"password_hash": _new_hash(from_stdin), "tags": known["tags"]}
@@ -288,7 +288,7 @@ def set_permission(user_name: str, configure: str, write: str, read: str, vhost:
 @_vhost_option
 @broker_options
 def clear_permission(user_name: str, vhost: str, **broker: Any) -> None:
-    """Take from USER all that it may do in the virtual host."""
+    """Remove USER's permission in the virtual host."""
     node = _Broker(**broker)
     if not node.change(
         "delete", "permission", vhost, user_name, {}, f"{user_name!r} may do nothing in {vhost!r}"
@@ -320,7 +320,11 @@ def list_policies(**broker: Any) -> None:
 @click.argument("definition")
 @click.option("--apply-to", type=click.Choice(_APPLY_TO), default="all", show_default=True)
 @click.option(
-    "--priority", type=int, default=0, show_default=True, help="Of those that match the highest holds."
+    "--priority",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Of the policies that match, the highest priority applies.",
 )
 @_vhost_option
 @broker_options

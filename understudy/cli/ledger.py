@@ -48,7 +48,7 @@ _PLAIN_WIDTH = 140
 
 @click.group(cls=JudgeGroup)
 def ledger() -> None:
-    """Look after the files of ledgers: check, compact, prune, convert."""
+    """Maintain the files of ledgers: check, compact, prune, convert."""
 
 
 _FOLDERS = click.argument(
@@ -108,7 +108,7 @@ def _when(us: int) -> str:
 @_FOLDERS
 @format_option
 def check(folders: tuple[Path, ...], form: str) -> None:
-    """Which ledgers there are below each LEDGER_DIR, and whether they are whole.
+    """Show the ledgers below each LEDGER_DIR, and whether they are whole.
 
     Exit code: 0 all whole, 1 damaged (gaps, lines that are no records, numbers twice), 2 one has no end (it
     is still written to, or its writer crashed) or there is none, 3 wrong usage, or it cannot be read.
@@ -154,10 +154,12 @@ def _check_row(report: Report) -> list[str]:
 
 @ledger.command("compact", cls=Judge)
 @_FOLDERS
-@click.option("--older-than", callback=_age, metavar="DURATION", help="Only what is older, such as 1d.")
+@click.option(
+    "--older-than", callback=_age, metavar="DURATION", help="Only files older than this, such as 1d."
+)
 @format_option
 def compact_command(folders: tuple[Path, ...], older_than: float | None, form: str) -> None:
-    """Make Parquet of finished files, about a fifteenth of the size; never of the one that is written to.
+    """Convert finished files to Parquet, about a fifteenth of the size; never the file being written.
 
     A file with anything that is no record stays as it is. Exit code: 0 done, 1 a file stayed for a fault, 2
     no ledger, 3 wrong usage, or pyarrow is missing.
@@ -213,14 +215,14 @@ def _tell_kept(kept: list[str]) -> None:
 
 @ledger.command("prune", cls=Judge)
 @_FOLDERS
-@click.option("--keep", callback=_age, required=True, metavar="DURATION", help="How much is kept, as 30d.")
-@click.option("--damaged", is_flag=True, help="Also what has gaps, or lines that are no records.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--keep", callback=_age, required=True, metavar="DURATION", help="Age to keep, such as 30d.")
+@click.option("--damaged", is_flag=True, help="Also prune ledgers with gaps or invalid lines.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @format_option
 def prune_command(
     folders: tuple[Path, ...], keep: float, damaged: bool, dry_run: bool, form: str
 ) -> None:  # fmt: skip
-    """Remove whole finished files that are older than --keep.
+    """Delete whole finished files that are older than --keep.
 
     In their place one small file says what is gone, so that it reads as such, and not as a gap: what was
     published before is not judged any more. Exit code: 0 done, 1 something stayed for a fault, 2 no ledger,
@@ -279,18 +281,18 @@ def _writer(_context: click.Context, _parameter: click.Parameter, value: str) ->
 
 @ledger.command("convert", cls=Judge)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--writer", required=True, metavar="NAME", callback=_writer, help="What the client is called.")
+@click.option("--writer", required=True, metavar="NAME", callback=_writer, help="Name of the client.")
 @click.option("--role", type=click.Choice(list(EVENTS)), required=True)
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), required=True, help="Of the FILEs.")
 @click.option(
     "--columns", default="", metavar="WHAT=COLUMN,...",
-    help="Which column says what, where it is not called so: "
+    help="Columns with other names: "
     + "; ".join(f"{role}: {', '.join(names)}" for role, names in FIELDS.items()),
 )  # fmt: skip
 @click.option("--time", "unit", type=click.Choice(TIMES), default="iso", show_default=True,
-              help="How times are written; numbers are since 1970.")  # fmt: skip
+              help="Format of times; numbers count from 1970.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), default=Path("."), show_default=True,
-              metavar="DIR", help="Where the ledger goes.")  # fmt: skip
+              metavar="DIR", help="Folder for the ledger.")  # fmt: skip
 def convert_command(
     files: tuple[Path, ...], writer: str, role: str, form: str, columns: str, unit: str, out: Path
 ) -> None:

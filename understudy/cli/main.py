@@ -29,13 +29,13 @@ _COMMANDS = {
     "ready": ("understudy.cli.node", "ready", "Is the node ready, or active? Exit code 0 or 1."),
     "promote": ("understudy.cli.node", "promote", "Make the node the primary."),
     "demote": ("understudy.cli.node", "demote", "Make the primary stop serving and rejoin as a backup."),
-    "switchover": ("understudy.cli.node", "switchover", "Have the primary hand over, without a loss."),
+    "switchover": ("understudy.cli.node", "switchover", "Move the primary role to a backup, without loss."),
     "replicate": (
         "understudy.cli.replicate",
         "replicate",
-        "Copy a queue of another broker or pair here, and follow it.",
+        "Mirror a queue of another broker or pair.",
     ),
-    "query": ("understudy.cli.node", "query", "Show everything a node knows of itself."),
+    "query": ("understudy.cli.node", "query", "Show everything that a node reports about itself."),
     "ping": ("understudy.cli.node", "ping", "Does the node answer?"),
     "definitions": (
         "understudy.cli.definitions",
@@ -44,29 +44,45 @@ _COMMANDS = {
     ),
     "vhost": ("understudy.cli.directory", "vhost", "Virtual hosts: list, add and delete them."),
     "user": ("understudy.cli.directory", "user", "Users of the pair: list, add, delete, passwords, tags."),
-    "permission": ("understudy.cli.directory", "permission", "What users may configure, write and read."),
-    "policy": ("understudy.cli.directory", "policy", "Limits and dead letters for queues by their names."),
+    "permission": (
+        "understudy.cli.directory",
+        "permission",
+        "Permissions of stored users: list, set and clear them.",
+    ),
+    "policy": (
+        "understudy.cli.directory",
+        "policy",
+        "Policies: limits and dead letters for queues, by name.",
+    ),
     "quarantine": (
         "understudy.cli.quarantine",
         "quarantine",
-        "What a rejoining broker set aside: list it, show it, republish it.",
+        "Messages that a rejoining node set aside: list, show, republish.",
     ),
-    "backup": ("understudy.cli.backup", "backup", "Copy a node with its messages, while it runs."),
-    "restore": ("understudy.cli.backup", "restore", "Make a new node of such a copy."),
+    "backup": (
+        "understudy.cli.backup",
+        "backup",
+        "Make an archive of a node with its messages, while it runs.",
+    ),
+    "restore": ("understudy.cli.backup", "restore", "Make a new node from an archive."),
     "agent": ("understudy.cli.agent", "agent", "Install the resource agent for Pacemaker."),
     "reconcile": (
         "understudy.cli.reconcile",
         "reconcile_command",
-        "Prove from ledgers, with Spark, that nothing was lost.",
+        "Prove from ledgers, with Spark, that no confirmed message was lost.",
     ),
-    "watch": ("understudy.cli.watch", "watch", "Alarm on losses and silent writers, while ledgers grow."),
+    "watch": (
+        "understudy.cli.watch",
+        "watch",
+        "Raise alarms on losses and silent writers, while ledgers grow.",
+    ),
     "ledger": ("understudy.cli.ledger", "ledger", "Check, compact, prune and convert ledgers."),
     "report": (
         "understudy.cli.report",
         "report",
-        "Latencies, rates and failovers of days, from ledgers, with Spark.",
+        "Report latencies, rates and failovers of days, from ledgers, with Spark.",
     ),
-    "demo": ("understudy.cli.demo", "demo", "A pair, real clients, a killed primary, and Spark's verdict."),
+    "demo": ("understudy.cli.demo", "demo", "Run a pair under load, kill the primary, show Spark's verdict."),
 }
 
 
@@ -122,7 +138,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, epilog=SUMMARY, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="understudy")
 def cli() -> None:
-    """A hot-standby pair of AMQP brokers, 0-9-1 and 1.0: the standby knows every line."""
+    """An AMQP 0-9-1 and 1.0 broker with a synchronous hot standby."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -67,7 +67,7 @@ def question(
 def status(
     address: HostPort, user: str, password: str, timeout: float, form: str, expect: str | None
 ) -> None:
-    """Show a node: its status, its epoch, its link, the members of its pair, and why."""
+    """Show a node: its status and the reason, its epoch, its link, the members of its pair."""
     found = status_of(question(address, "status", user, password, timeout))
     if form == "json":
         click.echo(json.dumps(found))
@@ -81,10 +81,13 @@ def status(
 @click.command()
 @broker_options
 @click.option(
-    "--wait", metavar="DURATION", callback=duration_value, help="Keep asking for this long until it is."
+    "--wait",
+    metavar="DURATION",
+    callback=duration_value,
+    help="Keep asking for up to this long, until it is.",
 )
 def ready(address: HostPort, user: str, password: str, timeout: float, form: str, wait: float | None) -> None:
-    """Exit with 0 if the node could serve at once: it is ready, or it does already."""
+    """Exit with 0 if the node serves, or is ready and could serve at once."""
     deadline = time.monotonic() + (wait or 0)
     while True:
         last = time.monotonic() >= deadline
@@ -111,7 +114,7 @@ def ready(address: HostPort, user: str, password: str, timeout: float, form: str
 @click.option(
     "--force-lossy",
     is_flag=True,
-    help="Promote although confirmed messages may be missing here; it is logged and in the ledger.",
+    help="Promote although confirmed messages may be missing here. The log and the ledger record it.",
 )
 def promote(
     address: HostPort, user: str, password: str, timeout: float, form: str, force_lossy: bool
@@ -129,12 +132,12 @@ def demote(address: HostPort, user: str, password: str, timeout: float, form: st
 
 @click.command()
 @broker_options
-@click.option("--to", metavar="NAME", help="Who is to be the primary; if not said, the best of its backups.")
+@click.option("--to", metavar="NAME", help="The target; by default the best backup.")
 def switchover(
     address: HostPort, user: str, password: str, timeout: float, form: str, to: str | None
 ) -> None:
-    """Have the primary hand over to a backup, without a loss; returns once that one serves clients. Any node
-    may be asked: one that does not serve is asked who does."""
+    """Move the primary role to a backup, without loss; returns once the backup serves clients. You may ask
+    any node: a node that does not serve names the primary."""
     if to == "":
         raise click.BadParameter("a name is due, of a backup", param_hint="'--to'")
     found = status_of(question(address, "status", user, password, timeout))
@@ -167,7 +170,7 @@ def everything(address: HostPort, user: str, password: str, timeout: float) -> d
 @click.command()
 @broker_options
 def query(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
-    """Show all that the node says of itself: its status and its queues."""
+    """Show everything that the node reports: its status and its queues."""
     found = everything(address, user, password, timeout)
     if form == "json":
         click.echo(json.dumps(found))

@@ -181,7 +181,7 @@ def node_options(function: Function) -> Function:
     options = (
         click.option(
             "-b", "--broker", "address", metavar="[amqps://]HOST[:PORT]", callback=address_value,
-            default="127.0.0.1:5672", show_default=True, help="The node to speak to.",
+            default="127.0.0.1:5672", show_default=True, help="The node to ask.",
         ),
         click.option(
             "--user", envvar="UNDERSTUDY_USER", default="guest", show_default=True, callback=text_value,
@@ -189,11 +189,11 @@ def node_options(function: Function) -> Function:
         ),
         click.option(
             "--password", envvar="UNDERSTUDY_PASSWORD", default="guest", callback=text_value,
-            help="Its password; better given by the environment. [env: UNDERSTUDY_PASSWORD]",
+            help="Its password; the environment is safer. [env: UNDERSTUDY_PASSWORD]",
         ),
         click.option(
             "--timeout", metavar="DURATION", callback=duration_value, default="30s", show_default=True,
-            help="How long to wait for the answer.",
+            help="How long to wait for an answer.",
         ),
         tls_options,
     )  # fmt: skip
@@ -205,7 +205,7 @@ def node_options(function: Function) -> Function:
 def format_option(function: Function) -> Function:
     return click.option(
         "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
-        help="For people or for programs.",
+        help="Output for people or for programs.",
     )(function)  # fmt: skip
 
 

@@ -55,7 +55,7 @@ _LONGEST_NAME = 255
 
 @click.group()
 def quarantine() -> None:
-    """Messages that a rejoining broker held and its new primary never had.
+    """Messages that a rejoining node held and the primary's history never had.
 
     None of them is in the primary that serves now. Their publishers may have sent them again, so look before
     you republish.
@@ -66,7 +66,7 @@ def _folder_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option(
             "-d", "--data-dir", type=click.Path(path_type=Path),
-            help="The broker's data folder. [default: broker.data_dir of the configuration]",
+            help="The broker's data directory. [default: broker.data_dir of the configuration]",
         ),
         click.option("--config", "config", type=click.Path(path_type=Path), help="The broker's TOML file."),
         format_option,
@@ -79,7 +79,7 @@ def _folder_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @quarantine.command("list")
 @_folder_options
 def list_(data_dir: Path | None, config: Path | None, form: str) -> None:
-    """One line for each queue of which there are messages."""
+    """Show one line for each queue with quarantined messages."""
     folder = _open(data_dir, config)
     with _reading(folder) as progress:
         found = folder.summary(progress)
@@ -97,7 +97,9 @@ def list_(data_dir: Path | None, config: Path | None, form: str) -> None:
 @quarantine.command()
 @click.argument("queue", required=False)
 @click.option("--id", "wanted", metavar="EPOCH-SEQUENCE", help="Only this message.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of messages."
+)
 @_folder_options
 def show(
     queue: str | None, wanted: str | None, limit: int, data_dir: Path | None, config: Path | None, form: str
@@ -163,14 +165,17 @@ def _queue_value(_ctx: click.Context, _param: click.Parameter, value: str | None
     "--to",
     metavar="QUEUE",
     callback=_queue_value,
-    help="Into this queue instead of the one of the same name.",
+    help="Publish to this queue instead of the one with the original queue's name.",
 )
-@click.option("--route", is_flag=True, help="To the exchange and with the key of its first publisher.")
-@click.option("--again", is_flag=True, help="Those, too, that were republished before.")
-@click.option("--in-doubt", is_flag=True,
-              help="Those, too, that were sent before and never confirmed: they may be there.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be published.")
-@click.option("--ledger", type=click.Path(path_type=Path), help="Keep a ledger of it in this folder.")
+@click.option("--route", is_flag=True, help="Publish to the exchange and with the key of the first publish.")
+@click.option("--again", is_flag=True, help="Also republish messages that were republished before.")
+@click.option(
+    "--in-doubt",
+    is_flag=True,
+    help="Also republish messages sent earlier but never confirmed (may create duplicates).",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be published.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="Write a ledger in this folder.")
 @_folder_options
 def republish(
     queues: tuple[str, ...], brokers: str, user: str, password: str, timeout: float, wanted: str | None,
@@ -179,9 +184,9 @@ def republish(
 ) -> None:  # fmt: skip
     """Publish the messages of the QUEUEs (all, if none is named) again, with confirms.
 
-    Each goes to the queue of its queue's name, in that queue's virtual host, in the order of its ids, with
-    its properties and a header `x-quarantined`. What the broker has confirmed is noted, and not published a
-    second time; the files stay.
+    Each message goes to the queue with the original queue's name, in the original virtual host, in the order
+    of ids, with its properties and a header `x-quarantined`. Confirmed messages are noted, and not published
+    a second time; the files stay.
     """
     if to is not None and route:
         raise Wrong("--to and --route exclude each other")

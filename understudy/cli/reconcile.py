@@ -53,7 +53,7 @@ SHOWN_FINDINGS = 20
     show_default=True,
 )
 def reconcile_command(folders: tuple[Path, ...], master: str | None, report: Path | None, form: str) -> None:
-    """Prove by the ledgers below each LEDGER_DIR that nothing confirmed was lost.
+    """Prove from the ledgers below each LEDGER_DIR that no confirmed message was lost.
 
     Exit code: 0 proven, 1 violated, 2 not provable (or no ledger), 3 no answer: wrong usage, or it could not
     be done; 141 the reader of the output went away.

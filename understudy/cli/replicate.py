@@ -19,15 +19,17 @@ _WIDTH = 140
 @broker_options
 @click.argument("source", metavar="[SOURCE", required=False)
 @click.argument("queue", metavar="QUEUE]", required=False)
-@click.option("--name", metavar="LOCAL", help="What the queue is called here; if not said, as at the source.")
-@click.option("--stop", "stopped", metavar="LOCAL", help="Follow no more: it becomes an ordinary queue.")
-@click.option("--list", "listed", is_flag=True, help="Show the queues that follow another broker's.")
+@click.option("--name", metavar="LOCAL", help="Name of the mirror here; by default the source's name.")
+@click.option(
+    "--stop", "stopped", metavar="LOCAL", help="Stop following: the mirror becomes an ordinary queue."
+)
+@click.option("--list", "listed", is_flag=True, help="List the queue mirrors, and who follows this broker.")
 def replicate(
     address: HostPort, user: str, password: str, timeout: float, form: str, source: str | None,
     queue: str | None, name: str | None, stopped: str | None, listed: bool,
 ) -> None:  # fmt: skip
-    """Have the node follow QUEUE of another broker, or of a pair: SOURCE is its address, or the addresses of
-    all of them, HOST:PORT,HOST:PORT. Returns once the queue is there; messages follow.
+    """Make a mirror of QUEUE of another broker or pair. SOURCE is its address, or the addresses of all of its
+    nodes, HOST:PORT,HOST:PORT. Returns once the mirror exists; messages follow.
     """
     asked = sum((listed, stopped is not None, source is not None))
     if asked != 1 or (source is not None) != (queue is not None) or (name is not None and source is None):

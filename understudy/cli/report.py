@@ -55,7 +55,7 @@ def moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> i
     show_default=True,
     help="7d, 12h, 30m ago; or a time, ISO 8601, UTC.",
 )
-@click.option("--until", callback=moment, help="The same; now by default.")
+@click.option("--until", callback=moment, help="The same formats; default: now.")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
     help="Write an HTML page there, and the JSON beside it.",
@@ -70,9 +70,9 @@ def report(
     form: str,
     master: str | None,
 ) -> None:
-    """How fast, how much, how often it failed over: over days, by the ledgers below each LEDGER_DIR.
+    """Report latencies, rates and failovers of days, from the ledgers below each LEDGER_DIR.
 
-    Whether anything was lost is said by `understudy reconcile`. Exit code: 0; 2 without a ledger or a
+    `understudy reconcile` says whether anything was lost. Exit code: 0; 2 without a ledger or a
     record in the period; 3 no answer:
     wrong usage, or it could not be done.
     """

@@ -16,18 +16,18 @@ from understudy.config.settings import ConfigError
 
 @click.command()
 @click.option("--config", "path", type=click.Path(path_type=Path), help="A TOML file.")
-@click.option("--name", help="What this node is called. [broker.name]")
+@click.option("--name", help="The node's name. [broker.name]")
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Where to listen, or several with commas. [broker.listen]"
+    "--listen", metavar="HOST:PORT", help="Addresses to listen on, separated by commas. [broker.listen]"
 )
-@click.option("--data-dir", help="Where to keep everything. [broker.data_dir]")
+@click.option("--data-dir", help="The data directory. [broker.data_dir]")
 @click.option("--http", metavar="HOST:PORT", help="Metrics, health and API; port 0 picks one. [broker.http]")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="SECTION.KEY=VALUE",
-    help="Any setting; stronger than all else.",
+    help="Any setting; overrides the file and the environment.",
 )
 def serve(
     path: Path | None,

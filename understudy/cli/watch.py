@@ -54,28 +54,28 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
     "--checkpoint",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where the watch keeps what it knows. [default: the first LEDGER_DIR with .watch behind its name]",
+    help="Folder for the state of the watch. [default: the first LEDGER_DIR with .watch behind its name]",
 )
 @click.option(
     "--retention",
     type=_Duration(),
     default="1h",
     show_default=True,
-    help="How long a message without a fate is watched.",
+    help="How long a message without a known fate is watched.",
 )
 @click.option(
     "--heartbeat",
     type=_Duration(),
     default="5s",
     show_default=True,
-    help="How often writers give a sign of life; three left out are an alarm.",
+    help="Expected ledger heartbeat interval; three missed heartbeats raise an alarm.",
 )
 @click.option(
     "--grace",
     type=_Duration(),
     default="1s",
     show_default=True,
-    help="How much later than others a ledger may reach this folder (copied ones do).",
+    help="How much later than others a ledger may reach this folder (copies).",
 )
 @click.option("--webhook", metavar="URL", callback=_url, help="POST each alarm there as JSON.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port.")
@@ -94,8 +94,8 @@ def watch(
     webhook: str | None, metrics_port: int | None, metrics_listen: str, form: str, once: bool,
 ) -> None:  # fmt: skip
     """Watch the ledgers below each LEDGER_DIR while they grow, and raise an alarm when a loss is certain,
-    when a writer is silent, or when a ledger is damaged. Ends cleanly on SIGTERM and SIGINT; goes on where
-    it was.
+    when a writer is silent, or when a ledger is damaged. SIGTERM and SIGINT end it cleanly; the next
+    start continues.
 
     Exit code: 0; under --once 1 a loss was alarmed, 2 nothing could be judged; 3 wrong usage, no Java, or a
     file or Spark fails.
