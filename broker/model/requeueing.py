@@ -35,11 +35,14 @@ class Delivered(Protocol):
     def entries(self) -> list[Entry]: ...
 
 
-class Batch(NamedTuple):
+class Batch:
     """The plainest form of `Delivered`."""
 
-    queue: Queue
-    entries: list[Entry]
+    __slots__ = ("entries", "queue")
+
+    def __init__(self, queue: Queue, entries: list[Entry]) -> None:
+        self.queue = queue
+        self.entries = entries
 
 
 class Returning:
