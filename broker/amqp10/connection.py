@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proton import Collector, Event, EventType, Transport
+from proton import Collector, Endpoint, Event, EventType, Transport
 from proton import Connection as Engine
 
 from broker.amqp10 import entry
@@ -454,6 +454,11 @@ class Amqp10Connection(Connection):
         self.engine.condition = condition(fault)
         self.engine.close()
         self.pull()
+        if self.engine.state & Endpoint.REMOTE_UNINIT:
+            # The client's open was not for the engine, which says no more before it has one.
+            self.send(framing.close(fault))
+            self.finish()
+            return
         self.deadline = None
         self.arm(self.now + self.settings.close_timeout)
 

@@ -11,8 +11,9 @@ import struct
 from typing import cast
 
 from understudy.shared.amqp10.conditions import DECODE, FRAMING, HANDLE_IN_USE, LIMIT, NOT_ALLOWED, Fault
-from understudy.shared.amqp10.performatives import ATTACH, BEGIN, DETACH, END, VERIFIED, verify
-from understudy.shared.amqp10.types import DecodeError, read, skip
+from understudy.shared.amqp10.performatives import ATTACH, BEGIN, CLOSE, DETACH, END, VERIFIED, verify
+from understudy.shared.amqp10.types import DecodeError, Described, Symbol, read, skip, write
+from understudy.shared.amqp10.values import ULong
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
@@ -27,6 +28,7 @@ LARGEST_PERFORMATIVE = 16 * 1024
 properties, for as long as there is what they made."""
 _HEAD = 8
 _TRANSFER, DISPOSITION = 0x14, 0x15
+_ERROR = ULong(0x1D)
 _PERFORMATIVES = frozenset(range(0x10, 0x19))
 _SMALL_ULONG = 0x53
 _NAMES = {
@@ -90,6 +92,13 @@ def _descriptor(buf: bytes, at: int, end: int) -> tuple[int, int]:
     if code not in _PERFORMATIVES:
         raise DecodeError("its descriptor is that of no performative")
     return code, body
+
+
+def close(fault: Fault) -> bytes:
+    """A frame with close, and why."""
+    error = Described(_ERROR, [Symbol(fault.condition), fault.text])
+    body = write(Described(ULong(CLOSE), [error]))
+    return (8 + len(body)).to_bytes(4, "big") + bytes((2, AMQP, 0, 0)) + body
 
 
 def deliveries(buf: bytes, disposition: int) -> int:
