@@ -53,7 +53,7 @@ from ha.core.record.in_sync_record import record_from_json
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Host, Pair
 from tests.ha.telling import describe, epoch_text, ids_text, readable, record_line, verdict
-from tests.simulation.spoiling import spoil
+from tests.simulation.faults.spoiling import spoil
 
 LIMIT = 30.0
 """Seconds of the clock that an `until` waits."""

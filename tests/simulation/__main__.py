@@ -15,16 +15,17 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.simulation import coverage, plan_file
+from tests.simulation.harness import coverage
+from tests.simulation.harness.replacing import is_compiled
+from tests.simulation.harness.runner import Outcome, run_chunk, run_plan, run_seed, run_seeds
+from tests.simulation.harness.world import World
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
-from tests.simulation.progress import Meter, meter
-from tests.simulation.replacing import is_compiled
-from tests.simulation.report import Report, report
-from tests.simulation.runner import Outcome, run_chunk, run_plan, run_seed, run_seeds
-from tests.simulation.story import tell
-from tests.simulation.tally import Tally
-from tests.simulation.world import World
+from tests.simulation.story import plan_file
+from tests.simulation.story.progress import Meter, meter
+from tests.simulation.story.report import Report, report
+from tests.simulation.story.story import tell
+from tests.simulation.story.tally import Tally
 
 SHOWN = 3
 """Failures that are shrunk and told; the rest by one line each."""

@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 from tests.simulation import __main__ as command
-from tests.simulation import plan_file
 from tests.simulation.checkers import PENDING
+from tests.simulation.harness.runner import run_plan
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.picture import svg
-from tests.simulation.plan_file import PlanFile
-from tests.simulation.report import ROOT, Report, commit
-from tests.simulation.runner import run_plan
-from tests.simulation.story import tell
+from tests.simulation.story import plan_file
+from tests.simulation.story.picture import svg
+from tests.simulation.story.plan_file import PlanFile
+from tests.simulation.story.report import ROOT, Report, commit
+from tests.simulation.story.story import tell
 
 DOCUMENT = ROOT / "docs" / "contributing" / "simulation.md"
 PAGE = DOCUMENT.read_text()

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import coverage
-from tests.simulation.report import report
-from tests.simulation.runner import Outcome, run_chunk, run_seed
-from tests.simulation.tally import Tally
+from tests.simulation.harness import coverage
+from tests.simulation.harness.runner import Outcome, run_chunk, run_seed
+from tests.simulation.story.report import report
+from tests.simulation.story.tally import Tally
 from tests.tiers import sampled
 
 PART = 20
@@ -51,7 +51,10 @@ def _were_worth_it(tally: Tally, outcomes: list[Outcome]) -> None:
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
     here = [run_seed(seed).trace_hash for seed in SAME]
     assert run_seed(SAME[0]).trace_hash == here[0]
-    program = f"from tests.simulation.runner import run_seed\nfor s in {SAME}: print(run_seed(s).trace_hash)"
+    program = (
+        "from tests.simulation.harness.runner import run_seed\n"
+        f"for s in {SAME}: print(run_seed(s).trace_hash)"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)}
     other = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True

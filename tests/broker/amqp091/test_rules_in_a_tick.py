@@ -10,7 +10,7 @@ from broker.amqp091.fields import write_table
 from broker.amqp091.properties import HEADERS, headers_of
 from broker.model.removals import AT_ONCE, ROUNDS
 from tests.broker.amqp091.wire import Raw, World, encode_frame, message
-from tests.simulation.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.virtual_overflow import VirtualOverflow
 
 
 def opened(**arguments: Any) -> tuple[World, Raw]:

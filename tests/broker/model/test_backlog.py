@@ -20,7 +20,7 @@ from broker.model.replication_id_set import ReplicationIdSet
 from broker.model.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.store.errors import StoreUnusable
-from tests.simulation.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.virtual_overflow import VirtualOverflow
 
 
 class Taker:

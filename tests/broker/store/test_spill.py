@@ -15,7 +15,7 @@ from broker.store.errors import StoreCorrupt, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.spill import Spill
 from tests.conftest import SEED
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.harness.virtual_disk import VirtualDisk
 
 DIRECTORY = "/data/overflow"
 

@@ -6,7 +6,7 @@ from broker.model.epoch_ends import EpochEnd
 from broker.model.records import Dequeue, EnqueueRun
 from ha.core.wire.link import Method
 from tests.ha.pair import Host, Pair
-from tests.simulation.spoiling import spoil
+from tests.simulation.faults.spoiling import spoil
 
 
 def spoilt(queues: str = "q", *, texts: str = "abcdefgh", held: bool = False) -> tuple[Pair, Host, Host]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.simulation.checkers.faults import Troubles
 from tests.simulation.checkers.records import Records
-from tests.simulation.journal import STRAGGLE, Delivery, Ending, Journal, Violation
-from tests.simulation.machine import Machine
-from tests.simulation.plan import Plan
+from tests.simulation.harness.journal import STRAGGLE, Delivery, Ending, Journal, Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.plan import Plan
 
 
 class Acked22:

@@ -15,9 +15,9 @@ from broker.model.records import Batch, Dequeue, EnqueueRun
 from ha.adapter.ledger_port import PRIMARY
 from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.promotions import LOSSY
-from tests.simulation.inspection import queues_of
-from tests.simulation.journal import Journal, Message, Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.inspection import queues_of
+from tests.simulation.harness.journal import Journal, Message, Violation
+from tests.simulation.harness.machine import Machine
 
 Id = tuple[bytes, int, int]
 """Queue, epoch, sequence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.journal import Delivery, Journal, Violation
+from tests.simulation.harness.journal import Delivery, Journal, Violation
 
 
 @dataclass(slots=True)

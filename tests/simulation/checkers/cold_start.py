@@ -12,17 +12,17 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from tests.simulation import register as authority
 from tests.simulation.checkers.records import Register
-from tests.simulation.clock import Clock
-from tests.simulation.inspection import definitions, replicated
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.network import Network
-from tests.simulation.plan import Plan
-from tests.simulation.rule_user import way_of
-from tests.simulation.topology import WATCH
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.clients.rule_user import way_of
+from tests.simulation.clients.topology import WATCH
+from tests.simulation.harness import register as authority
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import definitions, replicated
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.network import Network
+from tests.simulation.harness.plan import Plan
+from tests.simulation.harness.virtual_disk import VirtualDisk
 
 PATIENCE = 6.0
 """Seconds that an answer may take: the others are asked, and a lease may have to run out."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.simulation.checkers.holdings import Holdings
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.checkers.records import Records
-from tests.simulation.clients import Publisher
-from tests.simulation.inspection import RecordOnDisk
-from tests.simulation.journal import Journal, Message, Violation
-from tests.simulation.machine import Machine
+from tests.simulation.clients.workload import Publisher
+from tests.simulation.harness.inspection import RecordOnDisk
+from tests.simulation.harness.journal import Journal, Message, Violation
+from tests.simulation.harness.machine import Machine
 
 
 class Confirmed:

@@ -7,9 +7,9 @@ from random import Random
 
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import Envelope
-from tests.simulation.inspection import HELD, Message, definitions, ends, key_of, replicated
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.inspection import HELD, Message, definitions, ends, key_of, replicated
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 SHOWN = 3
 """Of the messages or definitions that only one copy has."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.simulation.inspection import content_of
-from tests.simulation.journal import Violation
-from tests.simulation.rule_plan import RulePlan, StepPlan
-from tests.simulation.rule_user import Ruled, RuleUser, way_of
-from tests.simulation.rules_given import exchange_of
+from tests.simulation.clients.rule_plan import RulePlan, StepPlan
+from tests.simulation.clients.rule_user import Ruled, RuleUser, way_of
+from tests.simulation.clients.rules_given import exchange_of
+from tests.simulation.harness.inspection import content_of
+from tests.simulation.harness.journal import Violation
 
 WHAT = ("reason", "queue", "exchange")
 Deaths = list[dict[str, Any]]

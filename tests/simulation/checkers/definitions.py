@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.records import Promotion, Records
-from tests.simulation.inspection import vhost_of
-from tests.simulation.journal import Journal, Thing, Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.inspection import vhost_of
+from tests.simulation.harness.journal import Journal, Thing, Violation
+from tests.simulation.harness.machine import Machine
 
 
 def is_there(machine: Machine, thing: Thing) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.registrar import Registrar, number_of
+from tests.simulation.clients.registrar import Registrar, number_of
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 
 class Directory6:

@@ -8,9 +8,9 @@ from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.quarantine import Contents15and25, Id, quarantined
 from tests.simulation.checkers.records import Promotion, Records
-from tests.simulation.inspection import vhost_of
-from tests.simulation.journal import Journal, Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.inspection import vhost_of
+from tests.simulation.harness.journal import Journal, Violation
+from tests.simulation.harness.machine import Machine
 
 
 def held_ids(machine: Machine) -> set[Id]:

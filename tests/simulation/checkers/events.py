@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 
 from tests.simulation.checkers.records import Promotion, RecordOnDisk, Records
-from tests.simulation.inspection import held
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.topology import WATCH
+from tests.simulation.clients.topology import WATCH
+from tests.simulation.harness.inspection import held
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 _PRESENCE = ("joining", "in-sync", "lost", "excluded")
 _BODY = re.compile(rb'\{"event".*\}', re.DOTALL)

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from broker.model.records import Batch, Dequeue, EnqueueRun
 from broker.model.values import Reason
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.clock import Clock
-from tests.simulation.fault_plan import Fault
-from tests.simulation.inspection import content_of
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.plan import Plan
-from tests.simulation.rule_user import RuleUser, number_of, steps_of
+from tests.simulation.clients.rule_user import RuleUser, number_of, steps_of
+from tests.simulation.faults.plan import Fault
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import content_of
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.plan import Plan
 
 FOLLOWING = frozenset({"catch-up", "ready", *SERVING})
 SLACK = 0.05

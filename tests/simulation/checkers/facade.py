@@ -46,15 +46,15 @@ from tests.simulation.checkers.rules import Rules18
 from tests.simulation.checkers.stored import check_stored_19
 from tests.simulation.checkers.terms import Terms4
 from tests.simulation.checkers.transactions import Transactions7
-from tests.simulation.clients import Publisher
-from tests.simulation.clock import Clock
-from tests.simulation.inspection import entries, queues_of
-from tests.simulation.journal import Journal
-from tests.simulation.machine import Machine
-from tests.simulation.mover import Mover
-from tests.simulation.plan import Plan
-from tests.simulation.registrar import Registrar
-from tests.simulation.rule_user import RuleUser
+from tests.simulation.clients.mover import Mover
+from tests.simulation.clients.registrar import Registrar
+from tests.simulation.clients.rule_user import RuleUser
+from tests.simulation.clients.workload import Publisher
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import entries, queues_of
+from tests.simulation.harness.journal import Journal
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.plan import Plan
 
 DEQUEUES = 30
 """Messages of a queue that the dequeues of 16 are tried on."""

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.checkers.records import Records, Register
-from tests.simulation.clock import Clock
-from tests.simulation.inspection import RecordOnDisk
-from tests.simulation.journal import Journal, Message, Violation
-from tests.simulation.machine import Machine
-from tests.simulation.network import Cut
-from tests.simulation.plan import Plan
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import RecordOnDisk
+from tests.simulation.harness.journal import Journal, Message, Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.network import Cut
+from tests.simulation.harness.plan import Plan
 
 
 class Failed25:

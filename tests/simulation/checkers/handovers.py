@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from tests.simulation.clock import Clock
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 _LINK = "link-"
 _HANDOVER = struct.pack(">HH", 250, 31)

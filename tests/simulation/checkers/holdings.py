@@ -13,9 +13,9 @@ from broker.model.message_run import SetAside
 from broker.model.queue import Mode, Queue
 from broker.model.queue_replica import ReplicaContents
 from broker.model.records import RawRun
-from tests.simulation.inspection import entries, key_of, queue_of
-from tests.simulation.machine import Machine
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.harness.inspection import entries, key_of, queue_of
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.virtual_disk import VirtualDisk
 
 KEY = re.compile(rb"<([a-z][a-z0-9-]*:[0-9]+)>")
 LONGEST = 40

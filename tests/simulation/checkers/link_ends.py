@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.simulation.clock import Clock
-from tests.simulation.machine import Machine
-from tests.simulation.network import End
-from tests.simulation.wire import PREAMBLE
+from tests.simulation.clients.wire import PREAMBLE
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.network import End
 
 LINK = 250
 JOIN, ACK = 13, 21

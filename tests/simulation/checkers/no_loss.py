@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.journal import Journal, Violation
+from tests.simulation.harness.journal import Journal, Violation
 
 
 def check_no_loss_1(journal: Journal, memory_lost: list[float]) -> None:

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.simulation import wire
-from tests.simulation.machine import Machine
+from tests.simulation.clients import wire
+from tests.simulation.harness.machine import Machine
 
 SERVICE = frozenset(
     {

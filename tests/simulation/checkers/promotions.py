@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from tests.simulation.checkers.facts import SERVING, position_on_disk
 from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.records import Promotion, Records
-from tests.simulation.inspection import RecordOnDisk, Who
-from tests.simulation.journal import Journal, Violation
-from tests.simulation.machine import Machine
-from tests.simulation.plan import TimingPlan
+from tests.simulation.harness.inspection import RecordOnDisk, Who
+from tests.simulation.harness.journal import Journal, Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.plan import TimingPlan
 
 LATELY = 2.0
 """Seconds for which the answer of a node that has died since may still count."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.model.values import Scope
-from tests.simulation.inspection import content_of, key_of, medium, queues_of
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.inspection import content_of, key_of, medium, queues_of
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 Id = tuple[bytes, int, int]
 """Queue, epoch, sequence."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tests.simulation.clock import Clock
-from tests.simulation.inspection import RecordFile, RecordOnDisk, Who, identity, record_of
-from tests.simulation.machine import Machine
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import RecordFile, RecordOnDisk, Who, identity, record_of
+from tests.simulation.harness.machine import Machine
 
 
 class Register(Protocol):

@@ -12,11 +12,11 @@ from functools import partial
 
 from tests.simulation.checkers.deaths import Deaths18
 from tests.simulation.checkers.expiry import Dating
-from tests.simulation.inspection import held
-from tests.simulation.journal import Journal, Violation
-from tests.simulation.machine import Machine
-from tests.simulation.rule_plan import RulePlan, StepPlan
-from tests.simulation.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
+from tests.simulation.clients.rule_plan import RulePlan, StepPlan
+from tests.simulation.clients.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
+from tests.simulation.harness.inspection import held
+from tests.simulation.harness.journal import Journal, Violation
+from tests.simulation.harness.machine import Machine
 
 
 class Rules18:

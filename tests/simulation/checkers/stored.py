@@ -9,10 +9,10 @@ from broker.store.errors import StoreError
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
-from tests.simulation.inspection import medium, queues_of
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
-from tests.simulation.virtual_disk import VirtualDisk
+from tests.simulation.harness.inspection import medium, queues_of
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.virtual_disk import VirtualDisk
 
 Ids = set[tuple[str, int, int]]
 """Queue, epoch and sequence."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.journal import Violation
-from tests.simulation.machine import Machine
+from tests.simulation.harness.journal import Violation
+from tests.simulation.harness.machine import Machine
 
 if TYPE_CHECKING:
     from ha.adapter.settings import HaSettings

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.stored import live_on_disk
-from tests.simulation.inspection import held, key_of, vhost_of
-from tests.simulation.journal import Journal, Violation
-from tests.simulation.machine import Machine
-from tests.simulation.mover import Mover, Sent, State, Transaction
+from tests.simulation.clients.mover import Mover, Sent, State, Transaction
+from tests.simulation.harness.inspection import held, key_of, vhost_of
+from tests.simulation.harness.journal import Journal, Violation
+from tests.simulation.harness.machine import Machine
 
 
 class Transactions7:

@@ -23,9 +23,9 @@ from broker.model.vhosts import VirtualHosts
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
 from ha.core.primary.remote_backup import RemoteBackup
-from tests.simulation import watching
 from tests.simulation.compiled.rewrite import rewrite
-from tests.simulation.replacing import hook_of
+from tests.simulation.harness import watching
+from tests.simulation.harness.replacing import hook_of
 
 ROOT = Path(__file__).parents[3]
 COPIED = ("understudy", "broker", "ha", "tests", "docs")
@@ -33,8 +33,8 @@ INTERPRETED = (
     "broker.errors", "broker.security.authenticator", "broker.store.errors", "broker.store.files",
     "broker.store.sync", "ha.core.errors", "tests.ha.telling", "understudy.shared.file_errors",
     *(f"tests.simulation.{name}" for name in (
-        "fault_plan", "mover_plan", "pacemaker_plan", "plan", "replacing", "rule_plan", "spoiling",
-        "virtual_disk",
+        "clients.mover_plan", "clients.rule_plan", "faults.plan", "faults.spoiling", "harness.plan",
+        "harness.replacing", "harness.virtual_disk", "pacemaker.plan",
     )),
 )  # fmt: skip
 """Exceptions, what replaces methods, and what takes no time. In `broker.store.files` and `virtual_disk`,
@@ -90,7 +90,7 @@ def copy_rewritten(tree: Path) -> list[Path]:
 
 def modules(tree: Path) -> list[str]:
     """The names of those that are compiled: what a run imports, but for packages and `INTERPRETED`."""
-    command = [sys.executable, "-c", "import sys, tests.simulation.world; print(*sys.modules)"]
+    command = [sys.executable, "-c", "import sys, tests.simulation.harness.world; print(*sys.modules)"]
     imported = subprocess.run(command, cwd=tree, check=True, stdout=subprocess.PIPE, text=True).stdout
     ours = [name for name in sorted(imported.split()) if (tree / _file(name)).exists()]
     if gone := [name for name in INTERPRETED if not (tree / _file(name)).exists()]:

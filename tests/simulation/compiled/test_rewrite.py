@@ -14,7 +14,7 @@ from tests.simulation.compiled.rewrite import rewrite
 
 RUN = """
 import json, sys
-from tests.simulation.runner import run_chunk
+from tests.simulation.harness.runner import run_chunk
 for one in run_chunk(list(range(1, 1 + int(sys.argv[1])))):
     counts = sorted(one.counts.items())
     coverage = sorted([*entry, many] for entry, many in one.coverage.items())

@@ -11,9 +11,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
+from tests.simulation.harness.runner import run_seed
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
-from tests.simulation.runner import run_seed
 
 SEEDS = 500
 """Each mutant must be found within so many seeds, from seed 1 on."""

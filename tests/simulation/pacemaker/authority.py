@@ -20,9 +20,9 @@ from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import procedure
 from ha.pacemaker.procedure import Answer, Procedure, Register, Result
-from tests.simulation.clock import Clock
-from tests.simulation.inspection import RecordOnDisk
-from tests.simulation.journal import Violation
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.inspection import RecordOnDisk
+from tests.simulation.harness.journal import Violation
 from tests.simulation.pacemaker.cib import Cib
 from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.commands import Shell

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from tests.simulation.clock import Clock
-from tests.simulation.network import Network
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.network import Network
 from tests.simulation.pacemaker.cib import DOWN, MEMBER, Cib, NodeState, back, first_cib, lost
+from tests.simulation.pacemaker.plan import PacemakerPlan
 from tests.simulation.pacemaker.rings import Ring, Rings
-from tests.simulation.pacemaker_plan import PacemakerPlan
 
 QNETD = "qnetd"
 """The host of the quorum device."""

@@ -13,10 +13,10 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from tests.simulation.clock import Clock
-from tests.simulation.machine import Machine
-from tests.simulation.network import Network
-from tests.simulation.operator import SERVING, Management
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.network import Network
+from tests.simulation.harness.operator import SERVING, Management
 from tests.simulation.pacemaker.cib import MEMBER
 from tests.simulation.pacemaker.cluster import Cluster
 from tests.simulation.pacemaker.rings import Ring

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from tests.simulation.clock import Clock
+from tests.simulation.harness.clock import Clock
 
 Message = Callable[[str], None]
 """What is done when a member hears it; called with that member's name."""

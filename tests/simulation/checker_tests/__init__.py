@@ -1,0 +1,1 @@
+"""Each checker shown what it must object to, and what it must let pass."""

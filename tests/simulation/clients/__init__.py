@@ -1,0 +1,1 @@
+"""Clients of a run: what they declare, say and expect; their own codec."""

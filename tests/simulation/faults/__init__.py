@@ -1,0 +1,1 @@
+"""What goes wrong in a run: the faults, and when each is done."""

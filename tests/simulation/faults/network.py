@@ -1,0 +1,146 @@
+"""Faults of the network and of the register: what only an authority outside of the nodes lets them
+survive."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults.nodes import cut_link, kill_backup, kill_primary
+from tests.simulation.faults.plan import FaultPlan
+from tests.simulation.harness.network import KEEPALIVE, Cut
+from tests.simulation.harness.register import HOST, Register
+from tests.simulation.pacemaker.cluster import QNETD
+from tests.simulation.pacemaker.manager import SWITCH
+
+if TYPE_CHECKING:
+    from tests.simulation.faults.injector import Saboteur
+
+
+Sides = tuple[frozenset[str], frozenset[str]]
+
+
+def partition(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Cuts some hosts off from others, both ways or one way, and mends it later."""
+    primary, backup = s.targets(rng) or rng.sample(s.world.machines, 2)
+    one, other = _sides(s, rng, primary.name, backup.name)
+    cuts = [Cut(one, other), Cut(other, one)]
+    if rng.random() < 0.25:
+        cuts = [rng.choice(cuts)]
+    lease = s.world.plan.timing.lease
+    length = rng.choice((plan.length, (0.3 + rng.random()) * lease, (1.0 + 2 * rng.random()) * lease))
+    length = _longer(s, rng, length)
+    cut_off(s, rng, cuts, length)
+    for _ in range(rng.choice((0, 1, 2))):
+        s.later(rng.random() * length, partial(scatter, s, rng))
+
+
+def usurp(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    """Its clients stay for a while, and some go and find the other that is made: two may serve, if they do
+    not heed the lease. It may still reach the register."""
+    primary, _ = s.targets(rng) or rng.sample(s.world.machines, 2)
+    one = frozenset({primary.name})
+    others = frozenset(m.name for m in s.world.machines) - one
+    others |= frozenset(c.name for c in s.world.controllers)
+    if rng.random() < 0.5:
+        others |= outside(s)
+    length = _longer(s, rng, s.world.plan.timing.lease * (0.5 + rng.random()))
+    cut_off(s, rng, [Cut(one, others), Cut(others, one)], length)
+    for share in (0.15, 0.35, 0.55, 0.75):
+        s.later(share * length, partial(scatter, s, rng))
+
+
+def outside(s: Saboteur) -> frozenset[str]:
+    """Hosts that are no brokers and that an authority depends on."""
+    return frozenset({HOST}) if s.world.cluster is None else frozenset({QNETD, SWITCH})
+
+
+def _longer(s: Saboteur, rng: Random, length: float) -> float:
+    """Under a cluster: also as long as its members wait for each other, and for a fencing."""
+    cluster = s.world.cluster
+    if cluster is None:
+        return length
+    return max(length, rng.choice((0.0, 2.0, 5.0)) * (cluster.plan.token + cluster.plan.fence_takes))
+
+
+def cut_off(s: Saboteur, rng: Random, cuts: list[Cut], length: float) -> None:
+    """For about so long; perhaps one way longer than the other."""
+    for cut in cuts:
+        s.world.journal.hampered()
+        s.clock.note(f"FAULT: no packet from {names(cut.sources)} reaches {names(cut.targets)}")
+        s.world.network.apply(cut)
+        s.later(length * rng.choice((0.3, 1.0, 1.0, 1.0)), partial(_mend, s, cut))
+
+
+def _sides(s: Saboteur, rng: Random, primary: str, backup: str) -> Sides:
+    """Mostly the primary alone, for its rivals and the controllers, so that another is promoted beside it."""
+    nodes = frozenset(m.name for m in s.world.machines)
+    controllers = frozenset(c.name for c in s.world.controllers)
+    actors = frozenset(a.name for a in s.world.actors)
+    one = frozenset({rng.choice((primary, primary, backup))})
+    some = frozenset(name for name in sorted(controllers) if rng.random() < 0.8)
+    half = frozenset(name for name in sorted(actors) if rng.random() < 0.5)
+    match rng.choice(("pair", "alone", "alone", "alone", "register", "clients", "controllers", "halves")):
+        case "pair":
+            return frozenset({primary}), frozenset({backup})
+        case "alone":
+            others = (nodes - one) | some
+            others |= rng.choice((frozenset(), outside(s)))
+            return one, others | rng.choice((frozenset(), frozenset(), half, actors))
+        case "register":
+            return one, outside(s) | rng.choice((frozenset(), controllers))
+        case "clients":
+            return one, rng.choice((half, actors)) or actors
+        case "controllers":
+            return one, controllers
+        case _:
+            part = frozenset(m.name for m in s.world.machines if rng.random() < 0.5) or one
+            return part, (nodes - part) | outside(s) | some
+
+
+def scatter(s: Saboteur, rng: Random) -> None:
+    """Some clients lose their connections now, and may find another node: so that all have some."""
+    s.world.grant()
+    for actor in s.world.actors:
+        if rng.random() < 0.5 and actor.cut(rng.random() < 0.5):
+            s.clock.note(f"FAULT: the connection of {actor.name} breaks")
+
+
+def _mend(s: Saboteur, cut: Cut) -> None:
+    s.clock.note(f"packets from {names(cut.sources)} reach {names(cut.targets)} again")
+    s.world.network.mend(cut)
+    s.world.journal.eased(s.world.plan.network.retransmit + 2 * KEEPALIVE)
+
+
+def names(hosts: frozenset[str]) -> str:
+    return ", ".join(sorted(hosts))
+
+
+def _register(s: Saboteur) -> Register:
+    if not isinstance(s.world.register, Register):
+        raise RuntimeError("a fault of the register where there is none")
+    return s.world.register
+
+
+def slow_register(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    register = _register(s)
+    register.slow_time = rng.choice((0.1, 0.5, 2.0))
+    register.slow_until = s.clock.now + plan.length
+    s.clock.note(f"FAULT: the register takes up to {register.slow_time} s more")
+    s.later(plan.length, lambda: None)
+
+
+def lose_answers(s: Saboteur, plan: FaultPlan, rng: Random) -> None:
+    register = _register(s)
+    chances = rng.choice(((0.5, 0.0), (0.0, 0.5), (0.0, 1.0), (0.3, 0.3)))
+    register.lost_questions, register.lost_answers = chances
+    register.lossy_until = s.clock.now + plan.length
+    s.clock.note(
+        f"FAULT: of the questions to the register {register.lost_questions:.0%} are lost, of its answers "
+        f"{register.lost_answers:.0%}"
+    )
+    s.later(plan.length, lambda: None)
+    if rng.random() < 0.6:  # something to ask it just then
+        act = rng.choice((kill_backup, cut_link, kill_primary))
+        s.later(rng.random() * rng.choice((0.02, 0.2)), partial(act, s, plan, rng))

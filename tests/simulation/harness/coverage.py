@@ -1,0 +1,327 @@
+"""The ledger of coverage: what the seeds have reached of what is built, and what is built.
+
+What there is to reach is read from the product's own tables and sentences, not listed here: a status, a
+link method or a refusal that is added to the core must be reached by some seed from then on. `faults_of` is
+the test; `UNREACHABLE` are its only excuses, and an excuse that a seed disproves is a fault as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.amqp091.channel import _HANDLERS
+from broker.amqp091.definitions import DEFINITION_METHODS
+from broker.model.values import Reason
+from ha.core.election import switchover
+from ha.core.election.promotion import Step
+from ha.core.membership import TRANSITIONS
+from ha.core.primary.remote_backup import Phase
+from ha.core.record.record_keeper import Outcome
+from ha.core.wire.link import Method
+from tests.simulation.faults.plan import Fault
+from tests.simulation.harness import watching
+from tests.simulation.harness.watching import Entry, Ledger
+
+if TYPE_CHECKING:
+    from tests.simulation.harness.world import World
+
+FAULT, PAIR = "fault", "faults in turn"
+SHOWN_PAIRS = 10
+
+LOST_OR_OUT = (Phase.LOST, Phase.LEAVING)
+PHASES = {
+    None: (Phase.EXPECTED, Phase.WAITING),
+    Phase.ASKED: (Phase.WAITING,),
+    Phase.EXPECTED: (Phase.WAITING, Phase.LEAVING),
+    Phase.WAITING: (Phase.ASKED, Phase.CATCHING, *LOST_OR_OUT),
+    Phase.CATCHING: (Phase.GUARDED, *LOST_OR_OUT),
+    Phase.GUARDED: (Phase.INCLUDING, Phase.CATCHING, *LOST_OR_OUT),
+    Phase.INCLUDING: (Phase.COMMITTED, Phase.GUARDED, *LOST_OR_OUT),
+    Phase.COMMITTED: (Phase.IN_SYNC, *LOST_OR_OUT),
+    Phase.IN_SYNC: LOST_OR_OUT,
+    Phase.LOST: (Phase.LEAVING,),
+    Phase.LEAVING: (),
+}
+"""The one table that is kept here: the core has its phases as steps of its code. A step that is not in it
+fails the check too, so that it stays whole. (Lost, or out, before INCLUDING: one that is expected.)"""
+
+NO_STRANGERS = "every node is of one cluster and version, and has a number and a name of its own"
+NO_CLIENT = "no client of the workload does"
+NEVER_ALONE = "every node is one of a cluster from its first start on"
+NEVER_LOST = "the register loses nothing that it has"
+SOUND_CIBS = "a virtual CIB has all nodes, nobody tampers with the record in it, and no node leaves by itself"
+
+UNREACHABLE: Mapping[Entry, str] = {
+    (watching.RECORD, "QueueEnds"): "definitions and the store tell it, no batch does",
+    watching.SENT[Method.MANAGE]: "operators send it, no node does",
+    watching.HEARD[Method.MANAGE_OK]: "operators hear it, no node does",
+    watching.register_answer(True, Outcome.CONFLICT): "a register refuses swaps; a read it answers or not",
+    watching.register_answer(True, Outcome.NOT_YET): "a read writes nothing that could be put off",
+    (watching.GIVEN_UP, "it cannot keep up"): "no joiner falls 256 MiB behind",
+    **dict.fromkeys(
+        [
+            (watching.JOIN_REFUSED, "both are called …: give one another broker.name"),
+            (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
+            (
+                watching.JOIN_REFUSED,
+                "it belongs to cluster …, this one to …: take it out of ha.brokers, or start it with an "
+                "empty data directory",
+            ),
+            (watching.JOIN_REFUSED, "its link version is …, this one's is …: run one release on both"),
+            (
+                watching.JOIN_REFUSED,
+                "it was no backup of this pair: what it holds is of epoch …, and … serves in …; demote and "
+                "promote …, for a later epoch, or start it with an empty data directory",
+            ),
+            (watching.JOIN_REFUSED, "it has this node's own identity: …"),
+            (watching.JOIN_REFUSED, "another process has the identity of …: …"),
+            (watching.REFUSED, "… has the same node number …"),
+            (watching.REFUSED, "the newest record is of another cluster, …"),
+        ],
+        NO_STRANGERS,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "a standalone broker cannot be demoted: it has no ha.brokers"),
+            (watching.REFUSED, "a standalone broker has nobody to switch over to: it has no ha.brokers"),
+            (watching.REFUSED, "… holds data and this node was never its backup"),
+        ],
+        NEVER_ALONE,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "the authority has lost the record"),
+            (watching.STEPPED_DOWN, "the authority has lost the record"),
+        ],
+        NEVER_LOST,
+    ),
+    (
+        watching.REFUSED,
+        "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed "
+        "messages",
+    ): "nobody takes a file away from a node",
+    **{
+        (watching.OPERATION, name): NO_CLIENT
+        for name in (
+            "basic.cancel-ok", "basic.recover", "basic.recover-async", "channel.close", "channel.close-ok",
+            "channel.flow", "channel.flow-ok",
+        )
+    },
+    **dict.fromkeys(
+        [
+            (watching.CIB, "the CIB has no node …"),
+            (watching.CIB, "the CIB has no node but …"),
+            (watching.CIB, "the CIB's admin_epoch is …, not …"),
+            (watching.CIB, "this node, …, is leaving the cluster, or was fenced"),
+            (watching.CIB, "…; it is left as it is"),
+        ],
+        SOUND_CIBS,
+    ),
+    (watching.REFUSED, "… has excluded this node from the record"): "its own copy does not name it any more",
+}  # fmt: skip
+"""What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""
+
+A_NEW_DISK = (
+    "a node comes back on a new disk while the link that it had on the old one is still thought to be"
+)
+A_JOINER_ENDS = "a joiner is lost, or stalls, in the milliseconds in which it catches up or is included"
+TWO_AT_ONCE = "somebody else acts in the short time in which a promotion waits"
+A_HANDOVER_FAILS = "something happens in the milliseconds that a switchover takes"
+A_CIB_MOVES = "a copy of the CIB changes, or a command fails, in the milliseconds between two commands"
+IN_HASTE = "an operator asks, or a node speaks, in a state that lasts for milliseconds"
+
+RARE: Mapping[Entry, str] = {
+    (watching.REFUSED, "…, but it cannot prove it, and clients get nothing for now"): (
+        "somebody asks to promote a primary within the moments in which it cannot prove that it is one"
+    ),
+    **{
+        watching.phase_step(before, after): A_JOINER_ENDS
+        for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
+        for after in LOST_OR_OUT
+    },
+    (watching.JOIN_REFUSED, "another backup is called … too: give one another broker.name"): A_NEW_DISK,
+    (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"): A_NEW_DISK,
+    watching.phase_step(Phase.GUARDED, Phase.CATCHING): A_JOINER_ENDS,
+    watching.phase_step(Phase.COMMITTED, Phase.LOST): A_JOINER_ENDS,
+    watching.phase_step(Phase.COMMITTED, Phase.LEAVING): A_JOINER_ENDS,
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "a newer record has come in while this node waited"),
+            (watching.REFUSED, "an operator forces it"),
+            (watching.REFUSED, "being promoted; waits until the lease of … has run out"),
+            (watching.REFUSED, "the authority has epoch … of …"),
+            (watching.REFUSED, "…; it goes on asking"),
+            (watching.REFUSED, "the authority does not answer"),
+            (
+                watching.REFUSED,
+                "the register has lost a record that this node knows of: it may lack a later one, too",
+            ),
+        ],
+        TWO_AT_ONCE,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "this node's copy is incomplete: it was stopped while catching up"),
+            (
+                watching.REFUSED,
+                "… of this node's queues were deleted with the messages they held while it caught up, and "
+                "what had moved from there may not be here",
+            ),
+            (watching.REFUSED, "… could have been promoted since, and does not answer"),
+            (watching.REFUSED, "… was asked to take this node in again, and may have excluded it for that"),
+            (watching.REFUSED, "no link to … in epoch … has ended here: it may serve without this node"),
+            (watching.STEPPED_DOWN, "a backup knows of epoch …"),
+            (watching.JOIN_REFUSED, "… is not the primary (…)"),
+        ],
+        IN_HASTE,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.REFUSED, "it cannot prove that it is the primary, and hands nothing over for now"),
+            (watching.REFUSED, "not switched over: …; …"),
+            (watching.REFUSED, "not switched over: …; … serves in epoch …"),
+            (watching.REFUSED, "… was promoted instead, and serves in epoch …"),
+            (watching.HINDERED, "a change of the record was not committed …"),
+            (watching.HINDERED, "clients were not all answered …: …"),
+            (watching.HINDERED, "it did not acknowledge everything …"),
+            (watching.HINDERED, "it has everything, but did not answer …"),
+            (watching.HINDERED, "the disk of … did not take everything …"),
+            (watching.HANDED_OVER, "handed over, then not done"),
+            (watching.HANDED_OVER, "returning, then not done"),
+            (watching.HANDED_OVER, "returning, then done"),
+        ],
+        A_HANDOVER_FAILS,
+    ),
+    **dict.fromkeys(
+        [
+            (watching.CIB, "the CIB holds the record of before the swap"),
+            (watching.CIB, "the CIB has the new record, but may lose it: …"),
+            (watching.CIB, "the CIB's admin_epoch cannot be raised: …"),
+            (watching.CIB, "… has another copy of the record than this node"),
+            (watching.CIB, "… has another admin_epoch than this node"),
+            (watching.CIB, "…, and corosync does not tell of quorum: …"),
+            (watching.CIB, "…, and corosync has others in this partition than the CIB"),
+        ],
+        A_CIB_MOVES,
+    ),
+}
+"""Reached once in a thousand seeds or more. `--check-coverage` demands it of runs of `MANY` only; with
+fewer it would be a lottery, since any change of the product, or of how plans are drawn, gives other runs."""
+MANY = 20_000
+
+
+def built() -> set[Entry]:
+    """Everything that there is to reach."""
+    found: set[Entry] = set()
+    for before, targets in TRANSITIONS.items():
+        found |= {(watching.STATUS, f"{before.value} -> {after.value}") for after in targets}
+    found |= _phases()
+    found |= {*watching.EFFECTS.values(), *watching.RECORDS.values()}
+    found |= {*watching.FRAMES_SENT.values(), *watching.FRAMES_HEARD.values()}
+    found |= {*watching.SENT.values(), *watching.HEARD.values()}
+    found |= {(watching.ENDED, reason.ledger_name) for reason in Reason}
+    for theme, sentences in watching.SENTENCES.items():
+        found |= {(theme, text) for text in sentences.texts}
+    operations = ("basic.publish", *_HANDLERS, *DEFINITION_METHODS)
+    found |= {(watching.OPERATION, name) for name in operations}
+    found |= {(watching.STEP, step.value) for step in Step}
+    found |= {watching.register_answer(read, outcome) for read in (True, False) for outcome in Outcome}
+    found |= {(watching.LOSS, watching.EXCLUDED), (watching.LOSS, watching.UNCOUNTED)}
+    found |= {(watching.HANDED_OVER, f"{step.value}, then not done") for step in switchover.Step}
+    ends_well = (switchover.Step.HANDED, switchover.Step.RETURNING)
+    found |= {(watching.HANDED_OVER, f"{step.value}, then done") for step in ends_well}
+    found |= {(FAULT, fault.value) for fault in Fault}
+    return found
+
+
+def _phases() -> set[Entry]:
+    steps = set()
+    for before, targets in PHASES.items():
+        for after in targets:
+            steps.add(watching.phase_step(before, after))
+    return steps
+
+
+def complete(ledger: Ledger, world: World) -> None:
+    """Add what is known once a run is over: its faults, and what the clients did."""
+    faults = [fault.value for fault in world.faults.injected]
+    for fault in faults:
+        ledger[FAULT, fault] += 1
+    for one, other in pairwise(faults):
+        ledger[PAIR, f"{one}, then {other}"] += 1
+
+
+def pairs() -> set[Entry]:
+    """Every fault followed by every fault: reported, and none of them demanded."""
+    return {(PAIR, f"{one.value}, then {other.value}") for one in Fault for other in Fault}
+
+
+def faults_of(ledger: Ledger, seeds: int) -> list[str]:
+    """What is wrong with the coverage of so many seeds: one sentence each. Empty when every built thing was
+    reached, but for what is excused."""
+    there = built()
+    excused = UNREACHABLE.keys() | (RARE.keys() if seeds < MANY else set())
+    wrong = [
+        f"never reached: {theme}: {what}"
+        for theme, what in sorted(there - excused)
+        if not ledger[theme, what]
+    ]
+    wrong += [
+        f"reached, though listed as out of reach ({reason}): {theme}: {what}"
+        for (theme, what), reason in sorted(UNREACHABLE.items())
+        if ledger[theme, what]
+    ]
+    wrong += [
+        f"listed as out of reach or rare, but there is no such thing: {theme}: {what}"
+        for theme, what in sorted((UNREACHABLE.keys() | RARE.keys()) - there)
+    ]
+    wrong += [
+        f"reached, but no table has it: {theme}: {what}"
+        for theme, what in sorted(ledger.keys() - there - pairs())
+        if ledger[theme, what]
+    ]
+    return wrong
+
+
+# -- for readers
+
+
+def lines(ledger: Ledger) -> list[str]:
+    """A table: each theme with what was reached in it and how often; then what was not."""
+    there = built() | pairs()
+    out: list[str] = []
+    for theme in sorted({theme for theme, _ in there | ledger.keys()}):
+        reached = {what: many for (of, what), many in ledger.items() if of == theme and many}
+        missing = sorted(what for of, what in there if of == theme and what not in reached)
+        of_built = sum(1 for of, what in there if of == theme and what in reached)
+        out.append(f"{theme}: {of_built} of {of_built + len(missing)}")
+        if theme != PAIR:
+            out += [f"  {many:>11,}  {what}" for what, many in sorted(reached.items())]
+        shown = missing if theme != PAIR else missing[:SHOWN_PAIRS]
+        out += [f"            -  {what}{_excuse(theme, what)}" for what in shown]
+        if len(shown) < len(missing):
+            out.append(f"            -  and {len(missing) - len(shown)} more, all in the file of --coverage")
+    return out
+
+
+def _excuse(theme: str, what: str) -> str:
+    if (theme, what) in RARE:
+        return f"  (rare: {RARE[theme, what]})"
+    reason = UNREACHABLE.get((theme, what))
+    return f"  (out of reach: {reason})" if reason else ""
+
+
+def save(ledger: Ledger, path: Path, *, first: int, seeds: int) -> None:
+    """As JSON: by theme, what was reached and how often; what is built and was not."""
+    reached: dict[str, dict[str, int]] = {}
+    missing: dict[str, list[str]] = {}
+    for (theme, what), many in sorted(ledger.items()):
+        reached.setdefault(theme, {})[what] = many
+    for theme, what in sorted((built() | pairs()) - {e for e, many in ledger.items() if many}):
+        missing.setdefault(theme, []).append(what)
+    document = {"first": first, "seeds": seeds, "reached": reached, "not reached": missing}
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")

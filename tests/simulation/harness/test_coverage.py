@@ -1,0 +1,148 @@
+"""The ledger of coverage: what it counts, and that what is missing, or excused in vain, has a name."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ha.core.election import manual
+from ha.core.membership import Membership, Status
+from ha.core.primary import primary
+from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.record.authority import FORCED
+from ha.core.record.in_sync_record import Incarnation
+from ha.core.wire import hello
+from ha.core.wire.link import Frame
+from tests.simulation.faults.plan import Fault
+from tests.simulation.harness import coverage, watching
+from tests.simulation.harness.plan import draw_plan
+from tests.simulation.harness.sentences import UNKNOWN, arguments_of, returns_of
+from tests.simulation.harness.world import World
+
+SEED = 3
+
+
+def everything() -> watching.Ledger:
+    return Counter(dict.fromkeys(coverage.built() - coverage.UNREACHABLE.keys(), 1))
+
+
+def test_a_run_fills_the_ledger_and_is_the_same_run() -> None:
+    with watching.watching():
+        ledger = watching.begin()
+        world = World(draw_plan(SEED))
+        world.run()
+        coverage.complete(ledger, world)
+    plain = World(draw_plan(SEED))
+    plain.run()
+    assert world.clock.trace_hash() == plain.clock.trace_hash()
+    assert ledger[watching.GRANTED, "bootstrap"] == 1
+    assert ledger[watching.STATUS, "joining -> recovering"] >= 1
+    assert ledger[watching.PHASE, "committed -> in-sync"] >= 1
+    assert ledger[watching.FRAMES_HEARD[Frame.BATCH]] > 0
+    assert ledger[watching.FRAMES_SENT[Frame.BATCH]] >= ledger[watching.FRAMES_HEARD[Frame.BATCH]]
+    faults = [many for (theme, _), many in ledger.items() if theme == coverage.FAULT]
+    assert sum(faults) == len(world.faults.injected)
+
+
+def test_nothing_is_left_of_the_watching() -> None:
+    before = {name: vars(owner).get(name) for owner, name, _ in watching.WRAPPERS}
+    with watching.watching():
+        assert "phase" in vars(RemoteBackup)
+    assert {name: vars(owner).get(name) for owner, name, _ in watching.WRAPPERS} == before
+    assert "phase" not in vars(RemoteBackup)
+
+
+def test_steps_are_counted_and_repetitions_are_not() -> None:
+    with watching.watching():
+        ledger = watching.begin()
+        backup = RemoteBackup(Incarnation("n", 1), "b", 7, 0.0)
+        backup.phase = Phase.CATCHING
+        backup.phase = Phase.CATCHING
+        membership = Membership(Status.JOINING)
+        membership.become(Status.CATCH_UP)
+        membership.become(Status.CATCH_UP)
+        assert backup.phase is Phase.CATCHING
+    assert ledger == {
+        (watching.PHASE, "begins as waiting"): 1,
+        (watching.PHASE, "waiting -> catching"): 1,
+        (watching.STATUS, "joining -> catch-up"): 1,
+    }
+
+
+def test_all_that_is_built_was_reached() -> None:
+    assert coverage.faults_of(everything(), coverage.MANY) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        (watching.STATUS, "active -> joining"),
+        (watching.PHASE, "in-sync -> lost"),
+        (watching.FRAMES_HEARD[Frame.QUIESCE]),
+        (watching.GIVEN_UP, "it has linked again"),
+        (coverage.FAULT, Fault.CUT_LINK.value),
+    ],
+)
+def test_a_built_thing_that_no_seed_reached_is_named(entry: watching.Entry) -> None:
+    ledger = everything()
+    del ledger[entry]
+    assert coverage.faults_of(ledger, 1) == [f"never reached: {entry[0]}: {entry[1]}"]
+
+
+def test_what_is_rare_is_demanded_of_long_runs_only() -> None:
+    entry = watching.phase_step(Phase.GUARDED, Phase.CATCHING)
+    ledger = everything()
+    del ledger[entry]
+    assert coverage.faults_of(ledger, coverage.MANY - 1) == []
+    assert coverage.faults_of(ledger, coverage.MANY) == [f"never reached: {entry[0]}: {entry[1]}"]
+
+
+def test_an_excuse_that_a_seed_disproves_is_a_fault() -> None:
+    ledger = everything()
+    ledger[watching.RECORD, "QueueEnds"] += 1
+    (sentence,) = coverage.faults_of(ledger, 1)
+    assert sentence.startswith("reached, though listed as out of reach")
+    assert sentence.endswith(": QueueEnds")
+
+
+def test_a_step_that_no_table_has_is_a_fault() -> None:
+    ledger = everything()
+    ledger[watching.phase_step(Phase.LOST, Phase.IN_SYNC)] += 1
+    assert coverage.faults_of(ledger, 1) == [
+        "reached, but no table has it: phase of a backup: lost -> in-sync"
+    ]
+
+
+def test_the_table_says_what_was_reached_and_what_was_not() -> None:
+    ledger: watching.Ledger = Counter({(watching.STATUS, "active -> joining"): 1204})
+    text = "\n".join(coverage.lines(ledger))
+    assert "status of a node: 1 of " in text
+    assert "1,204  active -> joining" in text
+    assert "-  joining -> catch-up" in text
+    assert "-  QueueEnds  (out of reach: " in text
+
+
+def test_the_file_holds_both(tmp_path: Path) -> None:
+    ledger: watching.Ledger = Counter({(watching.STATUS, "active -> joining"): 12})
+    coverage.save(ledger, tmp_path / "coverage.json", first=1, seeds=5)
+    found = json.loads((tmp_path / "coverage.json").read_text())
+    assert found["reached"] == {watching.STATUS: {"active -> joining": 12}}
+    assert "joining -> catch-up" in found["not reached"][watching.STATUS]
+    assert (found["first"], found["seeds"]) == (1, 5)
+
+
+# -- sentences
+
+
+def test_sentences_are_read_from_the_source() -> None:
+    refusals = arguments_of([manual], frozenset({"_no"}), 0)
+    assert "… is serving in epoch …" in refusals.texts
+    assert refusals.kind_of("b is serving in epoch 65537") == ("… is serving in epoch …")
+    assert refusals.kind_of("b is tired") == UNKNOWN
+    losses = arguments_of([primary], frozenset({"_lose"}), 1)
+    assert {"it has started again", "it has linked again", "its link broke"} <= set(losses.texts)
+    assert "… is not the primary (…)" in returns_of(hello, "refusal").texts
+    assert set(watching.GRANTS.texts) >= {"unforced", "bootstrap", "cold", FORCED}

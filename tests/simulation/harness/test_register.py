@@ -1,0 +1,106 @@
+"""The simulated register: one swap at a time, whatever the network does to questions and answers."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from ha.adapter.authority_port import AuthorityRequest
+from tests.simulation.harness.clock import Clock
+from tests.simulation.harness.network import Cut, Network
+from tests.simulation.harness.plan import NetworkPlan, RegisterPlan
+from tests.simulation.harness.register import HOST, Register
+
+
+def record(epoch: int, revision: int, owner: str = "a") -> dict[str, Any]:
+    names = {owner: owner.upper()}
+    return {"epoch": epoch, "revision": revision, "owner": [owner, 1], "in_sync": [], "names": names}
+
+
+class Asking:
+    """A register and its clients; `answers` has (host, outcome, version held) as they come."""
+
+    def __init__(self, seed: int = 1, takes: float = 0.001) -> None:
+        self.clock = Clock()
+        network = NetworkPlan(latency=0.0003, spread=0.003, cut=0.0, slow=0.0)
+        self.network = Network(self.clock, network, lambda purpose: Random(f"{seed}/{purpose}"))
+        plan = RegisterPlan(takes=takes, patience=0.5)
+        self.register = Register(self.clock, self.network, plan, lambda purpose: Random(f"{seed}/{purpose}"))
+        self.answers: list[tuple[str, str, object]] = []
+
+    def ask(
+        self, host: str, document: dict[str, Any] | None = None, expected: tuple[int, int] | None = None
+    ) -> None:
+        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
+            self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
+
+        kind = AuthorityRequest(1, "read") if document is None else None
+        self.register.ask(host, kind or AuthorityRequest(1, "swap", expected, document), answered)
+
+    def run(self, seconds: float = 2.0) -> list[tuple[str, str, object]]:
+        self.clock.run(self.clock.now + seconds)
+        answers, self.answers = self.answers, []
+        return answers
+
+
+def test_a_swap_needs_the_version_that_is_held() -> None:
+    asking = Asking()
+    asking.ask("A")
+    assert asking.run() == [("A", "done", None)]
+    asking.ask("A", record(5, 1), None)
+    assert asking.run() == [("A", "done", (5, 1))]
+    asking.ask("B", record(6, 1), None)
+    asking.ask("B", record(6, 1), (5, 2))
+    assert asking.run() == [("B", "conflict", (5, 1))] * 2
+    asking.ask("B", record(6, 1), (5, 1))
+    asking.run()
+    assert [r["epoch"] for _, r in asking.register.history] == [5, 6]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_two_who_swap_at_once_one_is_refused(seed: int) -> None:
+    asking = Asking(seed)
+    asking.ask("A", record(1, 1, "a"), None)
+    asking.ask("B", record(2, 1, "b"), None)
+    outcomes = {host: outcome for host, outcome, _ in asking.run()}
+    assert sorted(outcomes.values()) == ["conflict", "done"]
+    winner = next(host for host, outcome in outcomes.items() if outcome == "done")
+    assert asking.register.record == (record(1, 1, "a") if winner == "A" else record(2, 1, "b"))
+
+
+def test_a_lost_answer_is_an_unknown_outcome_of_a_swap_that_was_made() -> None:
+    asking = Asking()
+    asking.register.lossy_until, asking.register.lost_answers = 10.0, 1.0
+    asking.ask("A", record(1, 1), None)
+    assert asking.run() == [("A", "unknown", None)]
+    assert asking.register.record == record(1, 1)
+
+
+def test_a_lost_question_is_an_unknown_outcome_of_a_swap_that_was_not_made() -> None:
+    asking = Asking()
+    asking.network.apply(Cut(frozenset({"A"}), frozenset({HOST})))
+    asking.ask("A", record(1, 1), None)
+    asking.ask("B")
+    assert asking.run() == [("B", "done", None), ("A", "unknown", None)]
+    assert asking.register.record is None
+
+
+def test_a_slow_register_may_do_what_was_given_up() -> None:
+    asking = Asking()
+    asking.register.slow_until, asking.register.slow_time = 10.0, 30.0
+    asking.ask("A", record(1, 1), None)
+    assert asking.run(0.6) == [("A", "unknown", None)]
+    assert asking.register.record is None
+    assert asking.run(40.0) == [], "it is answered once"
+    assert asking.register.record == record(1, 1)
+
+
+def test_what_is_held_is_a_copy() -> None:
+    asking = Asking()
+    mine = record(1, 1)
+    asking.ask("A", mine, None)
+    asking.run()
+    mine["epoch"] = 99
+    assert asking.register.record == record(1, 1)
