@@ -250,7 +250,7 @@ def test_the_files_replay(
 
 def test_every_invariant_has_words() -> None:
     assert all(in_words(number) for number in range(1, 31))
-    assert in_words(8).startswith("One serves. At most one node")
+    assert in_words(8).startswith("One node serves. At most one node")
     assert in_words(99) == ""
 
 
