@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 
 from broker.hooks import Hooks
-from broker.model.consumer import UNLIMITED, Consumer
-from broker.model.history import History
-from broker.model.queue import Queue
-from broker.model.record_codec import decode_records, encode_record
-from broker.model.records import Batch, Entry, QueueDeclare, Record
+from broker.model.history.history import History
+from broker.model.history.record_codec import decode_records, encode_record
+from broker.model.history.records import Batch, Entry, QueueDeclare, Record
+from broker.model.queue.consumer import UNLIMITED, Consumer
+from broker.model.queue.queue import Queue
 from broker.model.values import Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 
 BODY = 256
 """Bytes a message, header frame and all."""

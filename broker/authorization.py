@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from broker.errors import AccessRefused, NotAllowed
-from broker.model.directory import Directory
+from broker.model.vhost.directory import Directory
 
 if TYPE_CHECKING:
     from broker.connection import Connection

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from broker.authorization import Access
     from broker.engine import Broker, BrokerSettings, Peer
-    from broker.model.vhost import VirtualHost
+    from broker.model.vhost.vhost import VirtualHost
     from broker.security.logins import Answer
 
 

@@ -23,11 +23,11 @@ from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
-from broker.model.completion import Completion
-from broker.model.directory import Directory
-from broker.model.requeueing import PIECE
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.completion import Completion
+from broker.model.queue.requeueing import PIECE
+from broker.model.vhost.directory import Directory
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.pieces import MIB, assembling_max
 from broker.repeats import Repeats

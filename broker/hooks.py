@@ -10,11 +10,11 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from broker.model.records import Batch, ExchangeDeclare, QueueDeclare
+from broker.model.history.records import Batch, ExchangeDeclare, QueueDeclare
 from broker.model.values import Position, Scope
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 
 class Gate(Protocol):

@@ -20,9 +20,9 @@ from broker.model.definition_octets import CONSUMER
 
 if TYPE_CHECKING:
     from broker.connection import Connection
-    from broker.model.queue import Queue
-    from broker.model.records import Entry
-    from broker.model.vhosts import VirtualHosts
+    from broker.model.history.records import Entry
+    from broker.model.queue.queue import Queue
+    from broker.model.vhost.vhosts import VirtualHosts
 
 INTERVAL = 1.0
 """Seconds between samples."""

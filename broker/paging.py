@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.model.message_run import Overflow
+from broker.model.queue.message_run import Overflow
 from broker.store.errors import StoreUnusable
 
 if TYPE_CHECKING:
-    from broker.model.vhosts import VirtualHosts
+    from broker.model.vhost.vhosts import VirtualHosts
 
 INTERVAL = 0.01
 """Seconds between two steps."""

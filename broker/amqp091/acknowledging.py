@@ -12,9 +12,9 @@ from broker.amqp091.channel_output import ChannelOutput
 from broker.amqp091.transaction import Settlement, Transaction
 from broker.amqp091.unacked import Run, Unacked, UnknownTag
 from broker.errors import NotImplemented_, PreconditionFailed
-from broker.model.publish_route import need_of
-from broker.model.records import Entry
-from broker.model.requeueing import Delivered
+from broker.model.history.records import Entry
+from broker.model.queue.requeueing import Delivered
+from broker.model.routing.publish_route import need_of
 from broker.model.values import Need, Reason, Scope
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from broker.amqp091.connection import ServerConnection
     from broker.amqp091.delivery import ServedConsumer
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 
 _AT_ONCE = 1024

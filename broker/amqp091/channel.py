@@ -25,7 +25,7 @@ from broker.errors import AmqpError, CommandInvalid, NotImplemented_, Preconditi
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
     from broker.amqp091.publish import Assembly
-    from broker.model.requeueing import Returning
+    from broker.model.queue.requeueing import Returning
 
 _REJECT_ID = REJECT[3]
 

@@ -19,13 +19,13 @@ from broker.amqp091.served_frames import served_frames
 from broker.amqp091.unacked import Run
 from broker.authorization import demand
 from broker.errors import NotAllowed, NotFound, NotImplemented_
-from broker.model.consumer import Consumer
-from broker.model.queue_arguments import check_consumer_arguments
-from broker.model.records import Entry
+from broker.model.history.records import Entry
+from broker.model.queue.arguments import check_consumer_arguments
+from broker.model.queue.consumer import Consumer
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 BURST = 4096
 """Most messages that one consumer without a prefetch limit takes in one tick."""

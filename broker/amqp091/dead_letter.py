@@ -25,7 +25,7 @@ from broker.amqp091.properties import (
     table_span,
 )  # fmt: skip
 from broker.model.octets import as_octets, as_text, key_in_table
-from broker.model.removals import Death
+from broker.model.queue.removals import Death
 
 MOST_DEATHS = 128
 """Entries that a history keeps: ladders of delay queues need some thirty."""

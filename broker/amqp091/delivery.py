@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from broker.amqp091.frames import METHOD, tag_bytes
 from broker.amqp091.properties import with_header, without_bcc
 from broker.amqp091.served_frames import served_frames
-from broker.model.consumer import Consumer, DeliverySink
-from broker.model.records import Entry, Envelope
+from broker.model.history.records import Entry, Envelope
+from broker.model.queue.consumer import Consumer, DeliverySink
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
-    from broker.model.returns import Returns
+    from broker.model.queue.queue import Queue
+    from broker.model.queue.returns import Returns
 
 REPLICATION_ID = "x-replication-id"
 """Consumer argument that asks for, and header that carries, `<queue uuid hex>:<epoch>:<sequence>`."""

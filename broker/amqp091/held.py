@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.amqp091.frames import ack_frame, nack_frame
-from broker.model.completion import Completion
+from broker.model.history.completion import Completion
 from broker.model.values import ORIGIN, Need, Position
 
 

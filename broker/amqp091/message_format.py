@@ -8,11 +8,11 @@ from typing import Any
 from broker.amqp091.dead_letter import cycles, dead_lettered
 from broker.amqp091.frames import OVERHEAD
 from broker.amqp091.properties import headers_of
-from broker.model.removals import Death
+from broker.model.queue.removals import Death
 
 
 class Amqp091Format:
-    """Implements `broker.model.removals.MessageFormat`."""
+    """Implements `broker.model.queue.removals.MessageFormat`."""
 
     def body_size(self, raw: bytes) -> int:
         return int.from_bytes(raw[11:19], "big")

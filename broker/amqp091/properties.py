@@ -23,7 +23,7 @@ from broker.amqp091.fields import (
 from broker.amqp091.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
 from broker.model.octets import as_text
-from broker.model.queue_arguments import LONGEST, field_type
+from broker.model.queue.arguments import LONGEST, field_type
 
 CONTENT_TYPE, CONTENT_ENCODING, HEADERS, DELIVERY_MODE = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 PRIORITY, EXPIRATION, TIMESTAMP, USER_ID = 1 << 11, 1 << 8, 1 << 6, 1 << 4

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
     from broker.amqp091.connection import ServerConnection
     from broker.hooks import LargeMessage
-    from broker.model.vhost import PublishRoute, VirtualHost
+    from broker.model.vhost.vhost import PublishRoute, VirtualHost
 
 _PUBLISH = BY_NAME["basic.publish"]
 _BODY_SIZE_AT = 11

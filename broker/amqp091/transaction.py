@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.amqp091.properties import without_bcc
 from broker.amqp091.publish import return_frame
 from broker.errors import PreconditionFailed, ResourceError
-from broker.model.publish_route import PublishRoute
-from broker.model.queue_arguments import OverflowRule
-from broker.model.records import Commit
+from broker.model.history.records import Commit
+from broker.model.queue.arguments import OverflowRule
+from broker.model.routing.publish_route import PublishRoute
 from broker.model.values import Need
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
     from broker.amqp091.properties import Checked
     from broker.amqp091.unacked import Run
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 LETTER = 100
 """Entries in queues that a dead letter counts for, by the time that it takes."""

@@ -11,11 +11,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.amqp091.frames import FRAME_END
-from broker.model.records import Entry
+from broker.model.history.records import Entry
 
 if TYPE_CHECKING:
     from broker.amqp091.delivery import ServedConsumer
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 ACK_SIZE = 21
 """Octets of a basic.ack frame; basic.nack and basic.reject are as long, and have their tag there too."""

@@ -18,7 +18,7 @@ from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, 
 
 if TYPE_CHECKING:
     from broker.amqp10.links import Links
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 
 def incoming(links: Links, link: Receiver) -> Incoming:

@@ -17,7 +17,7 @@ from broker.amqp10.conversion import Incoming as Message
 from broker.amqp10.conversion import incoming as converted
 from broker.amqp10.reply_codes import fault_of
 from broker.errors import AmqpError
-from broker.model.publish_route import PublishRoute
+from broker.model.routing.publish_route import PublishRoute
 from broker.model.values import Need
 from broker.pieces import Parts, gather
 from understudy.shared.amqp10.addresses import Address, parse

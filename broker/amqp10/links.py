@@ -15,7 +15,7 @@ from broker.amqp10.attaching import incoming, outgoing
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
-from broker.model.requeueing import Batch, Delivered
+from broker.model.queue.requeueing import Batch, Delivered
 from broker.model.values import Need
 from understudy.shared.amqp10.conditions import LIMIT, Fault
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from broker.amqp10.connection import Amqp10Connection
     from broker.amqp10.incoming import Incoming
-    from broker.model.queue import Queue
-    from broker.model.records import Entry
+    from broker.model.history.records import Entry
+    from broker.model.queue.queue import Queue
 
 LINKS_MAX = 1024
 """Of one connection."""

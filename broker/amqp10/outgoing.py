@@ -15,15 +15,15 @@ from broker.amqp091.acknowledging import need_of_dequeue
 from broker.amqp091.delivery import fit
 from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
-from broker.model.consumer import Consumer
-from broker.model.records import Entry
-from broker.model.requeueing import Batch
+from broker.model.history.records import Entry
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.requeueing import Batch
 from broker.model.values import Need, Reason
 from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
 if TYPE_CHECKING:
     from broker.amqp10.links import Links
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 BURST = 256
 """Most messages of one connection in one tick."""

@@ -1,6 +1,6 @@
 """Decides whether a name and a password are a user, in two steps. Owner: `Broker`; called by `Logins`.
 
-Users are those of the configuration and, behind them, those that are stored (`broker.model.directory`): a
+Users are those of the configuration and, behind them, those that are stored (`vhost.directory`): a
 name that is in both is the configured one's, so that nobody who may store users can become the pair's own, or
 lock its operators out.
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from broker.model.record_codec import CorruptRecord, decode_records
-from broker.model.records import Record
+from broker.model.history.record_codec import CorruptRecord, decode_records
+from broker.model.history.records import Record
 from broker.store.live_index import LiveIndex, SegmentUse
 
 _COUNT = struct.Struct("<I")

@@ -12,7 +12,7 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from broker.model.record_codec import encode_record
+from broker.model.history.record_codec import encode_record
 from broker.model.values import Position
 from broker.store.files import AppendFile
 from broker.store.live_index import LiveIndex, LiveRanges

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sortedcontainers import SortedDict
 
-from broker.model.records import Dequeue, EnqueueRun, QueueDelete, Record
-from broker.model.replication_id_set import Range
+from broker.model.history.records import Dequeue, EnqueueRun, QueueDelete, Record
+from broker.model.history.replication_id_set import Range
 from broker.model.values import Scope
 
 LiveRanges = dict[tuple[bytes, int], list[Range]]

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from itertools import accumulate
 from operator import itemgetter
 
-from broker.model.record_codec import KIND_ENQUEUE_RUN, decode_records
-from broker.model.records import Dequeue, EnqueueRun, QueueEnds, RawRun, Record
-from broker.model.replication_id_set import Range
+from broker.model.history.record_codec import KIND_ENQUEUE_RUN, decode_records
+from broker.model.history.records import Dequeue, EnqueueRun, QueueEnds, RawRun, Record
+from broker.model.history.replication_id_set import Range
 from broker.model.values import Reason, Scope
 from broker.store.live_index import LiveRanges
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from broker.model.record_codec import CorruptRecord, decode_records
-from broker.model.records import Record
+from broker.model.history.record_codec import CorruptRecord, decode_records
+from broker.model.history.records import Record
 from broker.model.values import FOREVER, ORIGIN, Position
 from broker.store.base_codec import decode_base, encode_base
 from broker.store.cleaning import Cleaning, choose

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.hooks import Applicant, ExtensionPeer, Hold, Hooks, LargeMessage, Refusal, Sender
-from broker.model.queue import Mode
-from broker.model.records import ExchangeDeclare, QueueDeclare
+from broker.model.history.records import ExchangeDeclare, QueueDeclare
+from broker.model.queue.queue import Mode
 from broker.model.values import Scope
 from ha.adapter.content_ahead import ContentAhead
 from ha.adapter.inbox import Arrived, Inbox, PeerLost
@@ -17,7 +17,7 @@ from ha.core.id_setter import IdSetter
 from ha.core.replication_test import ReplicationTest
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
 
 
 class HaHooks(Hooks):

@@ -18,9 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.engine import Broker
-from broker.model.history import History
+from broker.model.history.history import History
 from broker.model.values import Position
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.errors import StoreError
 from broker.wall_clock import JUMP_MS
 from ha.adapter.authority_port import AuthorityDesk, AuthorityOutcome, AuthorityRequest

@@ -7,17 +7,17 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from broker.model.cut import held_after
-from broker.model.fingerprint import Frozen
-from broker.model.message_run import group_runs
-from broker.model.record_codec import encode_record
-from broker.model.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
+from broker.model.history.fingerprint import Frozen
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
+from broker.model.queue.cut import held_after
+from broker.model.queue.message_run import group_runs
 from broker.model.values import Position, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.core.ports import DefinitionsPart, IdsByEpoch
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
     from broker.store.store import Store
 
 

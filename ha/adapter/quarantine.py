@@ -12,8 +12,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp10.conversion import as_0_9_1, is_stored
+from broker.model.history.records import Entry
 from broker.model.octets import as_octets, is_unicode, readable
-from broker.model.records import Entry
 from broker.model.values import ROOT
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.model.record_codec import encode_record
+from broker.model.history.record_codec import encode_record
 from broker.model.values import ORIGIN, Position, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.store import Base
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.model.records import Batch, EnqueueRun
+from broker.model.history.records import Batch, EnqueueRun
 from broker.model.values import ORIGIN, Scope
 from ha.adapter.ledger_port import PRIMARY, LedgerPort
 from ha.adapter.recovery import Bases
@@ -13,7 +13,7 @@ from ha.core.primary.content import Content
 from ha.core.primary.contents import Place
 
 if TYPE_CHECKING:
-    from broker.model.history import History
+    from broker.model.history.history import History
     from broker.store.store import Store
     from ha.adapter.node import Node
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from broker.model.records import Entry, MessageId, Piece
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.records import Entry, MessageId, Piece
+from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
 from ha.core.record.in_sync_record import InSyncRecord
 

@@ -9,7 +9,7 @@ stays `unset`; it is asked again when the broker begins to serve as the primary 
 
 from __future__ import annotations
 
-from broker.model.records import ExchangeDeclare, QueueDeclare
+from broker.model.history.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import REPLICATE, UNSET, Scope, level_of
 
 _HERE = ("none", UNSET)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
 from broker.security.password_hashes import rabbit_hash
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pika
 import pytest
 
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
 from tests.broker.server.live import Live, live_broker
 
 

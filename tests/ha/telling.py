@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.replication_id_set import ReplicationIdSet
 from ha.core.effects import (
     ClosePeer,
     Effect,

@@ -44,7 +44,7 @@ import json
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
-from broker.model.records import Dequeue, EnqueueRun
+from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.values import ORIGIN, Position
 from broker.store.errors import StoreError
 from ha.core.effects import Effect, SwapRegister

@@ -12,8 +12,8 @@ pytest.importorskip("proton")
 
 from broker.amqp10 import links, outgoing
 from broker.amqp10.connection import Amqp10Connection
-from broker.model.queue import Queue
-from broker.model.records import Entry
+from broker.model.history.records import Entry
+from broker.model.queue.queue import Queue
 from broker.model.values import Position
 from tests.bad_inputs.test_amqp10 import BEGIN, LOGIN, TRUE, ZERO, attach, frame, opened, transfer, ulong
 from tests.broker.amqp091.wire import ManualGate, Raw, World, message

@@ -15,10 +15,10 @@ from broker.amqp091.frames import HEADER, HEARTBEAT_FRAME, frame
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.properties import HEADERS
 from broker.engine import BrokerSettings
-from broker.model import removals
-from broker.model.freeing import PIECE, stretches
-from broker.model.records import Batch, Dequeue
-from broker.model.replication_id_set import to_ranges
+from broker.model.history.records import Batch, Dequeue
+from broker.model.history.replication_id_set import to_ranges
+from broker.model.queue import removals
+from broker.model.queue.freeing import PIECE, stretches
 from tests.broker.amqp091.wire import Raw, World, message
 
 SHARE = BrokerSettings().share

@@ -8,8 +8,8 @@ import pytest
 
 from broker.amqp091.channel import Channel
 from broker.amqp091.grammar import encode_frame
-from broker.model.consumer import Consumers
-from broker.model.removals import HAND, STEPS
+from broker.model.queue.consumer import Consumers
+from broker.model.queue.removals import HAND, STEPS
 from tests.broker.amqp091.wire import Raw, World, message
 
 MANY = 500

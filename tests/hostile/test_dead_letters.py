@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from broker.amqp091.grammar import encode_frame
-from broker.model.queue import Mode
-from broker.model.records import Batch, Dequeue, EnqueueRun
-from broker.model.removals import WORK_AT_ONCE, work_of
+from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.queue.queue import Mode
+from broker.model.queue.removals import WORK_AT_ONCE, work_of
 from broker.model.values import Reason
 from tests.broker.amqp091.transacting import Batches, Replicated
 from tests.broker.amqp091.wire import Raw, World, message

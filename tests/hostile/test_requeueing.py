@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from broker.amqp091 import consuming
 from broker.amqp091.grammar import encode_frame
-from broker.model.put_back import put_back
-from broker.model.queue import Queue
-from broker.model.records import Entry, Envelope
-from broker.model.requeueing import PIECE, Returning
+from broker.model.history.records import Entry, Envelope
+from broker.model.queue.put_back import put_back
+from broker.model.queue.queue import Queue
+from broker.model.queue.requeueing import PIECE, Returning
 from tests.broker.amqp091.wire import Raw, World, message
 
 MANY = 5000

@@ -9,10 +9,10 @@ import os
 from typing import NamedTuple
 
 from broker.hooks import Hooks
-from broker.model.history import History
-from broker.model.records import Dequeue, EnqueueRun, Record
-from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.history import History
+from broker.model.history.records import Dequeue, EnqueueRun, Record
+from broker.model.history.replication_id_set import ReplicationIdSet
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.files import RealFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.model.record_codec import CorruptRecord
+from broker.model.history.record_codec import CorruptRecord
 from broker.store.errors import StoreCorrupt
 from broker.store.files import RealFiles
 from broker.store.node_files import RecordFile

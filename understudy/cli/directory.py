@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from broker.model.policy_rules import without_effect
+from broker.model.vhost.policy_rules import without_effect
 from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
 from understudy.cli.options import Failed, Wrong, broker_options, given_password
 from understudy.definitions.apply import DEFINE

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.model.directory import (
+from broker.model.history.records import EntryPut
+from broker.model.values import ROOT
+from broker.model.vhost.directory import (
     PERMISSION,
     PERMISSIONS,
     POLICY,
@@ -21,9 +23,7 @@ from broker.model.directory import (
     EntryFault,
     check_entry,
 )
-from broker.model.policy_rules import without_effect, wrong_value
-from broker.model.records import EntryPut
-from broker.model.values import ROOT
+from broker.model.vhost.policy_rules import without_effect, wrong_value
 from broker.security.password_hashes import RABBIT, is_argon2, rabbit_hash
 from understudy.definitions.parse import (
     Definitions,
@@ -47,7 +47,7 @@ _EVERYTHING = {".*"}
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """One of a directory: `value` as `broker.model.directory` has it."""
+    """One of a directory: `value` as `broker.model.vhost.directory` has it."""
 
     kind: str
     vhost: str

@@ -24,11 +24,11 @@ from pydantic import (
 )
 
 from broker.amqp091.fields import ARGUMENTS_MAX, write_table
+from broker.model.history.value_codec import canonical
 from broker.model.octets import as_text
-from broker.model.policy_rules import DEEPEST
-from broker.model.queue_arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
-from broker.model.value_codec import canonical
+from broker.model.queue.arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault
 from broker.model.values import REPLICATE
+from broker.model.vhost.policy_rules import DEEPEST
 from ha.adapter.management.definitions_view import from_json
 from understudy.definitions.strict_json import DefinitionsError, pointer, read_json
 

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from broker.model.exchange import BUILT_IN
-from broker.model.value_codec import canonical
+from broker.model.history.value_codec import canonical
+from broker.model.routing.exchange import BUILT_IN
 from broker.model.values import ExchangeType
 from understudy.definitions.entries import NOUNS, PLURALS, Entry, entries_of, there_of, vhosts_of
 from understudy.definitions.export import PRODUCT

@@ -1,13 +1,13 @@
 """Turns a tick's history into ledger records, for a broker that serves and for one that follows.
 
-`LedgerSink` is a ledger writer that also understands `broker.model.records.Batch`. Owner: the node, which
+`LedgerSink` is a ledger writer that also understands `history.records.Batch`. Owner: the node, which
 calls `batch` for each batch (made on a primary, applied on a backup) and `flush` once a tick, before confirms
 leave. The cost is per run and range, never per message; 1 to 1.5 us for each.
 """
 
 from __future__ import annotations
 
-from broker.model.records import Batch, Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
+from broker.model.history.records import Batch, Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
 from broker.model.values import Reason, Scope
 from understudy.ledger.writer import LedgerWriter
 

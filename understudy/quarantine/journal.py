@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.replication_id_set import ReplicationIdSet
 from understudy.quarantine.message import Message
 from understudy.shared.text import shown
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.replication_id_set import ReplicationIdSet
 from understudy.quarantine.journal import NOTED, Notes, NotesError
 from understudy.quarantine.message import Message, parsed
 

@@ -18,14 +18,14 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from broker.model.octets import as_octets, is_unicode
-from broker.model.queue import Queue
+from broker.model.queue.queue import Queue
 from ha.adapter.management.directory_changes import directory_of
 from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
-    from broker.model.binding import Binding
-    from broker.model.exchange import Exchange
-    from broker.model.vhosts import VirtualHosts
+    from broker.model.routing.binding import Binding
+    from broker.model.routing.exchange import Exchange
+    from broker.model.vhost.vhosts import VirtualHosts
     from broker.security.identity import User
 
 PIECE = 1000

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.model.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
+from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
 from broker.security.identity import HA, User
 from broker.security.password_hashes import rabbit_parts
 from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
-    from broker.model.directory import Directory
     from broker.model.values import Position
+    from broker.model.vhost.directory import Directory
     from ha.adapter.node import Node
 
 MOST = 200

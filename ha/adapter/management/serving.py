@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.model.vhosts import VirtualHosts
+    from broker.model.vhost.vhosts import VirtualHosts
 
 
 def not_serving(vhosts: VirtualHosts, status: Mapping[str, Any]) -> str | None:

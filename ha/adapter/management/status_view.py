@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.model.values import Position
-from broker.model.vhosts import QueueInfo, VirtualHosts
+from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
 from ha.core.ha_broker import HaBroker
 from ha.core.membership import Member
 from ha.core.role import Self_

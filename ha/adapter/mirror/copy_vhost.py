@@ -1,6 +1,6 @@
 """CopyVhost: one queue of this broker that follows another's, as ad-hoc replication sees it. Owner: Node.
 
-Ids are translated here: the source's outside, those of `broker.model.queue_origin` in the model. Every change
+Ids are translated here: the source's outside, those of `broker.model.queue.origin` in the model. Every change
 is history of this broker, so that its store and its ledger see it; nothing is written anywhere else.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.amqp091.content_check import unreadable
-from broker.model.ad_hoc_replica import declare_replica, leave, stamp, take
-from broker.model.queue import Queue
-from broker.model.queue_origin import Origin, follows, origin_of
-from broker.model.record_codec import CorruptRecord, decode_records
-from broker.model.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, RawRun, Record
-from broker.model.replication_id_set import Range, ReplicationIdSet
+from broker.model.history.record_codec import CorruptRecord, decode_records
+from broker.model.history.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, RawRun, Record
+from broker.model.history.replication_id_set import Range, ReplicationIdSet
+from broker.model.queue.origin import Origin, follows, origin_of
+from broker.model.queue.queue import Queue
 from broker.model.values import Reason
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.ad_hoc_replica import declare_replica, leave, stamp, take
+from broker.model.vhost.vhost import VirtualHost
 from broker.wall_clock import JUMP_MS
 from ha.core.errors import LinkError
 from ha.core.ports import IdsByEpoch

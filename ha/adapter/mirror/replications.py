@@ -2,7 +2,7 @@
 
 Owner: Node, for its life. As a source it feeds whoever asks (`QueueFeeds`); as a follower it has a
 `QueueCopy` for each queue here that follows another broker's, with connections of its own to all addresses of
-the source. What is followed is remembered by the queue itself (`broker.model.queue_origin`): there is no
+the source. What is followed is remembered by the queue itself (`broker.model.queue.origin`): there is no
 other file.
 
 The HA identity of this broker (`ha.username`) logs in at the source; no other is asked for or kept. Whoever
@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from broker.model.ad_hoc_replica import end_replica
-from broker.model.queue_origin import follows, origin_of
+from broker.model.queue.origin import follows, origin_of
 from broker.model.values import Position
+from broker.model.vhost.ad_hoc_replica import end_replica
 from broker.security.loopback import is_loopback
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.copy_vhost import CopyVhost
@@ -31,7 +31,7 @@ from ha.core.mirror.wire import CopyMethod
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
     from broker.store.store import Store
     from ha.adapter.node import Node
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.model.cut import held_after
-from broker.model.message_run import group_runs
-from broker.model.queue_origin import origin_of
-from broker.model.record_codec import encode_record
-from broker.model.records import Dequeue, Entry, MessageId, Piece
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Dequeue, Entry, MessageId, Piece
+from broker.model.queue.cut import held_after
+from broker.model.queue.message_run import group_runs
+from broker.model.queue.origin import origin_of
 from ha.core.mirror.ports import Found, Standing
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ does not, would be back after the next start; what only the model holds would be
 
 from __future__ import annotations
 
-from broker.model.records import Dequeue, EnqueueRun
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.records import Dequeue, EnqueueRun
+from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.core.ports import BadEvent
 from ha.core.wire.queue_snapshot import minus
 

@@ -7,10 +7,10 @@ known: it was deleted with the queue.
 
 from __future__ import annotations
 
-from broker.model.epoch_ends import Graves
-from broker.model.queue import Queue
-from broker.model.records import QueueEnds, Record
-from broker.model.replication_id_set import Range
+from broker.model.history.epoch_ends import Graves
+from broker.model.history.records import QueueEnds, Record
+from broker.model.history.replication_id_set import Range
+from broker.model.queue.queue import Queue
 from broker.model.values import Scope
 
 

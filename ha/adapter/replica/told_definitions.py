@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.model.binding import BindingKey, key_of
-from broker.model.directory import VHOST
-from broker.model.records import (
+from broker.model.history.records import (
     Bind,
     EntryDelete,
     EntryPut,
@@ -21,8 +19,10 @@ from broker.model.records import (
     Record,
     Unbind,
 )
+from broker.model.routing.binding import BindingKey, key_of
 from broker.model.values import ROOT, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.directory import VHOST
+from broker.model.vhost.vhosts import VirtualHosts
 
 
 class ToldDefinitions:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.model.directory import VHOST
-from broker.model.epoch_ends import had
-from broker.model.queue_replica import ReplicaContents
-from broker.model.record_codec import CorruptRecord, decode_records, encode_record, split_records
-from broker.model.records import (
+from broker.model.history.epoch_ends import had
+from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record, split_records
+from broker.model.history.records import (
     Batch,
     Dequeue,
     EnqueueRun,
@@ -26,8 +24,10 @@ from broker.model.records import (
     QueueEnds,
     Record,
 )  # fmt: skip
+from broker.model.queue.replica import ReplicaContents
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.directory import VHOST
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.adapter.ledger_port import BACKUP, LedgerPort
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases
@@ -42,7 +42,7 @@ from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.wire.queue_snapshot import minus, total
 
 if TYPE_CHECKING:
-    from broker.model.queue import Queue
+    from broker.model.queue.queue import Queue
     from broker.store.store import Store
 
 

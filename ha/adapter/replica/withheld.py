@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.model.epoch_ends import EpochEnds
-from broker.model.records import Dequeue, Record
+from broker.model.history.epoch_ends import EpochEnds
+from broker.model.history.records import Dequeue, Record
 from broker.model.values import Reason, Scope
 from ha.core.ports import IdsByEpoch
 

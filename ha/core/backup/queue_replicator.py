@@ -5,7 +5,7 @@ Owner: BrokerReplicator, from QUEUE_BEGIN to QUEUE_END. Makes calls on ReplicaMo
 
 from __future__ import annotations
 
-from broker.model.records import MessageId
+from broker.model.history.records import MessageId
 from ha.core.errors import LinkError
 from ha.core.ports import Dropped, IdsByEpoch, ReplicaModel
 from ha.core.wire.queue_snapshot import decode_piece

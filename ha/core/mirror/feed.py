@@ -12,8 +12,8 @@ are gathered, as ranges, up to a limit.
 
 from __future__ import annotations
 
-from broker.model.records import Dequeue, MessageId, Piece
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.records import Dequeue, MessageId, Piece
+from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason
 from ha.core.errors import LinkError
 from ha.core.mirror.ports import SourceModel

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from broker.model.records import Dequeue, Entry, MessageId, Piece
+from broker.model.history.records import Dequeue, Entry, MessageId, Piece
 from ha.core.ports import IdsByEpoch
 
 

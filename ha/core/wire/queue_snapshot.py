@@ -11,8 +11,8 @@ import struct
 from itertools import groupby
 from operator import itemgetter
 
-from broker.model.records import Entry, MessageId
-from broker.model.replication_id_set import ReplicationIdSet, to_ranges
+from broker.model.history.records import Entry, MessageId
+from broker.model.history.replication_id_set import ReplicationIdSet, to_ranges
 from ha.core.errors import LinkError
 from ha.core.ports import IdsByEpoch
 from ha.core.wire.link import UUID

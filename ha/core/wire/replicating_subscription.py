@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from operator import itemgetter
 
-from broker.model.records import Entry, MessageId, Piece, id_of
+from broker.model.history.records import Entry, MessageId, Piece, id_of
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.wire.link import Frame, begin_frame, frame
 from ha.core.wire.queue_snapshot import encode_piece, ids_of, minus

@@ -10,7 +10,7 @@ import pytest
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import BY_NAME
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from tests.broker.amqp091.wire import Raw, Seen, World, extension_frame, message
 from tests.broker.stored import permission, user
 

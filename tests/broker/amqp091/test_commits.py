@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.records import Dequeue, EnqueueRun
+from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.values import FOREVER, Position, Reason
 from tests.broker.amqp091.transacting import (
     PERSISTENT,

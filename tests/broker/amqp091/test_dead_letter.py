@@ -14,7 +14,7 @@ from broker.amqp091.dead_letter import MOST_DEATHS, cycles, dead_lettered
 from broker.amqp091.fields import Timestamp, read_table, write_table
 from broker.amqp091.frames import body_of
 from broker.amqp091.properties import HEADERS, PROPERTIES_AT, check, headers_of, table_span
-from broker.model.removals import Death
+from broker.model.queue.removals import Death
 from tests.broker.amqp091.wire import content
 
 BODY = b"x" * 5000

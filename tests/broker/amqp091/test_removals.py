@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.amqp091.properties import headers_of
-from broker.model.cut import held_after
-from broker.model.records import Batch, Dequeue, EnqueueRun
-from broker.model.removals import AT_ONCE, ROUNDS
+from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.queue.cut import held_after
+from broker.model.queue.removals import AT_ONCE, ROUNDS
 from broker.model.values import Reason
 from tests.broker.amqp091.wire import Raw, World, message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.records import Commit, EnqueueRun, Record, Unrouted
+from broker.model.history.records import Commit, EnqueueRun, Record, Unrouted
 from broker.model.values import Scope
 from tests.broker.amqp091.transacting import Batches, bodies, counts, fill, got, refused, transacting
 from tests.broker.amqp091.wire import World, message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from tests.broker.amqp091.wire import Raw, World
 from tests.broker.stored import permission, user
 

@@ -16,9 +16,9 @@ from broker.amqp091.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEAD
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
 from broker.engine import Broker, BrokerSettings, Peer
 from broker.hooks import Hooks
-from broker.model.history import History
+from broker.model.history.history import History
 from broker.model.values import Position
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 
 LOOPBACK = Peer("127.0.0.1", 40000, loopback=True)
 OUTSIDE = Peer("192.0.2.7", 40000, loopback=False)

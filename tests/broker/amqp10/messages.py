@@ -11,7 +11,7 @@ from pika.spec import BasicProperties
 from broker.amqp091.content_check import unreadable
 from broker.amqp091.properties import HEADERS
 from broker.amqp10.conversion import as_0_9_1, incoming, outgoing
-from broker.model.removals import Death
+from broker.model.queue.removals import Death
 from tests.broker.amqp091.wire import content
 from understudy.shared.amqp10.sections import Head, body_octets, outline, parse_head
 from understudy.shared.amqp10.types import (

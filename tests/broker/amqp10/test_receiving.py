@@ -10,8 +10,8 @@ from proton import Delivery, Message, Receiver, symbol
 
 from broker.amqp10.connection import Amqp10Connection
 from broker.amqp10.outgoing import BURST, Outgoing
-from broker.model.queue import Queue
-from broker.model.records import Entry
+from broker.model.history.records import Entry
+from broker.model.queue.queue import Queue
 from broker.model.values import Position
 from tests.broker.amqp091.wire import ManualGate, Raw, World
 from tests.broker.amqp10.wire import Talker, detached, world10

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.model.queue import Queue
-from broker.model.records import Batch, Dequeue, EntryDelete, EntryPut
+from broker.model.history.records import Batch, Dequeue, EntryDelete, EntryPut
+from broker.model.queue.queue import Queue
 from broker.model.values import Reason
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Everything, Follower, publish, serving
 
 

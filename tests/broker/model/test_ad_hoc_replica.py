@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from broker.errors import ResourceLocked
-from broker.model.ad_hoc_replica import declare_replica, end_replica, leave, stamp, take
-from broker.model.consumer import Consumer
-from broker.model.queue import Mode, Queue
-from broker.model.queue_origin import Origin, origin_of
-from broker.model.records import EnqueueRun, Envelope, QueueDeclare
+from broker.model.history.records import EnqueueRun, Envelope, QueueDeclare
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.origin import Origin, origin_of
+from broker.model.queue.queue import Mode, Queue
 from broker.model.values import Reason, Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.ad_hoc_replica import declare_replica, end_replica, leave, stamp, take
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Follower, Sink, end_tick, publish, seqs, serving
 
 ORIGIN = Origin(("far:5672",), "orders", b"u" * 16, epochs=(70_000_000,))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.hooks import Hooks
-from broker.model.consumer import Consumer
-from broker.model.cut import held_after
-from broker.model.history import History
-from broker.model.queue import Queue
-from broker.model.records import Batch, Dequeue, Entry, Envelope
-from broker.model.replication_id_set import ReplicationIdSet
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.history import History
+from broker.model.history.records import Batch, Dequeue, Entry, Envelope
+from broker.model.history.replication_id_set import ReplicationIdSet
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.cut import held_after
+from broker.model.queue.queue import Queue
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.store.errors import StoreUnusable
 from tests.simulation.harness.virtual_overflow import VirtualOverflow

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from broker.model import cut
-from broker.model.consumer import Consumer
-from broker.model.cut import held_after
-from broker.model.queue import Queue
-from broker.model.records import Entry, id_of
+from broker.model.history.records import Entry, id_of
+from broker.model.queue import cut
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.cut import held_after
+from broker.model.queue.queue import Queue
 from tests.broker.model.helpers import OWNER, Sink, end_tick, publish, serving
 
 COUNT = st.integers(1, 9)

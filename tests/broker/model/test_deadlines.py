@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.deadlines import Deadlines
+from broker.model.queue.deadlines import Deadlines
 from tests.broker.amqp091.wire import World
 
 DAY = 86_400_000

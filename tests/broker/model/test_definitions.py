@@ -13,12 +13,12 @@ from broker.errors import (
     ResourceLocked,
 )
 from broker.hooks import Hooks
-from broker.model.consumer import Consumer
-from broker.model.history import History
-from broker.model.records import ExchangeDelete, QueueDelete
+from broker.model.history.history import History
+from broker.model.history.records import ExchangeDelete, QueueDelete
+from broker.model.queue.consumer import Consumer
 from broker.model.values import Need, Scope
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from tests.broker.model.helpers import OWNER, Recorder, Sink, end_tick, publish, serving, uuids
 
 OTHER = object()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.directory import EntryFault, Permission
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.values import Scope
+from broker.model.vhost.directory import EntryFault, Permission
 from broker.security.password_hashes import is_stored_hash, matches_rabbit, rabbit_hash
 from tests.broker.model.helpers import Follower, end_tick, serving
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.model.consumer import Consumer
-from broker.model.epoch_ends import EpochEnd, Graves, after_milestone, had
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Envelope
+from broker.model.history.epoch_ends import EpochEnd, Graves, after_milestone, had
+from broker.model.history.records import Envelope
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.replica import ReplicaContents
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import AccessRefused, NotFound, PreconditionFailed
-from broker.model.binding import Binding
-from broker.model.exchange import built_in_exchanges
-from broker.model.headers_matcher import X_MATCH, HeadersMatcher
-from broker.model.vhost import VirtualHost
+from broker.model.routing.binding import Binding
+from broker.model.routing.exchange import built_in_exchanges
+from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, serving
 
 
@@ -189,7 +189,7 @@ def test_memo_is_dropped_on_every_change(vhost: VirtualHost) -> None:
 
 
 def test_memo_is_bounded(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.model.topology.ROUTE_MEMO", 4)
+    monkeypatch.setattr("broker.model.routing.topology.ROUTE_MEMO", 4)
     for i in range(20):
         vhost.route("amq.direct", f"k{i}")
         assert len(vhost._routes) <= 4

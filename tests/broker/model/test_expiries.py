@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import PreconditionFailed
-from broker.model.consumer import Consumer
-from broker.model.queue import Queue
-from broker.model.queue_arguments import LONGEST
-from broker.model.vhost import VirtualHost
+from broker.model.queue.arguments import LONGEST
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.queue import Queue
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 
 SECOND = {"x-expires": 1000}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.errors import AmqpError, InternalError
-from broker.model.consumer import Consumer
-from broker.model.records import EntryDelete, EntryPut, QueueDeclare, QueueDelete
+from broker.model.history.records import EntryDelete, EntryPut, QueueDeclare, QueueDelete
+from broker.model.queue.consumer import Consumer
 from broker.model.values import Reason, Scope
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 

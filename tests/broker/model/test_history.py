@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from broker.model.completion import Completion
-from broker.model.history import History
-from broker.model.records import Dequeue, EnqueueRun, Envelope, QueueDelete
+from broker.model.history.completion import Completion
+from broker.model.history.history import History
+from broker.model.history.records import Dequeue, EnqueueRun, Envelope, QueueDelete
 from broker.model.values import FOREVER, Position, Reason, Scope
 from tests.broker.model.helpers import Recorder
 

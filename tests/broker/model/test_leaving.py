@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import NotFound
-from broker.model.leaving import AT_ONCE
+from broker.model.queue.leaving import AT_ONCE
 from tests.broker.amqp091.wire import Raw, World
 
 MANY = 3 * AT_ONCE + 5

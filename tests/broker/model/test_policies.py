@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import PreconditionFailed
-from broker.model.consumer import Consumer
-from broker.model.policies import rules_under
-from broker.model.queue_arguments import NO_RULES, OverflowRule, QueueRules, rules_of
-from broker.model.removals import AT_ONCE, DROPPED_AT_ONCE, ROUNDS
+from broker.model.queue.arguments import NO_RULES, OverflowRule, QueueRules, rules_of
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, ROUNDS
 from broker.model.values import Reason
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.policies import rules_under
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Sink, publish, seqs
 from tests.broker.model.shop import Shop
 from tests.simulation.harness.virtual_overflow import VirtualOverflow
@@ -188,7 +188,7 @@ def test_many_that_are_too_much_leave_in_several_ticks(shop: Shop) -> None:
 def test_large_ones_that_are_too_much_leave_in_several_ticks_too(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.model.queue.OCTETS_AT_ONCE", 2000)
+    monkeypatch.setattr("broker.model.queue.queue.OCTETS_AT_ONCE", 2000)
     shop.vhost.whole.window = 2
     queue = shop.queue()
     shop.publish(20, body=b"x" * 1000)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.queue_arguments import NO_RULES, QueueRules
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
+from broker.model.queue.arguments import NO_RULES, QueueRules
 from tests.broker.model.shop import Shop
 
 

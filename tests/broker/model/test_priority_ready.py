@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.model.priority_ready import PriorityReady
-from broker.model.records import Entry, Envelope, id_of
+from broker.model.history.records import Entry, Envelope, id_of
+from broker.model.queue.priority_ready import PriorityReady
 
 MOST = 4
 

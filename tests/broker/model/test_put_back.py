@@ -7,8 +7,8 @@ from collections import deque
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.model.put_back import put_back
-from broker.model.records import Entry, Envelope, id_of
+from broker.model.history.records import Entry, Envelope, id_of
+from broker.model.queue.put_back import put_back
 
 RUNS = tuple(
     Envelope(epoch, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=100) for epoch in range(3)

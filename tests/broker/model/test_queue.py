@@ -8,13 +8,13 @@ import pytest
 
 from broker.errors import InternalError
 from broker.hooks import Hooks
-from broker.model.consumer import Consumer
-from broker.model.epoch_ends import EpochEnd
-from broker.model.policies import rules_under
-from broker.model.queue import Queue
-from broker.model.records import Dequeue, EnqueueRun, Unrouted
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Dequeue, EnqueueRun, Unrouted
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.queue import Queue
 from broker.model.values import Need, Reason, Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.policies import rules_under
+from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Everything, Sink, end_tick, publish, seqs, serving
 
 

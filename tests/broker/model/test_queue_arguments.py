@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.amqp091.fields import Float32, Timestamp
 from broker.errors import PreconditionFailed
-from broker.model.queue_arguments import (
+from broker.model.queue.arguments import (
     LONGEST,
     NO_RULES,
     OverflowRule,

@@ -8,11 +8,11 @@ import weakref
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.message_run import group_runs
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Envelope, RawRun
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Envelope, RawRun
+from broker.model.history.replication_id_set import ReplicationIdSet
+from broker.model.queue.message_run import group_runs
+from broker.model.queue.replica import ReplicaContents
 
 SEQ = st.integers(1, 40)
 EPOCH = st.integers(1, 2)

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.octets import as_text
-from broker.model.record_codec import (
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.record_codec import (
     CorruptRecord,
     UnsupportedValue,
     decode_records,
     encode_record,
     split_records,
 )
-from broker.model.records import (
+from broker.model.history.records import (
     Bind,
     ConsumerSeen,
     Dequeue,
@@ -39,7 +38,8 @@ from broker.model.records import (
     Unbind,
     Unrouted,
 )
-from broker.model.value_codec import canonical, decode_value, encode_value
+from broker.model.history.value_codec import canonical, decode_value, encode_value
+from broker.model.octets import as_text
 from broker.model.values import Reason, Scope
 
 U64 = st.integers(0, 2**63)

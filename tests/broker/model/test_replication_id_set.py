@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.model.replication_id_set import ReplicationIdSet, to_ranges
+from broker.model.history.replication_id_set import ReplicationIdSet, to_ranges
 
 SEQ = st.integers(0, 60)
 SEQS = st.sets(SEQ)

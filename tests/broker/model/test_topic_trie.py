@@ -7,7 +7,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.model.topic_trie import TopicTrie
+from broker.model.routing.topic_trie import TopicTrie
 
 WORD = st.sampled_from(["a", "b", "c", ""])
 KEY = st.lists(WORD, min_size=1, max_size=6).map(".".join)

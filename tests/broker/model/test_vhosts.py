@@ -6,15 +6,15 @@ import pytest
 
 from broker.errors import NotFound
 from broker.hooks import Hooks
-from broker.model.consumer import Consumer
-from broker.model.directory import EntryFault
-from broker.model.history import History
-from broker.model.queue import Queue
-from broker.model.record_codec import decode_records, encode_record
-from broker.model.records import EntryDelete, EntryPut, ExchangeDelete, QueueDeclare, QueueDelete
+from broker.model.history.history import History
+from broker.model.history.record_codec import decode_records, encode_record
+from broker.model.history.records import EntryDelete, EntryPut, ExchangeDelete, QueueDeclare, QueueDelete
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.queue import Queue
 from broker.model.values import Reason, Scope
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.directory import EntryFault
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from tests.broker.model.helpers import OWNER, Everything, Follower, Recorder, Sink, end_tick, publish, uuids
 
 X = EntryPut("vhost", "", "x", {"description": "another", "tags": []})

@@ -13,9 +13,9 @@ from typing import Any
 
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
-from broker.model.history import History
-from broker.model.records import EntryPut
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.history import History
+from broker.model.history.records import EntryPut
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.server.shell import Shell
 
 

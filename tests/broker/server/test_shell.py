@@ -14,8 +14,8 @@ from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
 from broker.engine import Broker, BrokerSettings
 from broker.hooks import Hooks
-from broker.model.history import History
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.history import History
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.security.access import Door
 from broker.server import shell, sockets
 from broker.server.driven import Dialing

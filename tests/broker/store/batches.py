@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.model.record_codec import encode_record
-from broker.model.records import Dequeue, EnqueueRun, Envelope, QueueDeclare, Record
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Dequeue, EnqueueRun, Envelope, QueueDeclare, Record
 from broker.model.values import Position, Reason, Scope
 from broker.store.segment_log import SegmentLog
 from broker.store.segment_reader import StoredBatch

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.model.record_codec import CorruptRecord, decode_records, encode_record
-from broker.model.records import EnqueueRun, QueueDelete
+from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record
+from broker.model.history.records import EnqueueRun, QueueDelete
 from broker.model.values import Scope
 from broker.store.base_codec import decode_base, encode_base
 from broker.store.live_index import LiveIndex, LiveRanges, SegmentUse

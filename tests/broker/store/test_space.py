@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from broker.model.record_codec import encode_record
+from broker.model.history.record_codec import encode_record
 from broker.model.values import Position
 from broker.store.cleaning import choose
 from broker.store.errors import StoreCorrupt, StoreUnusable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.hooks import Gate
-from broker.model.records import EnqueueRun, RawRun
+from broker.model.history.records import EnqueueRun, RawRun
 from broker.model.values import FOREVER, ORIGIN, Position
 from broker.store.errors import StoreCorrupt, StoreMisuse
 from broker.store.store import Base, NullStore, SegmentStore, Store

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.model.record_codec import encode_record
-from broker.model.records import Dequeue, EnqueueRun, QueueDeclare, QueueEnds, Record
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Dequeue, EnqueueRun, QueueDeclare, QueueEnds, Record
 from broker.model.values import Position
 from broker.store.errors import StoreCorrupt
 from broker.store.store import Base, SegmentStore, open_store

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.model.record_codec import encode_record
-from broker.model.records import Bind, EntryPut, ExchangeDeclare, QueueDeclare, Record
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Bind, EntryPut, ExchangeDeclare, QueueDeclare, Record
 from broker.model.values import Position, Scope
 from broker.store.segment_format import HEADER_BYTES, VERSION, unpack_header
 from broker.store.store import Base, SegmentStore, open_store

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.epoch_ends import EpochEnds
+from broker.model.history.epoch_ends import EpochEnds
 from broker.model.values import Scope
 from tests.ha.election.test_expected import quarantined
 from tests.ha.pair import Host, Pair

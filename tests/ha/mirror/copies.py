@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.queue_origin import origin_of
+from broker.model.queue.origin import origin_of
 from ha.core.mirror.follower import CopyState
 from tests.ha.pair import Host, Pair
 

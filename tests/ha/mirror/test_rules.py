@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.model.records import Dequeue
+from broker.model.history.records import Dequeue
 from broker.model.values import Reason, Scope
 from tests.ha.mirror.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw

@@ -4,7 +4,7 @@ serves.
 
 from __future__ import annotations
 
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.vhost import VirtualHost
 from tests.ha.pair import Host, Pair
 
 NONE = {"x-replicate": "none"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.consumer import Consumer
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
+from broker.model.queue.consumer import Consumer
 from broker.model.values import Scope
 from tests.ha.pair import Host, Pair
 

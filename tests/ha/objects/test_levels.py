@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import PreconditionFailed
-from broker.model.records import ExchangeDeclare, QueueDeclare
+from broker.model.history.records import ExchangeDeclare, QueueDeclare
 from broker.model.values import Scope
 from ha.core.replication_test import ReplicationTest
 from tests.ha.pair import Pair

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.errors import ResourceLocked
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.vhost import VirtualHost
 from tests.ha.pair import Host, Pair
 
 

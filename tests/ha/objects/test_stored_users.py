@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.model.records import EntryDelete
+from broker.model.history.records import EntryDelete
 from tests.broker.stored import permission, user
 from tests.ha.client import Client
 from tests.ha.pair import Host, Pair

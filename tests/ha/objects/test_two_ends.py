@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.model.consumer import Consumer
-from broker.model.records import Batch, Dequeue, QueueDelete
+from broker.model.history.records import Batch, Dequeue, QueueDelete
+from broker.model.queue.consumer import Consumer
 from broker.model.values import Reason
 from tests.ha.pair import Host, Notes, Pair
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.model.consumer import Consumer
-from broker.model.vhost import VirtualHost
+from broker.model.queue.consumer import Consumer
+from broker.model.vhost.vhost import VirtualHost
 from tests.ha.pair import Pair
 
 BEREFT = {"bus", "chained"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.model.history import History
-from broker.model.queue import Queue
-from broker.model.records import Batch, EntryDelete, EntryPut
+from broker.model.history.history import History
+from broker.model.history.records import Batch, EntryDelete, EntryPut
+from broker.model.queue.queue import Queue
 from broker.model.values import Position, Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.store import SegmentStore, open_store
 from ha.adapter.management import status_view
 from ha.adapter.recovery import Bases, recover

@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from broker.hooks import Hooks
-from broker.model.consumer import Consumer
-from broker.model.history import History
-from broker.model.record_codec import decode_records
-from broker.model.records import ConsumerSeen, EnqueueRun, Envelope, QueueDeclare, QueueEnds
+from broker.model.history.history import History
+from broker.model.history.record_codec import decode_records
+from broker.model.history.records import ConsumerSeen, EnqueueRun, Envelope, QueueDeclare, QueueEnds
+from broker.model.queue.consumer import Consumer
 from broker.model.values import Scope
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.adapter.recovery import Bases
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.record_codec import encode_record
-from broker.model.records import Dequeue
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Dequeue
+from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Position, Reason, Scope
 from ha.core.effects import SendMethod, SendStream
 from ha.core.wire.link import Frame, Method

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Position
 from ha.core.backup import coming_contents
 from ha.core.backup.coming_contents import ComingContents

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.model.epoch_ends import EpochEnds
+from broker.model.history.epoch_ends import EpochEnds
 from tests.ha.pair import Host, Pair
 
 NAMES = [f"q{number}" for number in range(6)]

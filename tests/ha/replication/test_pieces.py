@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.model.queue import Queue
+from broker.model.queue.queue import Queue
 from tests.ha.pair import STEP, Host, Pair
 
 TEXTS = "0123456789"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.model.replication_id_set import ReplicationIdSet
+from broker.model.history.replication_id_set import ReplicationIdSet
 from ha.core.errors import LinkError
 from ha.core.primary.quiesce import digest_of, encode_point, parse_point
 from tests.ha.pair import Host, Pair

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.records import Dequeue, EnqueueRun
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Dequeue, EnqueueRun
 from ha.core.wire.link import Method
 from tests.ha.pair import Host, Pair
 from tests.simulation.faults.spoiling import spoil

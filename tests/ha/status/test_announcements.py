@@ -9,7 +9,7 @@ import pytest
 
 from broker.amqp091.frames import BODY, HEADER, head
 from broker.errors import AccessRefused, PreconditionFailed
-from broker.model.records import Entry
+from broker.model.history.records import Entry
 from tests.ha.pair import Host, Pair
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Envelope
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Envelope
+from broker.model.queue.replica import ReplicaContents
 from broker.model.values import Position
 from ha.core.backup.backup import Backup
 from tests.simulation.checker_tests.checked import Pair, violates

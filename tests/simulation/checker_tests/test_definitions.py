@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.clients.registrar import changes_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.records import Entry
+from broker.model.history.records import Entry
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers import facade
 from tests.simulation.checkers.forced import Forced1

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from broker.model.epoch_ends import EpochEnd
-from broker.model.records import Envelope
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Envelope
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers.quarantine import Contents15and25
 from tests.simulation.checkers.remembered import OFTEN, Remembered15

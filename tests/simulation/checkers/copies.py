@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from random import Random
 
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Envelope
+from broker.model.history.records import Envelope
+from broker.model.queue.replica import ReplicaContents
 from tests.simulation.harness.inspection import HELD, Message, definitions, ends, key_of, replicated
 from tests.simulation.harness.journal import Violation
 from tests.simulation.harness.machine import Machine

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 
-from broker.model.message_run import SetAside
-from broker.model.queue import Mode, Queue
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import RawRun
+from broker.model.history.records import RawRun
+from broker.model.queue.message_run import SetAside
+from broker.model.queue.queue import Mode, Queue
+from broker.model.queue.replica import ReplicaContents
 from tests.simulation.harness.inspection import entries, key_of, queue_of
 from tests.simulation.harness.machine import Machine
 from tests.simulation.harness.virtual_disk import VirtualDisk

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from tests.simulation.harness.machine import Machine
 from tests.simulation.harness.network import Address
 

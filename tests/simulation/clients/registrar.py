@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from broker.model.directory import Directory
+from broker.model.vhost.directory import Directory
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.machine import Machine
 from tests.simulation.harness.network import Network

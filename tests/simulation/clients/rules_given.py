@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.records import EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from tests.simulation.clients.rule_plan import RulePlan, StepPlan
 
 NOTHING = {"queue-mode": "lazy"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.model.queue import Queue
+from broker.model.queue.queue import Queue
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers.stored import live_on_disk
 from tests.simulation.checkers.transactions import Contents

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from io import StringIO
 from pathlib import Path
 
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
 from ha.core.primary.remote_backup import RemoteBackup

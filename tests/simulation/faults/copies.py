@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker.model.records import Dequeue, EnqueueRun, Record
+from broker.model.history.records import Dequeue, EnqueueRun, Record
 from tests.simulation.faults.nodes import break_links, draw_death
 from tests.simulation.faults.plan import FaultPlan
 from tests.simulation.faults.spoiling import spoil

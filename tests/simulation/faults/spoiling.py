@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.model.records import Dequeue, EnqueueRun, Record
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.records import Dequeue, EnqueueRun, Record
+from broker.model.vhost.vhosts import VirtualHosts
 from tests.simulation.harness.replacing import as_it_is, replace_on
 
 

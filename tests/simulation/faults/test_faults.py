@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from broker.model.records import Milestone
+from broker.model.history.records import Milestone
 from broker.model.values import Scope
 from ha.core.backup import backup
 from ha.core.primary.quiesce import QuiescePoints

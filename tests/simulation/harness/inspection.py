@@ -7,10 +7,10 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from broker.model.queue import Queue
-from broker.model.records import Bind, Envelope, ExchangeDeclare, QueueDeclare, Record
+from broker.model.history.records import Bind, Envelope, ExchangeDeclare, QueueDeclare, Record
+from broker.model.queue.queue import Queue
 from broker.model.values import Scope
-from broker.model.vhost import VirtualHost
+from broker.model.vhost.vhost import VirtualHost
 from tests.simulation.clients import wire
 from tests.simulation.harness.machine import Machine
 from tests.simulation.harness.virtual_disk import Inode, VirtualDisk

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from broker.engine import BrokerSettings
-from broker.model.records import Dequeue
+from broker.model.history.records import Dequeue
 from broker.store.errors import StoreError
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog

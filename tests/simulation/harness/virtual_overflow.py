@@ -6,7 +6,7 @@ from broker.store.errors import StoreUnusable
 
 
 class VirtualOverflow:
-    """See `broker.model.message_run.Overflow`."""
+    """See `broker.model.queue.message_run.Overflow`."""
 
     failed: str | None = None
     behind = False

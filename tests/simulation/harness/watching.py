@@ -13,8 +13,8 @@ from typing import Any, ClassVar, get_args
 
 from broker.amqp091.channel import Channel
 from broker.amqp091.frames import REJECT
-from broker.model.records import Dequeue, Record
-from broker.model.vhost import VirtualHost
+from broker.model.history.records import Dequeue, Record
+from broker.model.vhost.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.inbox import Arrived, Inbox
 from ha.adapter.replica import bad_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp091.held import Held
-from broker.model.completion import Completion
+from broker.model.history.completion import Completion
 from broker.model.values import FOREVER, Need, Position
 from broker.store.store import SegmentStore
 from ha.adapter.replica.vhost import ReplicaVhost

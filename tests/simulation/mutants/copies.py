@@ -5,15 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from broker.model import applying, enqueueing, history
-from broker.model.definitions import Definitions
-from broker.model.epoch_ends import EpochEnd
-from broker.model.queue import Queue
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import Bind, Entry, Envelope, MessageId, Piece, QueueDeclare, id_of
-from broker.model.replication_id_set import Range
+from broker.model.history import history
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.records import Bind, Entry, Envelope, MessageId, Piece, QueueDeclare, id_of
+from broker.model.history.replication_id_set import Range
+from broker.model.queue.queue import Queue
+from broker.model.queue.replica import ReplicaContents
 from broker.model.values import Position
-from broker.model.vhost import VirtualHost
+from broker.model.vhost import applying, enqueueing
+from broker.model.vhost.definitions import Definitions
+from broker.model.vhost.vhost import VirtualHost
 from ha.adapter import primary_vhost
 from ha.adapter.ha_hooks import HaHooks
 from ha.adapter.primary_vhost import PrimaryVhost

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.completion import Completion
-from broker.model.records import EntryDelete, EntryPut, Record
+from broker.model.history.completion import Completion
+from broker.model.history.records import EntryDelete, EntryPut, Record
 from broker.model.values import Scope
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.adapter.management.directory_changes import DirectoryChanges
 from ha.adapter.replica.vhost import ReplicaVhost
 from tests.simulation.mutants.mutant import Mutant, Patch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.records import Dequeue
+from broker.model.history.records import Dequeue
 from broker.store import store as store_module
 from broker.store.segment_format import FrameHead
 from broker.store.segment_log import SegmentLog

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model import queue_contents
-from broker.model.epoch_ends import EpochEnd, EpochEnds, Graves
-from broker.model.record_codec import decode_records
-from broker.model.records import Entry, QueueEnds
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.epoch_ends import EpochEnd, EpochEnds, Graves
+from broker.model.history.record_codec import decode_records
+from broker.model.history.records import Entry, QueueEnds
+from broker.model.queue import contents as queue_contents
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.store import Base
 from ha.adapter.quarantine import Quarantine
 from ha.adapter.recovery import Bases

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.model.queue_contents import QueueContents
+from broker.model.queue.contents import QueueContents
 from broker.store.store import SegmentStore
 from ha.core.election.manual import ManualAuthority
 from ha.core.record.in_sync_record import EPOCH_STEP

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from broker.model import vhosts as vhosts_module
-from broker.model.backlog import Backlog
-from broker.model.definitions import Definitions
-from broker.model.exchange import DirectMatcher
-from broker.model.history import History
-from broker.model.publish_route import PublishRoute
-from broker.model.queue import Queue
-from broker.model.queue_contents import QueueContents
-from broker.model.queue_replica import ReplicaContents
-from broker.model.records import ConsumerSeen, Entry, Envelope, QueueDeclare
+from broker.model.history.history import History
+from broker.model.history.records import ConsumerSeen, Entry, Envelope, QueueDeclare
+from broker.model.queue.backlog import Backlog
+from broker.model.queue.contents import QueueContents
+from broker.model.queue.queue import Queue
+from broker.model.queue.replica import ReplicaContents
+from broker.model.routing.exchange import DirectMatcher
+from broker.model.routing.publish_route import PublishRoute
 from broker.model.values import Reason
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost import vhosts as vhosts_module
+from broker.model.vhost.definitions import Definitions
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from ha.adapter.node import Node
 from tests.simulation.mutants.mutant import Mutant, Patch
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp091 import dead_letter, message_format
-from broker.model import policies, vhosts
-from broker.model.enqueueing import Enqueueing, Published
-from broker.model.history import History
-from broker.model.queue import Queue
-from broker.model.queue_arguments import NO_RULES
-from broker.model.queue_contents import QueueContents
-from broker.model.records import Entry
+from broker.model.history.history import History
+from broker.model.history.records import Entry
+from broker.model.queue.arguments import NO_RULES
+from broker.model.queue.contents import QueueContents
+from broker.model.queue.queue import Queue
 from broker.model.values import Reason
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost import policies, vhosts
+from broker.model.vhost.enqueueing import Enqueueing, Published
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 

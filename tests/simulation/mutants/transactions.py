@@ -13,7 +13,7 @@ from broker.amqp091.acknowledging import Acknowledging
 from broker.amqp091.channel import Channel
 from broker.amqp091.channel_output import ChannelOutput
 from broker.amqp091.transaction import HeldRun, Settlement
-from broker.model.history import History
+from broker.model.history.history import History
 from broker.model.values import Need
 from tests.simulation.mutants.mutant import Mutant, Patch
 

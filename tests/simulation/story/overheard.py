@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.model.record_codec import decode_records
-from broker.model.records import (
+from broker.model.history.record_codec import decode_records
+from broker.model.history.records import (
     Bind,
     Dequeue,
     EnqueueRun,

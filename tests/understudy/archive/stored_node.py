@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from broker.hooks import Hooks
-from broker.model.history import History
-from broker.model.record_codec import encode_record
-from broker.model.records import Record
+from broker.model.history.history import History
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import Record
 from broker.model.values import Position
-from broker.model.vhosts import VirtualHosts
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog

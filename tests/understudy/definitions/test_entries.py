@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.model.directory import Directory, EntryFault, check_entry
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
+from broker.model.vhost.directory import Directory, EntryFault, check_entry
 from tests.understudy.definitions.made import (
     EVERYTHING,
     HASH,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from broker.hooks import Hooks
-from broker.model.history import History
-from broker.model.vhost import VirtualHost
-from broker.model.vhosts import VirtualHosts
+from broker.model.history.history import History
+from broker.model.vhost.vhost import VirtualHost
+from broker.model.vhost.vhosts import VirtualHosts
 from broker.security.identity import default_users
 from ha.adapter.management import definitions_view
 from ha.adapter.management.definitions_view import definitions_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.amqp091.fields import read_table, write_table
-from broker.model.value_codec import canonical
+from broker.model.history.value_codec import canonical
 from ha.adapter.management.definitions_view import from_json, to_json
 from tests.understudy.definitions.made import (
     FIXTURE,

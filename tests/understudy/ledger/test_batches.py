@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.model.records import (
+from broker.model.history.records import (
     Batch,
     Bind,
     Commit,

@@ -11,7 +11,7 @@ import kombu.entity
 import pytest
 from jsonschema import Draft202012Validator
 
-from broker.model.records import Commit
+from broker.model.history.records import Commit
 from broker.model.values import Reason
 from tests.ha.pair import Host, Pair
 from tests.understudy.broker_thread import BrokerThread

@@ -15,8 +15,8 @@ import pytest
 
 from broker.amqp091.frames import HEADER, body_frames, frame
 from broker.amqp10.conversion import incoming
+from broker.model.history.records import Entry, Envelope
 from broker.model.octets import as_text
-from broker.model.records import Entry, Envelope
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from broker.amqp091.fields import write_longstr, write_shortstr
 from broker.amqp091.frames import HEADER, body_frames, frame
 from broker.amqp091.properties import check
-from broker.model.records import Envelope
+from broker.model.history.records import Envelope
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread

@@ -12,7 +12,7 @@ import amqp
 import pytest
 from amqp.exceptions import AccessRefused, ConnectionForced
 
-from broker.model.records import EntryPut
+from broker.model.history.records import EntryPut
 from tests.broker.stored import permission, user
 from tests.failover.cluster import Cluster, local_places, understudy
 from understudy.management import Unreachable, ask

@@ -1,0 +1,1 @@
+"""Records: what has happened, in order, as octets, and as equal fingerprints of equal state."""

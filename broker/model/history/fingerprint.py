@@ -1,0 +1,74 @@
+"""The state of all virtual hosts as records, and as one hash: equal copies have equal hashes (invariants 13,
+14)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.model.history.record_codec import encode_record
+from broker.model.history.records import ConsumerSeen, Record
+from broker.model.routing.binding import marks_of
+from broker.model.values import Scope
+from broker.model.vhost.directory import SCOPE
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhosts import VirtualHosts
+
+
+def definitions_of(vhosts: VirtualHosts, scope: Scope | None) -> list[Record]:
+    """Entries of the directory (which make the virtual hosts), exchanges, queues, ConsumerSeen, bindings, in
+    this order. `/` and built-in exchanges go without saying."""
+    frozen = Frozen(vhosts, scope)
+    return [*frozen.entries, *frozen.objects()]
+
+
+class Frozen:
+    """The definitions of this moment, to be read later, over many ticks: objects that are declared or deleted
+    meanwhile make no difference. To make it takes a tenth of a microsecond an object.
+
+    `queues`: those that `scope` sees (all if None); `nexts`: the next sequence of each.
+    """
+
+    def __init__(self, vhosts: VirtualHosts, scope: Scope | None) -> None:
+        seen = frozenset(its for its in map(Scope, range(4)) if scope is None or its & scope)
+        self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
+        self.nexts = [queue.ids.next for queue in self.queues]
+        self.graves = list(vhosts.graves)
+        self._scope = scope
+        self.entries: list[Record] = list(vhosts.directory.entries()) if self._sees(SCOPE) else []
+        exchanges = [exchange for vhost in vhosts for exchange in vhost.exchanges.values()]
+        self._exchanges = [(exchange, list(exchange.bindings.values())) for exchange in exchanges]
+
+    def _sees(self, scope: Scope) -> bool:
+        return self._scope is None or bool(scope & self._scope)
+
+    def objects(self) -> Iterator[Record]:
+        """Exchanges, queues, ConsumerSeen, bindings."""
+        for exchange, _ in self._exchanges:
+            if not exchange.built_in and self._sees(exchange.scope):
+                yield exchange.declaration()
+        for queue in self.queues:
+            yield queue.declaration()
+        for queue in self.queues:
+            if queue.auto_delete and queue.consumer_seen:
+                yield ConsumerSeen(queue.uuid, queue.scope)
+        for exchange, bindings in self._exchanges:
+            found = False
+            for binding in bindings:
+                if self._sees(binding.scope):
+                    found = True
+                    yield binding.bind_record()
+            if exchange.auto_delete and exchange.bound and not found and self._sees(exchange.scope):
+                yield from marks_of(exchange)
+
+
+def fingerprint_of(vhosts: VirtualHosts, scope: Scope | None) -> str:
+    """SHA-256 over the definitions, whatever their order, and the ids of all messages held."""
+    parts = sorted(encode_record(record) for record in definitions_of(vhosts, scope))
+    for uuid, queue in sorted(vhosts.queues_by_uuid.items()):
+        if scope is None or queue.content_scope & scope:
+            held = [(epoch, ids.ranges()) for epoch, ids in sorted(queue.snapshot().items())]
+            parts.append(uuid + repr(held).encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()

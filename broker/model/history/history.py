@@ -1,0 +1,154 @@
+"""History: what the serving virtual host did, gathered into one batch per tick.
+
+Owner: the engine, one per broker; the virtual host and its queues append. `flush` is called once at the end
+of each tick, before any confirm is released: sinks (store, link, ledger) get the batch in the order in which
+they were registered.
+
+Dequeues are gathered per (queue, epoch, reason) and become ranges: acks arrive in any order, and a range
+costs as much as one id. They are at most `dequeue_lag` late, and every record that is not an enqueue flushes
+them first, so that no sink ever sees a deletion or purge overtake an older dequeue.
+
+A batch goes to every sink, also when no record in it is in that sink's scope. Positions are dense over
+batches, not over one sink's records; a gate must pass a batch that has nothing for it, or what waits for
+that position (a repeated declare, say) would wait for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from broker.model.history.records import Batch, Dequeue, EnqueueRun, Record, Unrouted
+from broker.model.history.replication_id_set import to_ranges
+from broker.model.values import Position, Reason, Scope
+
+if TYPE_CHECKING:
+    from broker.hooks import BatchSink
+
+DEQUEUE_LAG = 0.01
+"""Seconds that a dequeue may wait for others to make a range with."""
+
+_OVERTAKEN = (EnqueueRun, Unrouted)
+"""Records that gathered dequeues need not precede."""
+
+_Gathered = tuple[bytes, int, Reason, Scope]
+
+
+class History:
+    """The journal of one serving epoch.
+
+    `position` is what a completion waits for: of the batch being gathered once it has a record, else of
+    the last batch ((epoch, 0) before the first). `ledger_wanted`: a ledger is listening, so that queues
+    without scope make records too.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_gathered",
+        "_hasty",
+        "_records",
+        "dequeue_lag",
+        "epoch",
+        "ledger_wanted",
+        "left",
+        "longest_lag",
+        "n",
+        "position",
+        "sinks",
+    )
+
+    def __init__(
+        self, epoch: int = 0, *, dequeue_lag: float = DEQUEUE_LAG, ledger_wanted: bool = False
+    ) -> None:
+        self.dequeue_lag = dequeue_lag
+        self.ledger_wanted = ledger_wanted
+        self.sinks: list[BatchSink] = []
+        self._gathered: dict[_Gathered, list[int]] = {}
+        self._deadline: float | None = None
+        self._hasty = False
+        self.longest_lag = 0.0
+        """Seconds: the longest that a dequeue has waited from its tick's end until it was flushed."""
+        self.left: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        """Messages that left their queues, by reason, in all epochs of this process."""
+        self._records: list[Record] = []
+        self.epoch = epoch
+        self.n = 0
+        self.position = Position(epoch, 0)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Serve in `epoch` from now on: positions start again at (epoch, 1).
+
+        Raises ValueError if anything is still gathered, or if the epoch does not grow (invariant 9).
+        """
+        if self._records or self._gathered:
+            raise ValueError("history has unflushed records of the epoch before")
+        if epoch < self.epoch or (epoch == self.epoch and self.n):
+            raise ValueError(f"epoch {epoch} does not follow epoch {self.epoch}")
+        self.epoch = epoch
+        self.n = 0
+        self.position = Position(epoch, 0)
+
+    def append(self, record: Record) -> None:
+        """Add one record to this tick's batch; anything but an enqueue flushes gathered dequeues first."""
+        if not self._records:
+            self.position = Position(self.epoch, self.n + 1)
+        if self._gathered and not isinstance(record, _OVERTAKEN):
+            self.gather()
+        self._records.append(record)
+
+    def dequeue(self, queue: bytes, epoch: int, seqs: Iterable[int], reason: Reason, scope: Scope) -> None:
+        """Messages of `epoch` left `queue`. Each id at most once in all history; the order is free."""
+        key = (queue, epoch, reason, scope)
+        gathered = self._gathered.get(key)
+        if gathered is None:
+            self._gathered[key] = list(seqs)
+        else:
+            gathered.extend(seqs)
+
+    def gather(self) -> None:
+        """Turn the gathered dequeues into records of this tick, as before a commit, purge or deletion."""
+        self._deadline = None
+        if not self._gathered:
+            return
+        if not self._records:
+            self.position = Position(self.epoch, self.n + 1)
+        for (queue, epoch, reason, scope), seqs in self._gathered.items():
+            self.left[reason] += len(seqs)
+            self._records.append(Dequeue(queue, epoch, reason, to_ranges(seqs), scope))
+        self._gathered = {}
+
+    @property
+    def waiting(self) -> int:
+        """Dequeues gathered and not flushed yet."""
+        return sum(map(len, self._gathered.values()))
+
+    def hasten(self) -> None:
+        """The next `flush` leaves no dequeue behind, however young."""
+        self._hasty = True
+
+    def flush(self, now: float, wall_ms: int, *, force: bool = False) -> Batch | None:
+        """End the tick: hand the batch, if there is one, to every sink. `now` in seconds of the broker's
+        clock.
+
+        Dequeues not yet `dequeue_lag` old stay behind, unless `force`.
+        """
+        if self._gathered:
+            if self._deadline is None:
+                self._deadline = now + self.dequeue_lag
+            if force or self._hasty or now >= self._deadline:
+                self.longest_lag = max(self.longest_lag, now - self._deadline + self.dequeue_lag)
+                self.gather()
+        self._hasty = False
+        if not self._records:
+            return None
+        batch = Batch(self.position, wall_ms, self._records)
+        self._records = []
+        self.n += 1
+        for sink in self.sinks:
+            sink.batch(batch)
+        return batch
+
+    def next_deadline(self) -> float | None:
+        """When `flush` must be called again at the latest, on the clock of its `now`; None if nothing
+        waits."""
+        return self._deadline

@@ -1,0 +1,270 @@
+"""History records as bytes: what the store keeps and the link carries.
+
+A record is `u32 length | u8 kind | u8 scope | body`, little-endian, where length counts kind, scope and body.
+Runs of messages are decoded without cutting them: lengths, and one blob. Kinds are numbered for good; a kind
+that is not known here is corruption, since both ends agree on a version before they exchange records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.model.history import definition_codec as codec
+from broker.model.history.epoch_ends import EpochEnd
+from broker.model.history.record_reader import U16, CorruptRecord, Reader, number_bytes, text_bytes
+from broker.model.history.records import (
+    Bind,
+    ConsumerSeen,
+    Dequeue,
+    EnqueueRun,
+    EntryDelete,
+    EntryPut,
+    Envelope,
+    ExchangeDeclare,
+    ExchangeDelete,
+    Milestone,
+    QueueDeclare,
+    QueueDelete,
+    QueueEnds,
+    RawRun,
+    Record,
+    Unbind,
+    Unrouted,
+)
+from broker.model.history.replication_id_set import ReplicationIdSet
+from broker.model.history.value_codec import UnsupportedValue
+from broker.model.values import Reason, Scope
+
+_HEAD = struct.Struct("<IBB")
+_U8 = struct.Struct("<B")
+_U32 = struct.Struct("<I")
+_RUN = struct.Struct("<QQBHIQI")  # epoch, wall_ms, flags, channel, largest_frame, producer_first, count
+_RANGES = struct.Struct("<QBI")  # epoch, reason, count of ranges
+_TAGS = struct.Struct("<QQ")
+_ENDS = struct.Struct("<BI")  # deleted, count of epochs
+_END = struct.Struct("<QQBI")  # epoch, last, settled, count of ranges
+_U64 = struct.Struct("<Q")
+_PERSISTENT, _REDELIVERED, _PRODUCER, _EXPIRATION, _PRIORITY, _BLIND = 1, 2, 4, 8, 16, 32
+
+
+def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
+    envelope, raws = run.envelope, run.raws
+    if isinstance(raws, RawRun):
+        lengths, blobs = raws.lengths, [raws.blob]
+    else:
+        lengths, blobs = list(map(len, raws)), raws  # type: ignore[assignment]
+    flags = (
+        _PERSISTENT * envelope.persistent
+        | _REDELIVERED * envelope.redelivered
+        | _PRODUCER * (run.producer is not None)
+        | _EXPIRATION * (envelope.expiration is not None)
+        | _PRIORITY * (envelope.priority > 0)
+        | _BLIND * envelope.blind
+    )
+    return [
+        U16.pack(len(run.queues)),
+        *run.queues,
+        number_bytes("Q", run.firsts),
+        _RUN.pack(
+            envelope.epoch,
+            envelope.wall_ms,
+            flags,
+            envelope.channel,
+            envelope.largest_frame,
+            run.producer_first,
+            len(lengths),
+        ),
+        text_bytes(envelope.exchange),
+        text_bytes(envelope.routing_key),
+        text_bytes(run.producer or ""),
+        b"" if envelope.expiration is None else _U64.pack(envelope.expiration),
+        bytes([envelope.priority]) if envelope.priority else b"",
+        number_bytes("I", lengths),
+        *blobs,
+    ]
+
+
+def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
+    """By hand, as a start reads millions: bounds are checked where a slice could hide that it is short."""
+    data, end = body.data, len(body.data)
+    (count,) = U16.unpack_from(data)
+    at = 2 + 16 * count
+    queues = [bytes(data[start : start + 16]) for start in range(2, at, 16)]
+    firsts = list(struct.unpack_from(f"<{count}Q", data, at))
+    at += 8 * count
+    epoch, wall_ms, flags, channel, largest_frame, producer_first, messages = _RUN.unpack_from(data, at)
+    at += _RUN.size
+    texts = []
+    for _ in range(3):
+        (length,) = U16.unpack_from(data, at)
+        at += 2 + length
+        texts.append(str(data[at - length : at], "utf-8", "surrogateescape"))
+    exchange, routing_key, producer = texts
+    expiration, priority = None, 0
+    if flags & _EXPIRATION:
+        (expiration,) = _U64.unpack_from(data, at)
+        at += 8
+    if flags & _PRIORITY:
+        (priority,) = _U8.unpack_from(data, at)
+        at += 1
+    if messages == 1:
+        lengths = [_U32.unpack_from(data, at)[0]]
+        at += 4
+    else:
+        body.at = at
+        lengths = body.numbers("I", messages)
+        at = body.at
+    body.at = at + sum(lengths)
+    if body.at > end:
+        raise CorruptRecord("record is cut short")
+    blob = bytes(data[at : body.at])  # a copy: a view would hold the whole chunk it came in
+    envelope = Envelope(
+        epoch,
+        exchange,
+        routing_key,
+        persistent=bool(flags & _PERSISTENT),
+        wall_ms=wall_ms,
+        channel=channel,
+        largest_frame=largest_frame,
+        redelivered=bool(flags & _REDELIVERED),
+        expiration=expiration,
+        priority=priority,
+        blind=bool(flags & _BLIND),
+    )
+    named = producer if flags & _PRODUCER else None
+    return EnqueueRun(queues, firsts, envelope, RawRun(lengths, blob), named, producer_first, scope)
+
+
+def _encode_unrouted(record: Unrouted) -> list[bytes]:
+    return [text_bytes(record.producer), _TAGS.pack(record.first, record.last)]
+
+
+def _decode_unrouted(body: Reader, scope: Scope) -> Unrouted:
+    producer = body.text()
+    first, last = body.unpack(_TAGS)
+    return Unrouted(producer, first, last, scope)
+
+
+def _encode_dequeue(record: Dequeue) -> list[bytes]:
+    flat = [end for pair in record.ranges for end in pair]
+    return [
+        record.queue,
+        _RANGES.pack(record.epoch, record.reason, len(record.ranges)),
+        number_bytes("Q", flat),
+    ]
+
+
+def _decode_dequeue(body: Reader, scope: Scope) -> Dequeue:
+    queue = bytes(body.take(16))
+    epoch, reason, count = body.unpack(_RANGES)
+    flat = body.numbers("Q", count * 2)
+    return Dequeue(queue, epoch, Reason(reason), list(zip(flat[::2], flat[1::2], strict=True)), scope)
+
+
+def _encode_queue_ends(record: QueueEnds) -> list[bytes]:
+    parts = [record.queue, _ENDS.pack(record.deleted, len(record.ends))]
+    for epoch, end in record.ends.items():
+        parts.append(_END.pack(epoch, end.last, end.settled, len(end.lacking)))
+        parts.append(number_bytes("Q", [bound for pair in end.lacking for bound in pair]))
+    return parts
+
+
+def _decode_queue_ends(body: Reader, scope: Scope) -> QueueEnds:
+    queue = bytes(body.take(16))
+    deleted, count = body.unpack(_ENDS)
+    ends = {}
+    for _ in range(count):
+        epoch, last, settled, ranges = body.unpack(_END)
+        flat = body.numbers("Q", ranges * 2)
+        lacking = ReplicationIdSet.from_ranges(list(zip(flat[::2], flat[1::2], strict=True)))
+        ends[epoch] = EpochEnd(last, tuple(lacking.ranges()), bool(settled))
+    return QueueEnds(queue, ends, bool(deleted), scope)
+
+
+def _encode_milestone(record: Milestone) -> list[bytes]:
+    return [_U64.pack(record.epoch)]
+
+
+def _decode_milestone(body: Reader, scope: Scope) -> Milestone:
+    (epoch,) = body.unpack(_U64)
+    return Milestone(epoch, scope)
+
+
+_Encoder = Callable[..., list[bytes]]
+_Decoder = Callable[[Reader, Scope], Record]
+_KINDS: Final[dict[int, tuple[type, _Encoder, _Decoder]]] = {
+    1: (EnqueueRun, _encode_run, _decode_run),  # type: ignore[dict-item]
+    2: (Unrouted, _encode_unrouted, _decode_unrouted),
+    3: (Dequeue, _encode_dequeue, _decode_dequeue),
+    4: (QueueDeclare, codec.encode_queue_declare, codec.decode_queue_declare),
+    5: (QueueDelete, codec.encode_queue_delete, codec.decode_queue_delete),
+    6: (ExchangeDeclare, codec.encode_exchange_declare, codec.decode_exchange_declare),
+    7: (ExchangeDelete, codec.encode_exchange_delete, codec.decode_exchange_delete),
+    8: (Bind, codec.encode_bind, codec.decode_bind),
+    9: (Unbind, codec.encode_bind, codec.decode_unbind),
+    10: (ConsumerSeen, codec.encode_consumer_seen, codec.decode_consumer_seen),
+    11: (QueueEnds, _encode_queue_ends, _decode_queue_ends),
+    12: (Milestone, _encode_milestone, _decode_milestone),
+    13: (EntryPut, codec.encode_entry_put, codec.decode_entry_put),
+    14: (EntryDelete, codec.encode_entry_delete, codec.decode_entry_delete),
+}
+_KIND_OF: Final = {type_: (kind, encode) for kind, (type_, encode, _) in _KINDS.items()}
+_SCOPES: Final = tuple(Scope(bits) for bits in range(4))
+KIND_ENQUEUE_RUN: Final = 1
+
+
+def encode_record(record: Record) -> bytes:
+    """One framed record. Raises UnsupportedValue for arguments that no field table can hold."""
+    kind, encode = _KIND_OF[type(record)]
+    parts = encode(record)
+    size = sum(map(len, parts)) + 2
+    return b"".join([_HEAD.pack(size, kind, record.scope), *parts])
+
+
+def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Each record of `buf` as (kind, scope, the whole framed record), not decoded: for a store's filter.
+
+    Raises CorruptRecord if the last one is cut short.
+    """
+    view, at = memoryview(buf), 0
+    while at < len(view):
+        if len(view) - at < _HEAD.size:
+            raise CorruptRecord("record head is cut short")
+        size, kind, scope = _HEAD.unpack_from(view, at)
+        end = at + 4 + size
+        if size < 2 or end > len(view):
+            raise CorruptRecord("record is cut short")
+        yield kind, scope, view[at:end]
+        at = end
+
+
+def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[Record]:
+    """All records of `buf`, or those of one kind; it must end where a record ends. Raises CorruptRecord."""
+    found: list[Record] = []
+    for kind, scope, framed in split_records(buf):
+        if only is not None and kind != only:
+            continue
+        if kind not in _KINDS or scope >= len(_SCOPES):
+            raise CorruptRecord(f"unknown record kind {kind} or scope {scope}")
+        body = Reader(framed[_HEAD.size :])
+        try:
+            found.append(_KINDS[kind][2](body, _SCOPES[scope]))
+        except CorruptRecord:
+            raise
+        except (ValueError, struct.error, OverflowError, ArithmeticError) as error:
+            raise CorruptRecord(f"record of kind {kind}: {error}") from error
+        if body.at != len(body.data):
+            raise CorruptRecord(f"record of kind {kind} has {len(body.data) - body.at} bytes too many")
+    return found
+
+
+__all__ = [
+    "KIND_ENQUEUE_RUN",
+    "CorruptRecord",
+    "UnsupportedValue",
+    "decode_records",
+    "encode_record",
+    "split_records",
+]

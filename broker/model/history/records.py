@@ -1,0 +1,315 @@
+"""History records: what happened to the model, in the one form that store, link and ledger see.
+
+A record is made by the virtual hosts that serve (`VirtualHosts`), collected by `History` into a `Batch` per
+tick, and applied elsewhere (`VirtualHosts.apply`) by a backup or at recovery. What is known by a name alone
+says of which virtual host it is (`vhost`); whatever else goes by UUID. Binary form: `record_codec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from broker.model.history.epoch_ends import EpochEnds
+from broker.model.octets import as_octets
+from broker.model.values import ROOT, Position, Reason, Scope, titled
+
+
+@lru_cache(4096)
+def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
+    name, key = exchange.encode(), as_octets(routing_key)
+    return b"%c%c%b%c%b\xce" % (redelivered, len(name), name, len(key), key)
+
+
+class Envelope:
+    """What all messages of one run share; one object per run, referred to by every queue entry of it.
+
+    `deliver_tail` is the end of a basic.deliver method frame: redelivered octet, exchange and routing key
+    as short strings, and the frame-end octet. `channel` is the channel number inside the raw frames and
+    `largest_frame` the size in bytes of the largest of them (header and end octet included): a delivery on
+    another channel, or to a peer with a smaller frame_max, must frame the message again. `wall_ms`: when it
+    was enqueued; `expiration`: milliseconds from then, of the message's own, or None; `priority`: 0 to 255.
+    `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
+    """
+
+    __slots__ = (
+        "_redelivered", "blind", "channel", "deliver_tail", "epoch", "exchange", "expiration",
+        "largest_frame", "persistent", "priority", "redelivered", "routing_key", "wall_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, epoch: int, exchange: str, routing_key: str, *, persistent: bool, wall_ms: int,
+        channel: int, largest_frame: int, redelivered: bool = False, expiration: int | None = None,
+        priority: int = 0, blind: bool = False,
+    ) -> None:  # fmt: skip
+        self.epoch = epoch
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.persistent = persistent
+        self.wall_ms = wall_ms
+        self.channel = channel
+        self.largest_frame = largest_frame
+        self.redelivered = redelivered
+        self.expiration = expiration
+        self.priority = priority
+        self.blind = blind
+        self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
+        self._redelivered: Envelope | None = None
+
+    def as_redelivered(self) -> Envelope:
+        """The same envelope with the redelivered flag set; made once and kept."""
+        if self.redelivered:
+            return self
+        if self._redelivered is None:
+            self._redelivered = Envelope(
+                self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
+                channel=self.channel, largest_frame=self.largest_frame, redelivered=True,
+                expiration=self.expiration, priority=self.priority, blind=self.blind,
+            )  # fmt: skip
+        return self._redelivered
+
+
+Entry = tuple[int, Envelope, bytes]
+"""One message in a queue: its sequence, its run's envelope (which has the epoch), its raw frames."""
+
+MessageId = tuple[int, int]
+"""Epoch and sequence: the order of a queue."""
+
+
+def id_of(entry: Entry) -> MessageId:
+    return entry[1].epoch, entry[0]
+
+
+class Piece(NamedTuple):
+    """All that a queue holds beyond some id, up to `upto`; None: there is no more."""
+
+    entries: list[Entry]
+    """Sorted by id."""
+    upto: MessageId | None
+
+
+@dataclass(slots=True)
+class RawRun:
+    """Messages of one run as one blob, not yet cut: `lengths[i]` bytes each, in order."""
+
+    lengths: list[int]
+    blob: bytes | memoryview
+
+    def split(self) -> list[bytes]:
+        """Cut into messages. Costs a copy of the blob; a backup only does this when it is promoted."""
+        view, at, out = bytes(self.blob), 0, []
+        for length in self.lengths:
+            out.append(view[at : at + length])
+            at += length
+        return out
+
+
+@dataclass(slots=True)
+class EnqueueRun:
+    """`count` messages of one route, appended to each of `queues` from `firsts[i]` on, in envelope.epoch.
+
+    On the primary `raws` is the list of messages; decoded records carry a `RawRun` instead.
+    """
+
+    queues: list[bytes]
+    firsts: list[int]
+    envelope: Envelope
+    raws: list[bytes] | RawRun
+    producer: str | None = None
+    producer_first: int = 0
+    scope: Scope = Scope.NONE
+
+    @property
+    def count(self) -> int:
+        return len(self.raws.lengths) if isinstance(self.raws, RawRun) else len(self.raws)
+
+
+@dataclass(slots=True)
+class Unrouted:
+    """Ledger only (scope NONE): tags first..last of `producer` were routed to no queue."""
+
+    producer: str
+    first: int
+    last: int
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Commit:
+    """Ledger only, and of no binary form: tags first..last of `producer` are one transaction, which is in
+    this batch."""
+
+    producer: str
+    first: int
+    last: int
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Dequeue:
+    """Messages that left one queue for one reason; `ranges` inclusive, ascending, of sequences in `epoch`."""
+
+    queue: bytes
+    epoch: int
+    reason: Reason
+    ranges: list[tuple[int, int]]
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class QueueDeclare:
+    """A queue came to be. `arguments` as declared; `replicate` is the level stamped by the primary."""
+
+    uuid: bytes
+    name: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    replicate: str = "none"
+    scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+    @property
+    def title(self) -> str:
+        return titled(self.vhost, self.name)
+
+    @property
+    def content_scope(self) -> Scope:
+        """Which sinks see its messages: of level `configuration`, the link sees only that it exists."""
+        return self.scope & ~Scope.LINK if self.replicate == "configuration" else self.scope
+
+
+@dataclass(slots=True)
+class QueueDelete:
+    uuid: bytes
+    name: str
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class ExchangeDeclare:
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    replicate: str = "none"
+    scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+
+@dataclass(slots=True)
+class ExchangeDelete:
+    name: str
+    scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+
+@dataclass(slots=True)
+class Bind:
+    """`source` exchange to a queue (by UUID, 16 bytes) or, when `queue` is None, to exchange `target`."""
+
+    source: str
+    queue: bytes | None
+    target: str
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+
+@dataclass(slots=True)
+class Unbind:
+    source: str
+    queue: bytes | None
+    target: str
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+    vhost: str = ROOT
+
+
+@dataclass(slots=True)
+class ConsumerSeen:
+    """The queue has had a consumer: an auto-delete queue may end from now on."""
+
+    queue: bytes
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class QueueEnds:
+    """What history ever had of one queue, instead of what was known before. `deleted`: of one that is no
+    more; then no ends means that history never had such a queue."""
+
+    queue: bytes
+    ends: EpochEnds
+    deleted: bool = False
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class Milestone:
+    """All known members hold all of history up to the milestone before: ends that had settled by then are
+    forgotten. `epoch`: the one served; ends of it stay."""
+
+    epoch: int
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class EntryPut:
+    """An entry of the directory is so from now on: a virtual host, a user, a permission or a policy (`kind`).
+
+    `vhost` is empty for a virtual host and a user; `name` of a permission is its user's. What `value` has:
+    `model.directory`.
+    """
+
+    kind: str
+    vhost: str
+    name: str
+    value: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = Scope.NONE
+
+
+@dataclass(slots=True)
+class EntryDelete:
+    """An entry of the directory is no more. A virtual host takes with it whatever is in it."""
+
+    kind: str
+    vhost: str
+    name: str
+    scope: Scope = Scope.NONE
+
+
+Record = (
+    EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
+    | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete
+)  # fmt: skip
+
+
+class Batch:
+    """One tick's records, all or nothing. Encoded lazily, once per record, for whoever wants the bytes.
+
+    `encode` is handed in so that this module knows no wire format.
+    """
+
+    __slots__ = ("_encoded", "position", "records", "wall_ms")
+
+    def __init__(self, position: Position, wall_ms: int, records: list[Record]) -> None:
+        self.position = position
+        self.wall_ms = wall_ms
+        self.records = records
+        self._encoded: list[bytes] | None = None
+
+    def payload(self, scope: Scope) -> list[bytes]:
+        """The encoded records that `scope` sees, in order. Shared between sinks: each is encoded once."""
+        from broker.model.history.record_codec import encode_record
+
+        if self._encoded is None:
+            self._encoded = [encode_record(r) if r.scope else b"" for r in self.records]
+        return [e for e, r in zip(self._encoded, self.records, strict=True) if r.scope & scope]

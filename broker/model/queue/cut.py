@@ -1,0 +1,102 @@
+"""Reading a serving queue piece by piece, oldest first, while it goes on serving: for a snapshot.
+
+A piece is what the queue holds of a stretch of ids at one instant, ready and unacknowledged alike. Called
+through the high-availability adapter; reads only. No piece costs much more than it returns: publishers and
+consumers wait meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from broker.model.history.records import Entry, MessageId, Piece, id_of
+from broker.model.queue.priority_ready import PriorityReady
+
+if TYPE_CHECKING:
+    from broker.model.queue.queue import Queue
+
+LEAST_WIDTH = 4096
+"""Sequences looked up at least, where many are unacknowledged."""
+
+
+def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None = None) -> Piece:
+    """The oldest messages beyond that id: `most` or fewer, perhaps none of a stretch where there are none.
+    `last`: there are none beyond it, if the caller knows: then those unacknowledged before cost nothing.
+    """
+    entries = _ready_after(queue, after, most)
+    if len(entries) < most and queue.backlog.count:
+        entries += queue.backlog.after(after, most - len(entries))
+    upto = id_of(entries[-1]) if len(entries) == most else last
+    if queue.unacked_count:
+        unacked, upto = _unacked_after(queue, after, upto, most)
+        if upto is not None:
+            del entries[bisect_right(entries, upto, key=id_of) :]
+        entries = sorted([*entries, *unacked], key=id_of)
+        if len(entries) > most:
+            del entries[most:]
+            upto = id_of(entries[-1])
+    return Piece(entries, upto)
+
+
+def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
+    """Turning a deque moves pointers, a million of them in half a millisecond; to walk there takes longer."""
+    ready = queue.ready
+    if isinstance(ready, PriorityReady):
+        return ready.after(after, most)
+    at = _place(ready, after)
+    if at == 0:
+        return list(islice(ready, most))
+    ready.rotate(-at)
+    found = list(islice(ready, min(most, len(ready) - at)))
+    ready.rotate(at)
+    return found
+
+
+def _place(ready: deque[Entry], after: MessageId) -> int:
+    """How many of these are not beyond that id. Ids are dense as a rule: then nothing is searched."""
+    low, high = 0, len(ready)
+    if not high:
+        return 0
+    epoch, seq = after
+    if ready[-1][1].epoch == epoch:
+        low = max(0, high - max(0, ready[-1][0] - seq))
+    if ready[0][1].epoch == epoch:
+        high = min(high, max(0, seq - ready[0][0] + 1))
+    return bisect_right(ready, after, low, high, key=id_of)
+
+
+def _unacked_after(
+    queue: Queue, after: MessageId, upto: MessageId | None, most: int
+) -> tuple[list[Entry], MessageId | None]:
+    """Those beyond `after`, up to `upto` or to a nearer id, which is returned."""
+    found: list[Entry] = []
+    width = max(4 * most, LEAST_WIDTH)
+    for epoch in sorted(queue._unacked):
+        if epoch < after[0]:
+            continue
+        if upto is not None and epoch > upto[0]:
+            break
+        held = queue._unacked[epoch]
+        low = after[1] + 1 if epoch == after[0] else 0
+        high = upto[1] if upto is not None and epoch == upto[0] else None
+        if len(held) > width and (high is None or high - low >= width):
+            some = _within(held, low, low + width - 1)
+            if not some:
+                # A hole, or the end of all: the one look at each of them that is not to be had for less.
+                low = min((seq for seq in held if seq >= low), default=-1)
+                if low < 0 or (high is not None and low > high):
+                    continue
+                some = _within(held, low, low + width - 1)
+            return found + some, (epoch, low + width - 1)
+        found += _within(held, low, high)
+    return found, upto
+
+
+def _within(held: dict[int, Entry], low: int, high: int | None) -> list[Entry]:
+    """By sequence; what costs less, to ask for each number or to look at each message."""
+    if high is not None and high - low < len(held):
+        return [held[seq] for seq in range(low, high + 1) if seq in held]
+    return [entry for seq, entry in held.items() if low <= seq and (high is None or seq <= high)]

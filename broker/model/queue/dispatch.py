@@ -1,0 +1,90 @@
+"""Sharing out ready messages among several consumers of one queue, round robin per message.
+
+Called by `Queue.dispatch` when there is more than one consumer. Order per consumer is the queue's order. What
+this tick has no steps for goes on in the next one, with the consumer whose turn it is then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.model.queue.removals import HAND
+
+if TYPE_CHECKING:
+    from broker.model.history.records import Entry
+    from broker.model.queue.consumer import Consumer
+    from broker.model.queue.queue import Queue
+
+
+def dispatch_to_many(queue: Queue, turn: int) -> tuple[int, int]:
+    """Share out, beginning with consumer number `turn`; how many messages went, and whose turn is next."""
+    consumers = queue.consumers.in_order()
+    turn %= len(consumers)
+    if len(queue.ready) < len(consumers) or len({c.sink for c in consumers}) < len(consumers):
+        return _one_by_one(queue, consumers, turn)
+    return _in_rounds(queue, consumers, turn)
+
+
+def _in_rounds(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+    """Consumers whose credits do not depend on each other: deal whole rounds by slices, deliver once to
+    each."""
+    order = consumers[turn:] + consumers[:turn]
+    steps = max(queue.removals.steps, HAND + 1)
+    most, asked = steps // (HAND + 1), 0
+    credit: dict[Consumer, int] = {}
+    for consumer in order:
+        asked += 1
+        room = consumer.sink.credit(consumer)
+        if room > 0:
+            credit[consumer] = room
+            if len(credit) == most:
+                break
+    active = list(credit)
+    hands: dict[Consumer, list[Entry]] = {c: [] for c in active}
+    capped = asked < len(order)
+    left = len(active) if capped else steps - HAND * len(active)
+    sent, following = 0, order[0]
+    while active and queue.ready and left > 0:
+        rounds = min(credit[c] for c in active)
+        count = min(rounds * len(active), len(queue.ready), left)
+        batch = queue.take_ready(count)
+        short, count = len(batch) < count, len(batch)  # the time of some is over
+        for at, consumer in enumerate(active):
+            dealt = batch[at :: len(active)]
+            hands[consumer] += dealt
+            credit[consumer] -= len(dealt)
+        sent += count
+        left -= count
+        rest = count % len(active)
+        active = active[rest:] + active[:rest]
+        following = active[0]
+        active = [] if short else [c for c in active if credit[c] > 0]
+    if capped and sent == len(hands):
+        following = order[asked]
+    for consumer, hand in hands.items():
+        if hand:
+            queue.hand_over(consumer, hand)
+    if left <= 0 and queue.ready and (active or capped):
+        queue.schedule()
+    return sent, consumers.index(following)
+
+
+def _one_by_one(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+    """Few messages, or consumers that share a channel, and its prefetch limit: ask again before each
+    message."""
+    sent = refused = 0
+    while queue.ready and refused < len(consumers):
+        if sent and queue.removals.steps <= 0:
+            queue.schedule()
+            break
+        consumer = consumers[turn]
+        if consumer.sink.credit(consumer) > 0:
+            batch = queue.take_ready(1)
+            if not batch:
+                break
+            queue.hand_over(consumer, batch)
+            sent, refused = sent + 1, 0
+        else:
+            refused += 1
+        turn = (turn + 1) % len(consumers)
+    return sent, turn

@@ -1,0 +1,516 @@
+"""One queue: ready messages, unacknowledged ones, consumers. The hot path of the model.
+
+Owner: `VirtualHost`. Channels call enqueue (through `VirtualHost.publish`), acknowledge, requeue, drop, pop;
+the virtual host calls `dispatch` at the end of a tick for every queue that was scheduled. Work is per batch:
+what must touch each message does so inside one C call (`extend`, `zip`, `map`). What a queue is as a whole is
+in its base, `QueueContents`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, repeat
+
+from broker.errors import InternalError
+from broker.model.history.records import Dequeue, Entry, Envelope, id_of
+from broker.model.history.replication_id_set import Range, ReplicationIdSet
+from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
+from broker.model.queue.dispatch import dispatch_to_many
+from broker.model.queue.freeing import PIECE, stretches
+from broker.model.queue.priority_ready import PriorityReady
+from broker.model.queue.put_back import put_back
+from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE, SPARED
+from broker.model.queue.returns import Returns
+from broker.model.values import DYING, Reason
+
+__all__ = ["Mode", "Queue"]
+
+_JOINED = 256
+"""Refused messages that wait together, and whose clients are answered together."""
+
+
+class Queue(QueueContents):
+    """A queue, and what happens to its messages. Attributes are those of `QueueContents`."""
+
+    __slots__ = ()
+
+    # -- looking
+
+    @property
+    def exclusive_consumer(self) -> bool:
+        return self.consumers.exclusive
+
+    @property
+    def served(self) -> list[Consumer]:
+        """The consumers that get messages: all, or, with a single active one, the one that came first."""
+        found = self.consumers.in_order()
+        return found[:1] if self.rules.single_active else found
+
+    def schedule(self) -> None:
+        """Ask for a `dispatch` at the end of this tick: messages, consumers or credit came. Cheap,
+        repeatable."""
+        if not self.scheduled and self.mode is Mode.ACTIVE and not self.deleted:
+            self.scheduled = True
+            self.on_schedule(self)
+
+    # -- in
+
+    def enqueue_run(self, envelope: Envelope, raws: list[bytes]) -> int:
+        """Append messages; the first one's sequence. Makes no history: `VirtualHost.publish` does."""
+        first = self.ids.take(len(raws))
+        back = self.back
+        back.extend(zip(range(first, first + len(raws)), repeat(envelope), raws, strict=False))
+        if back is not self.ready:
+            self.backlog.count += len(raws)
+        if envelope.persistent and not self.stored:
+            self._now_stored()
+        if envelope.expiration is not None:
+            self.timed = self.watched = True
+        if self.watched:
+            self._came(raws)
+        if not self.scheduled and self.consumers:
+            self.schedule()
+        return first
+
+    # -- out
+
+    def dispatch(self) -> int:
+        """Hand ready messages to consumers that have credit, round robin per message; how many went."""
+        self.scheduled = False
+        if self.watched:
+            self.removals.touch(self)
+        ready, consumers = self.ready, self.consumers
+        if not ready or not consumers or self.mode is not Mode.ACTIVE or self.returning is not None:
+            return 0
+        if len(consumers) > 1 and not self.rules.single_active:
+            sent, self._turn = dispatch_to_many(self, self._turn)
+        else:
+            consumer = consumers.in_order()[0]
+            sent = min(consumer.sink.credit(consumer), len(ready))
+            if sent <= 0:
+                return 0
+            if sent == len(ready) and not self.timed:
+                batch = list(ready)
+                ready.clear()
+            else:
+                batch = self.take_ready(sent)
+                sent = len(batch)
+            if batch:
+                self.hand_over(consumer, batch)
+        if self.backlog.count:
+            emptied = not ready
+            self._refill()
+            if emptied and sent:
+                self.schedule()
+            elif emptied:
+                self.removals.resume(self)
+        return sent
+
+    def _refill(self) -> None:
+        """What was taken comes from the backlog."""
+        if len(self.ready) * 2 <= self.window:
+            self.backlog.refill(self.ready, self.window)
+            if not self.backlog.count:
+                self.back = self.ready
+
+    def take_ready(self, count: int) -> list[Entry]:
+        """The `count` oldest ready messages, removed from `ready`. There must be as many; those whose time is
+        over leave instead, and then there may be fewer: also if they are many, and the others' turn is later.
+        """
+        popleft = self.ready.popleft
+        if not self.timed:
+            return [popleft() for _ in range(count)]
+        fresh: list[Entry] = []
+        now, gone = self.removals.fresh, 0
+        while self.ready and len(fresh) < count:
+            until = self._until(self.ready[0][1])
+            if until is None or until >= now:
+                fresh.append(popleft())
+                continue
+            left = self.remove_expired(now - 1)
+            gone += left
+            if not left or gone >= AT_ONCE:
+                self.removals.resume(self)
+                break
+        return fresh
+
+    def hand_over(self, consumer: Consumer, batch: list[Entry]) -> None:
+        """Give messages just taken from `ready` to a consumer: unacked from now on, or gone if it never
+        acks."""
+        if self.sized:
+            self.ready_octets -= self._octets(batch)
+        self.removals.steps -= HAND + len(batch)
+        if consumer.no_ack:
+            self._leave(batch, Reason.ACKED)
+        else:
+            self._hold(batch)
+        consumer.sink.deliver(consumer, self, batch)
+
+    def pop(self, *, no_ack: bool) -> Entry | None:
+        """basic.get: the oldest ready message, unacked from now on unless `no_ack`. None, too, while there
+        are more dead letters to make before it than may be made now, or older ones are `returning`."""
+        if self.returning is not None:
+            return None
+        self.settle()
+        taken: list[Entry] = []
+        while self.ready and not taken:
+            taken = self.take_ready(1)
+            if self.backlog.count:
+                self._refill()
+            if not taken and not self.removals.one_more(self, 0):
+                break
+        if self.watched:
+            self.removals.touch(self)
+        if not taken:
+            return None
+        (entry,) = taken
+        if self.sized:
+            self.ready_octets -= self._octets(taken)
+        if no_ack:
+            self._leave([entry], Reason.ACKED)
+        else:
+            self._hold([entry])
+        return entry
+
+    # -- back from consumers
+
+    def acknowledge(self, entries: list[Entry]) -> None:
+        """Consumers are done with these (any order, each once): they leave with reason ACKED."""
+        self.drop(entries, Reason.ACKED)
+
+    def drop(
+        self,
+        entries: list[Entry],
+        reason: Reason,
+        *,
+        whole: bool = False,
+        after: Callable[[], None] | None = None,
+    ) -> bool:
+        """Unacked messages leave for `reason`. Raises InternalError if one of them is not unacked.
+
+        Those that become dead letters do so in the order in which they come here; if they are many, some at
+        once, the others in the next ticks, unless it is to be the `whole`. False: some have not yet, and
+        `after` is called when all have.
+        """
+        if self.deleted or self.mode is not Mode.ACTIVE or not entries:
+            return True
+        if reason in DYING and self.rules.dead_letters:
+            return self._refuse(entries, reason, whole=whole, after=after)
+        self._unhold(entries)
+        self._leave(entries, reason)
+        return True
+
+    def requeue(self, entries: list[Entry], *, failed: bool = True) -> None:
+        """Unacked messages are ready again at their original place by id, redelivered from now on. `failed`:
+        it counts against a delivery limit, and those that have reached it leave instead."""
+        if self.deleted or self.mode is not Mode.ACTIVE or not entries:
+            return
+        if failed and self.returns is not None:
+            entries = self._within_limit(self.returns, entries)
+        self._unhold(entries)
+        back = [(seq, envelope.as_redelivered(), raw) for seq, envelope, raw in entries]
+        back.sort(key=id_of)
+        ready = self.ready
+        if isinstance(ready, PriorityReady):
+            ready.put_back(back)
+        else:
+            if self.backlog.count:
+                back = self.backlog.put_back(back)
+            put_back(ready, back)
+        if self.watched:
+            self._came([raw for _, _, raw in entries])
+        if self.consumers:
+            self.schedule()
+
+    def _within_limit(self, returns: Returns, entries: list[Entry]) -> list[Entry]:
+        """Those that may be delivered once more; the others leave."""
+        over = returns.note(entries, self.rules.delivery_limit)
+        if not over:
+            return entries
+        gone = set(map(id_of, over))
+        if self.returning is not None and self.rules.dead_letters:
+            # The newest come back first: dead letters are made in order once the oldest have come, too.
+            self.dying.insert(0, Dying(deque(over), Reason.DELIVERY_LIMIT, []))
+            self.removals.touch(self)
+        else:
+            self.drop(over, Reason.DELIVERY_LIMIT)
+        return [entry for entry in entries if id_of(entry) not in gone]
+
+    def purge(self) -> int:
+        """Ready messages leave with reason PURGED; how many."""
+        count = self.message_count
+        self._leave_ready(Reason.PURGED)
+        self._leave_backlog(Reason.PURGED)
+        self.ready_octets = 0
+        return count
+
+    def end(self, reason: Reason = Reason.DELETED) -> int:
+        """The queue is being deleted: all it holds leaves with `reason`. How many were ready."""
+        count = self.message_count
+        if self.dying:
+            self.bury(whole=True)
+        if held := self._unacked_entries():
+            self._leave(held, reason)
+        self._leave_ready(reason)
+        self._leave_backlog(reason)
+        for unacked in self._unacked.values():
+            self.removals.freeing.add(unacked)
+        self._unacked = {}
+        self.replica.clear()
+        self.unacked_count = self._foreign = 0
+        self.deleted = True
+        return count
+
+    # -- by rule
+
+    def _came(self, raws: list[bytes]) -> None:
+        if self.sized:
+            size = self.removals.format.body_size
+            self.ready_octets += sum(map(size, raws))
+        self.removals.touch(self)
+
+    def _until(self, envelope: Envelope) -> int | None:
+        """The wall clock at which the time of its messages is over; None: never."""
+        limit, own = self.rules.message_ttl, envelope.expiration
+        if own is not None and (limit is None or own < limit):
+            limit = own
+        return None if limit is None else envelope.wall_ms + limit
+
+    def head_expiry(self) -> int | None:
+        """When the oldest ready message is over; those behind it wait until they are the oldest."""
+        return self._until(self.ready[0][1]) if self.timed and self.ready else None
+
+    def remove_due(self, wall_ms: int) -> int | None:
+        """What is refused, over by `wall_ms`, or too much, leaves, some of it at once; the next
+        `head_expiry`."""
+        if self.dying:
+            self.bury()
+        if self.timed:
+            self.remove_expired(wall_ms)
+        if self.rules.limited:
+            self.remove_excess()
+        return self.head_expiry() if self.timed else None
+
+    @property
+    def owes_letters(self) -> bool:
+        """Messages were refused, or the oldest ready one is over, and are not dead letters yet."""
+        if self.dying:
+            return True
+        until = self.head_expiry() if self.rules.dead_letters else None
+        return until is not None and until <= self.removals.wall_ms
+
+    def remove_expired(self, upto: int) -> int:
+        """Messages at the head whose time is over by `upto` leave, some of them at once; how many."""
+        if not self.timed or not self.ready:
+            return 0
+        return self._part(self._expired(upto), Reason.EXPIRED)
+
+    def _expired(self, upto: int) -> Iterator[Entry]:
+        taken = 0
+        while self.ready and self.removals.one_more(self, taken):
+            until = self._until(self.ready[0][1])
+            if until is None or until > upto:
+                break
+            taken += 1
+            yield self._pop_ready()
+
+    def remove_excess(self) -> None:
+        """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
+        others soon."""
+        rules = self.rules
+        if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD or not self._is_over():
+            return
+        self._part(self._excess(), Reason.DROPPED)
+        if self._is_over() and self.ready:
+            self.removals.touch(self)
+
+    def _is_over(self) -> bool:
+        most, octets = self.rules.max_length, self.rules.max_length_bytes
+        if most is not None and self.message_count > most:
+            return True
+        return octets is not None and self.ready_octets > octets
+
+    def _excess(self) -> Iterator[Entry]:
+        taken, room = 0, OCTETS_AT_ONCE
+        dies = self.rules.dead_letters
+        while self.ready and room > 0 and self._is_over():
+            if not (self.removals.one_more(self, taken) if dies else taken < DROPPED_AT_ONCE):
+                break
+            taken += 1
+            entry = self._pop_ready()
+            room -= len(entry[2])
+            yield entry
+
+    def _pop_ready(self) -> Entry:
+        """The oldest ready message, which leaves by rule."""
+        entry = self.ready.popleft()
+        if self.sized:
+            self.ready_octets -= self.removals.format.body_size(entry[2])
+        if self.backlog.count:
+            self._refill()
+        return entry
+
+    # -- dead letters
+
+    def _refuse(
+        self, entries: list[Entry], reason: Reason, *, whole: bool, after: Callable[[], None] | None
+    ) -> bool:
+        last = self.dying[-1] if self.dying else None
+        if last is not None and last.reason is reason and len(last.entries) < _JOINED:
+            last.entries.extend(entries)
+        else:
+            self.dying.append(Dying(deque(entries), reason, []))
+        self.bury(whole=whole, spared=SPARED)
+        if self.dying and after is not None:
+            self.dying[-1].afters.append(after)
+        return not self.dying
+
+    def after_dying(self, after: Callable[[], None]) -> None:
+        """Call it when all that is dying now has become dead letters. There must be some."""
+        self.dying[-1].afters.append(after)
+
+    def bury(self, *, whole: bool = False, spared: int = 0) -> None:
+        """What is dying becomes dead letters: as many as may now, or the `whole` of it. `spared`: work that
+        is left to others."""
+        while self.dying and (whole or self.removals.one_more(self, 0, spared)):
+            entries, reason, afters = self.dying[0]
+            self._part(self._refused(entries, whole=whole, spared=spared), reason)
+            if not entries:
+                del self.dying[0]
+                for after in afters:
+                    after()
+        if self.dying:
+            self.removals.touch(self)
+
+    def _refused(self, entries: deque[Entry], *, whole: bool, spared: int) -> Iterator[Entry]:
+        taken = 0
+        while entries and (whole or self.removals.one_more(self, taken, spared)):
+            taken += 1
+            self._unhold([entries[0]])
+            yield entries.popleft()
+
+    def _part(self, entries: Iterable[Entry], reason: Reason) -> int:
+        """Messages leave for a reason that makes dead letters, each as it is asked for; how many.
+
+        With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
+        one may have taken it, or a full one may have sent it on.
+        """
+        if not self.rules.dead_letters:
+            gone = list(entries)
+            if gone:
+                self._leave(gone, reason)
+            return len(gone)
+        moved, stayed = self.removals.move(self, entries, reason)
+        if moved:
+            self._leave(moved, Reason.DEAD_LETTERED)
+        if stayed:
+            self._leave(stayed, reason)
+        if moved or stayed:
+            self.history.gather()
+        return len(moved) + len(stayed)
+
+    def settle(self) -> None:
+        """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
+        is about to take, leaves now and not at the end of the tick."""
+        if self.watched and self.serves and self.returning is None and not self._wanted():
+            self.remove_expired(self.removals.wall_ms)
+            self.remove_excess()
+
+    def _wanted(self) -> int:
+        """Messages that consumers can take at once."""
+        return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.served)
+
+    def room(self, raws: list[bytes]) -> int:
+        """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
+        rules, most = self.rules, len(raws)
+        waiting = self._wanted() - self.message_count
+        if rules.max_length is not None:
+            most = min(most, max(0, rules.max_length + waiting))
+        if rules.max_length_bytes is not None:
+            octets = self.ready_octets
+            for count, raw in enumerate(raws[:most]):
+                octets += self.removals.format.body_size(raw)
+                if octets > rules.max_length_bytes and count >= waiting:
+                    return count
+        return most
+
+    # -- accounts
+
+    def _hold(self, batch: list[Entry]) -> None:
+        self.unacked_count += len(batch)
+        if self._foreign:
+            for epoch, group in groupby(batch, epoch_of):
+                self._unacked.setdefault(epoch, {}).update((entry[0], entry) for entry in group)
+            return
+        held = self._unacked.get(self.ids.epoch)
+        if held is None:
+            held = self._unacked[self.ids.epoch] = {}
+        held.update(zip(map(seq_of, batch), batch, strict=True))
+
+    def _unhold(self, entries: list[Entry]) -> None:
+        try:
+            if self._foreign:
+                for seq, envelope, _ in entries:
+                    del self._unacked[envelope.epoch][seq]
+            else:
+                held = self._unacked[self.ids.epoch]
+                for entry in entries:
+                    del held[entry[0]]
+        except KeyError:
+            raise InternalError(f"queue '{self.name}': a message was settled that is not unacked") from None
+        self.unacked_count -= len(entries)
+
+    def _leave(self, entries: list[Entry], reason: Reason) -> None:
+        """Into history. `entries` are already out of `ready` and unacked."""
+        if self.returns:
+            self.returns.forget(entries)
+        self._note(entries, reason)
+
+    def _note(self, entries: list[Entry], reason: Reason) -> None:
+        """Into history, if anybody wants it."""
+        scope = self._leave_scope
+        wanted = scope or self.history.ledger_wanted
+        epoch = self.ids.epoch
+        if not self._foreign:
+            if wanted:
+                self.history.dequeue(self.uuid, epoch, map(seq_of, entries), reason, scope)
+            return
+        for number, group in groupby(sorted(entries, key=epoch_of), epoch_of):
+            seqs = [entry[0] for entry in group]
+            if number != epoch:
+                self._foreign -= len(seqs)
+            if wanted:
+                self.history.dequeue(self.uuid, number, seqs, reason, scope)
+
+    def _leave_ready(self, reason: Reason) -> None:
+        """All that is ready, and not in the backlog. Much is given back in later ticks."""
+        ready, self.ready = self.ready, self._nothing_ready()
+        levels = ready.levels if isinstance(ready, PriorityReady) else [ready]
+        for level in filter(None, levels):
+            much = len(level) > PIECE and not (self._foreign or self.returns)
+            if not much or (ranges := stretches(level)) is None:
+                self._leave(list(level), reason)
+            elif self._leave_scope or self.history.ledger_wanted:
+                self.history.left[reason] += len(level)
+                self.history.append(Dequeue(self.uuid, self.ids.epoch, reason, ranges, self._leave_scope))
+            self.removals.freeing.add(level)
+
+    def _leave_backlog(self, reason: Reason) -> None:
+        """All of it, by ranges: it may be more than fits into memory."""
+        ranges: dict[int, list[Range]] = {}
+        for run in self.backlog.runs():
+            ranges.setdefault(run.epoch, []).extend(run.live_ranges())
+            if run.epoch != self.ids.epoch:
+                self._foreign -= run.left
+        self.backlog.clear()
+        self.back = self.ready
+        if self.returns and not self.unacked_count:
+            self.returns.clear()
+        if self._leave_scope or self.history.ledger_wanted:
+            for epoch, gone in ranges.items():
+                joined = ReplicationIdSet(gone).ranges()
+                self.history.left[reason] += sum(last - first + 1 for first, last in joined)
+                self.history.append(Dequeue(self.uuid, epoch, reason, joined, self._leave_scope))

@@ -1,0 +1,210 @@
+"""Messages that come back from clients in great numbers: they are ready again a piece at a time.
+
+Owner: `Removals`, which does a piece in each tick. Until its turn comes, a message stays unacked, and so part
+of its queue's contents. A queue delivers nothing while messages of it are on their way back: newer ones
+would overtake them. The newest come first, since each has its place before those.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from broker.model.history.records import Entry, id_of
+
+if TYPE_CHECKING:
+    from broker.model.queue.queue import Queue
+
+PIECE = 2048
+"""Steps of one tick: a message takes two, one to be sorted by queue and one to become ready. The engine may
+set another number."""
+_SHORT = PIECE // 8
+"""A run of so few is joined with the next one."""
+_QUEUE = 8
+"""Steps that a queue takes, about, besides its messages."""
+
+
+class Delivered(Protocol):
+    """Messages of one queue, in any order."""
+
+    @property
+    def queue(self) -> Queue: ...
+    @property
+    def entries(self) -> list[Entry]: ...
+
+
+class Batch:
+    """The plainest form of `Delivered`."""
+
+    __slots__ = ("entries", "queue")
+
+    def __init__(self, queue: Queue, entries: list[Entry]) -> None:
+        self.queue = queue
+        self.entries = entries
+
+
+class Returning:
+    """Messages on their way back to one queue. `sources`: lists of which some may be for this queue, and are
+    not sorted yet. `afters`: called once all are ready, or the queue is gone."""
+
+    __slots__ = ("_runs", "afters", "sources")
+
+    def __init__(self) -> None:
+        self.sources = 0
+        self.afters: list[Callable[[], None]] = []
+        self._runs: list[tuple[list[Entry], bool]] = []
+        """Each sorted by id; and `failed`, as `Queue.requeue` has it."""
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def add(self, entries: list[Entry], *, failed: bool) -> None:
+        """The list is no longer the caller's."""
+        if self._runs:
+            last, others = self._runs[-1]
+            if others is failed and len(last) < _SHORT:
+                self._runs.pop()
+                entries += last
+        entries.sort(key=id_of)
+        self._runs.append((entries, failed))
+
+    def take(self, most: int) -> list[tuple[list[Entry], bool]]:
+        """The newest, `most` or fewer, which are not the same by `failed`; in any order."""
+        taken: tuple[list[Entry], list[Entry]] = [], []
+        left, runs = most, self._runs
+        while runs and left > 0:
+            each = left // len(runs)
+            if each:  # beyond the bound no run has more, and one has as many, or all of them are taken
+                bound = max([id_of(run[-each - 1]) for run, _ in runs if len(run) > each], default=(0, 0))
+            else:
+                bound = sorted([id_of(run[-1]) for run, _ in runs])[-2]
+            alone = [(run, failed) for run, failed in runs if id_of(run[-1]) > bound]
+            for run, failed in alone:
+                if len(alone) == 1:
+                    low = max([id_of(other[-1]) for other, _ in runs if other is not run], default=(0, 0))
+                    at = max(bisect_right(run, low, key=id_of), len(run) - left)
+                else:
+                    at = bisect_right(run, bound, key=id_of)
+                taken[failed].extend(run[at:])
+                left -= len(run) - at
+                del run[at:]
+            self._runs = runs = [kept for kept in runs if kept[0]]
+        return [(part, failed) for part, failed in zip(taken, (False, True), strict=True) if part]
+
+
+class _Source(NamedTuple):
+    """What came back at once, and how each queue had it when it came."""
+
+    runs: list[Delivered]
+    queues: dict[Queue, Returning]
+    failed: bool
+
+
+class Requeueing:
+    """True while something is left to do. `piece`: steps of one tick. `left`: those that may still be done in
+    this one."""
+
+    __slots__ = ("_afters", "_queues", "_sources", "left", "piece")
+
+    def __init__(self) -> None:
+        self.left = self.piece = PIECE
+        self._sources: deque[_Source] = deque()
+        self._queues: dict[Queue, None] = {}
+        self._afters: list[Callable[[], None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._sources or self._queues or self._afters)
+
+    def give_back(self, runs: list[Delivered], queues: Iterable[Queue], *, failed: bool = True) -> None:
+        """Unacked messages are to be ready again, by `work` and in the next ticks. `runs` is no longer the
+        caller's. `queues`: all that have any in it. `failed`: as `Queue.requeue` has it."""
+        held: dict[Queue, Returning] = {}
+        for queue in queues:
+            if queue.serves:
+                if queue.returning is None:
+                    queue.returning = Returning()
+                queue.returning.sources += 1
+                held[queue] = queue.returning
+        self._sources.append(_Source(runs, held, failed))
+
+    def step(self) -> None:
+        """A tick's worth."""
+        self.left = self.piece
+        afters, self._afters = self._afters, []
+        for after in afters:
+            after()
+        self.work()
+
+    def work(self) -> None:
+        """As much as this tick's steps allow."""
+        while self.left > 0:
+            if self._sources:
+                self._sort()
+            elif self._queues:
+                self._make_ready()
+            else:
+                break
+
+    def _sort(self) -> None:
+        """Some messages of the oldest source, by queue."""
+        runs, queues, failed = self._sources[0]
+        found: dict[Queue, list[Entry]] = {}
+        while runs and self.left > 0:
+            run = runs[-1]
+            queue, entries = run.queue, run.entries
+            if len(entries) > self.left:
+                entries, rest = entries[-self.left :], entries
+                del rest[-self.left :]
+            else:
+                runs.pop()
+            self.left -= 1 + len(entries)
+            if queue in queues and queues[queue] is queue.returning:
+                found.setdefault(queue, []).extend(entries)
+        for queue, mine in found.items():
+            queues[queue].add(mine, failed=failed)
+        if not runs:
+            self._sources.popleft()
+            for queue, returning in queues.items():
+                returning.sources -= 1
+                if queue.returning is returning and not returning.sources:
+                    self._queues[queue] = None
+
+    def _make_ready(self) -> None:
+        """Some messages of one queue."""
+        queue = next(iter(self._queues))
+        returning = queue.returning
+        assert returning is not None
+        self.left -= _QUEUE
+        for entries, failed in returning.take(max(1, self.left)):
+            self.left -= len(entries)
+            queue.requeue(entries, failed=failed)
+        if not returning:
+            queue.returning = None
+            del self._queues[queue]
+            if queue.watched or queue.dying:
+                queue.removals.touch(queue)
+            if queue.consumers:
+                queue.schedule()
+            self._afters += returning.afters
+            if self._afters:
+                self._call()
+
+    def _call(self) -> None:
+        afters, self._afters = self._afters, []
+        for after in afters:
+            after()
+
+    def forget(self, queue: Queue) -> None:
+        """It is gone."""
+        returning, queue.returning = queue.returning, None
+        self._queues.pop(queue, None)
+        if returning is not None:
+            self._afters += returning.afters
+
+    def clear(self) -> None:
+        """It serves no more."""
+        self._sources.clear()
+        self._queues.clear()
+        self._afters.clear()

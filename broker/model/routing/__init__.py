@@ -1,0 +1,1 @@
+"""Exchanges and bindings: where a message goes."""

@@ -1,0 +1,225 @@
+"""Exchanges: what one holds, and how each type picks among its bindings.
+
+Owner: `Topology`, which adds and removes bindings and follows exchange-to-exchange ones (`Topology.reach`).
+The default exchange has no bindings here: it finds queues by name in the topology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from broker.errors import PreconditionFailed
+from broker.model.definition_octets import EXCHANGE, INDEX, TOPIC_NODE, of_table, of_text
+from broker.model.history.records import ExchangeDeclare
+from broker.model.octets import key_in_table
+from broker.model.queue.arguments import field_type, value_fault
+from broker.model.routing.binding import Binding, BindingKey
+from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
+from broker.model.routing.topic_trie import TopicTrie
+from broker.model.values import REPLICATE, ExchangeType, Scope
+
+if TYPE_CHECKING:
+    from broker.model.vhost.directory import Policy
+
+EVERYWHERE = Scope.STORE | Scope.LINK
+"""Scope of the built-in exchanges: a binding from one goes wherever its target goes."""
+
+EVENTS = "amq.failover"
+"""Where the broker tells of changes of membership, named after Qpid's: internal, clients only bind to it."""
+
+BUILT_IN: dict[str, ExchangeType] = {
+    "": ExchangeType.DIRECT,
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+    "amq.headers": ExchangeType.HEADERS,
+    "amq.match": ExchangeType.HEADERS,
+    EVENTS: ExchangeType.TOPIC,
+}
+
+
+class Matcher(Protocol):
+    """How one exchange type picks bindings. `add` and `remove`: octets that it takes besides, or gives
+    back."""
+
+    def add(self, binding: Binding) -> int: ...
+
+    def remove(self, binding: Binding) -> int: ...
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]: ...
+
+
+class DirectMatcher:
+    def __init__(self) -> None:
+        self._by_key: dict[str, dict[BindingKey, Binding]] = {}
+
+    def add(self, binding: Binding) -> int:
+        of_key = self._by_key.setdefault(binding.routing_key, {})
+        of_key[binding.key] = binding
+        return INDEX if len(of_key) == 1 else 0
+
+    def remove(self, binding: Binding) -> int:
+        of_key = self._by_key.get(binding.routing_key, {})
+        of_key.pop(binding.key, None)
+        if of_key:
+            return 0
+        self._by_key.pop(binding.routing_key, None)
+        return INDEX
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._by_key.get(routing_key, {}).values()
+
+
+class FanoutMatcher:
+    def __init__(self) -> None:
+        self._all: dict[BindingKey, Binding] = {}
+
+    def add(self, binding: Binding) -> int:
+        self._all[binding.key] = binding
+        return 0
+
+    def remove(self, binding: Binding) -> int:
+        self._all.pop(binding.key, None)
+        return 0
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._all.values()
+
+
+class TopicMatcher:
+    def __init__(self) -> None:
+        self._trie: TopicTrie[Binding] = TopicTrie()
+
+    def add(self, binding: Binding) -> int:
+        return TOPIC_NODE * self._trie.add(binding.routing_key, binding.key, binding)
+
+    def remove(self, binding: Binding) -> int:
+        return TOPIC_NODE * self._trie.remove(binding.routing_key, binding.key)
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+        return self._trie.match(routing_key)
+
+
+def copy_keys(headers: Mapping[str, object]) -> list[str]:
+    """Further routing keys of a message (https://www.rabbitmq.com/docs/sender-selected): its publisher was
+    refused if these are no lists, and if they are too many."""
+    lists = [headers.get(name) for name in ("CC", "BCC")]
+    keys = (key_in_table(field) for some in lists if isinstance(some, list) for field in some)
+    return [key for key in keys if key is not None]
+
+
+def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
+    """Raises PreconditionFailed for an alternate exchange that is no name, and a level of replication that
+    there is not; others are kept as they are."""
+    alternate = arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        type_ = field_type(alternate)
+        raise PreconditionFailed(f"invalid type '{type_}' for arg 'alternate-exchange' in {where}")
+    if REPLICATE in arguments and (fault := value_fault(REPLICATE, arguments[REPLICATE])) is not None:
+        raise PreconditionFailed(f"invalid arg '{REPLICATE}' for {where}: {fault}")
+
+
+def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:
+    """Raises PreconditionFailed for an `x-match` that means nothing."""
+    how = arguments.get("x-match", "all")
+    if type_ is ExchangeType.HEADERS and how not in X_MATCH:
+        raise PreconditionFailed(f"invalid x-match field value {how!r}; expected one of {', '.join(X_MATCH)}")
+
+
+_MATCHERS: dict[
+    ExchangeType, type[DirectMatcher] | type[FanoutMatcher] | type[TopicMatcher] | type[HeadersMatcher]
+] = {
+    ExchangeType.DIRECT: DirectMatcher,
+    ExchangeType.FANOUT: FanoutMatcher,
+    ExchangeType.TOPIC: TopicMatcher,
+    ExchangeType.HEADERS: HeadersMatcher,
+}
+
+
+class Exchange:
+    """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete).
+    `alternate`: what its arguments say, or the policy that it is `ruled_by`."""
+
+    __slots__ = (
+        "alternate",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "bound",
+        "durable",
+        "internal",
+        "matcher",
+        "name",
+        "replicate",
+        "ruled_by",
+        "scope",
+        "type",
+        "vhost",
+    )
+
+    def __init__(self, declared: ExchangeDeclare) -> None:
+        self.name = declared.name
+        self.vhost = declared.vhost
+        self.type = ExchangeType(declared.type)
+        self.durable = declared.durable
+        self.auto_delete = declared.auto_delete
+        self.internal = declared.internal
+        self.arguments = declared.arguments
+        alternate = declared.arguments.get("alternate-exchange")
+        self.alternate = alternate if isinstance(alternate, str) else None
+        self.ruled_by: Policy | None = None
+        self.replicate = declared.replicate
+        self.scope = declared.scope
+        self.bound = False
+        self.bindings: dict[BindingKey, Binding] = {}
+        self.matcher: Matcher = _MATCHERS[self.type]()
+
+    def set_scope(self, scope: Scope, replicate: str) -> None:
+        """As with a queue, not while it serves: routes remember the scopes of what they lead to."""
+        self.scope, self.replicate = scope, replicate
+
+    @property
+    def built_in(self) -> bool:
+        return self.name in BUILT_IN
+
+    @property
+    def octets(self) -> int:
+        """What it takes, about, without its bindings."""
+        root = TOPIC_NODE if self.type is ExchangeType.TOPIC else 0
+        return EXCHANGE + root + of_text(self.name) + of_table(self.arguments)
+
+    def add(self, binding: Binding) -> int:
+        """Octets that its bindings take more now, about."""
+        self.bound = True
+        self.bindings[binding.key] = binding
+        return binding.octets + self.matcher.add(binding)
+
+    def remove(self, binding: Binding) -> int:
+        """And how many fewer. Nothing happens if it is not there."""
+        if self.bindings.pop(binding.key, None) is None:
+            return 0
+        return binding.octets + self.matcher.remove(binding)
+
+    def declaration(self) -> ExchangeDeclare:
+        return ExchangeDeclare(
+            self.name,
+            self.type.value,
+            self.durable,
+            self.auto_delete,
+            self.internal,
+            self.arguments,
+            self.replicate,
+            self.scope,
+            self.vhost,
+        )
+
+
+def built_in_exchanges(vhost: str) -> dict[str, Exchange]:
+    """The exchanges that every virtual host has; they are in no definitions and no history."""
+    return {
+        name: Exchange(
+            ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE, vhost)
+        )
+        for name, type_ in BUILT_IN.items()
+    }

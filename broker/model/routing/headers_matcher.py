@@ -1,0 +1,129 @@
+"""Which bindings of a headers exchange a message matches, without a look at all of them.
+
+Owner: `Exchange`. Bindings that ask for the same are one group, and are looked at once. A group is found by a
+header that it asks for: one that wants all of them by its rarest one, one that wants any by each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from sys import getsizeof
+from typing import TYPE_CHECKING
+
+from broker.model.definition_octets import INDEX, MEMBER, PLACE
+
+if TYPE_CHECKING:
+    from broker.model.routing.binding import Binding, BindingKey
+
+X_MATCH = ("all", "any", "all-with-x", "any-with-x")
+
+_Place = tuple[str, object]
+"""A header and what stands for its value; None for any value."""
+_Wanted = tuple[bool, frozenset[_Place]]
+"""Is any one of them enough; and which a binding asks for."""
+_ALL_OF_NOTHING: _Wanted = False, frozenset()
+_NONE: Mapping[_Group, None] = {}
+
+
+class _Group:
+    """Bindings that ask for the same. `any_`: is one of the headers enough. `found_by`: the places where it
+    is in the index."""
+
+    __slots__ = ("any_", "asked", "found_by", "members")
+
+    def __init__(self, wanted: _Wanted, found_by: tuple[_Place, ...]) -> None:
+        self.any_, self.asked = wanted
+        self.found_by = found_by
+        self.members: dict[BindingKey, Binding] = {}
+
+    @property
+    def octets(self) -> int:
+        """What it takes with its first member, about, and where it is found."""
+        return 2 * MEMBER + INDEX * (1 + len(self.found_by)) + getsizeof(self.asked) + PLACE * len(self.asked)
+
+
+class HeadersMatcher:
+    """`looks`: groups that the last `match` has looked at."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_Wanted, _Group] = {}
+        self._group_of: dict[BindingKey, _Group] = {}
+        self._index: dict[_Place, dict[_Group, None]] = {}
+        self.looks = 0
+
+    def add(self, binding: Binding) -> int:
+        wanted = _wanted(binding.arguments)
+        group = self._groups.get(wanted)
+        if group is not None:
+            self._group_of[binding.key] = group
+            group.members[binding.key] = binding
+            return MEMBER
+        any_, asked = wanted
+        places = sorted(asked, key=lambda place: (len(self._index.get(place, ())), place[0]))
+        group = _Group(wanted, tuple(places if any_ else places[:1]))
+        group.members[binding.key] = binding
+        self._group_of[binding.key] = self._groups[wanted] = group
+        for place in group.found_by:
+            self._index.setdefault(place, {})[group] = None
+        return group.octets
+
+    def remove(self, binding: Binding) -> int:
+        group = self._group_of.pop(binding.key, None)
+        if group is None:
+            return 0
+        del group.members[binding.key]
+        if group.members:
+            return MEMBER
+        del self._groups[group.any_, group.asked]
+        for place in group.found_by:
+            found = self._index[place]
+            del found[group]
+            if not found:
+                del self._index[place]
+        return group.octets
+
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> list[Binding]:
+        present: dict[_Place, None] = {}
+        for name, value in headers.items():
+            present[name, None] = None
+            if value is not None:
+                present[name, _token(value)] = None
+        found: dict[_Group, None] = {}
+        if everything := self._groups.get(_ALL_OF_NOTHING):
+            found[everything] = None
+        for place in present:
+            found.update(self._index.get(place, _NONE))
+        self.looks = len(found) + 1
+        places = frozenset(present)
+        matched: list[Binding] = []
+        for group in found:
+            if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
+                matched += group.members.values()
+        return matched
+
+
+def _wanted(arguments: Mapping[str, object]) -> _Wanted:
+    """`x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
+    value of None asks for the header's presence only."""
+    how = arguments.get("x-match", "all")
+    with_x = how in ("all-with-x", "any-with-x")
+    return how in ("any", "any-with-x"), frozenset(
+        (k, None if v is None else _token(v))
+        for k, v in arguments.items()
+        if k != "x-match" and (with_x or not k.startswith("x-"))
+    )
+
+
+def _token(value: object) -> object:
+    """Equal for values that are the same, and fit for a key."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return (bool, value) if isinstance(value, bool) else _fixed(value)
+
+
+def _fixed(value: object) -> object:
+    if isinstance(value, list):
+        return (list, *map(_fixed, value))
+    if isinstance(value, dict):
+        return (dict, frozenset((k, _fixed(v)) for k, v in value.items()))
+    return bytes(value) if isinstance(value, bytearray) else value

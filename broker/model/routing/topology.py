@@ -1,0 +1,224 @@
+"""The graph of exchanges, bindings and queues of one virtual host, and the ways through it. No checks, no
+history.
+
+Owner: `Definitions`, which checks what clients ask and records it; `applying` changes the graph here
+directly. Every change forgets the memo of routes and raises `generation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from broker.errors import AccessRefused, NotFound
+from broker.model.definition_octets import INDEX
+from broker.model.queue.origin import follows
+from broker.model.queue.queue import Queue
+from broker.model.routing.binding import Binding, BindingKey, target_key
+from broker.model.routing.exchange import Exchange, built_in_exchanges, copy_keys
+from broker.model.routing.headers_matcher import HeadersMatcher
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.values import ExchangeType
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhosts import VirtualHosts
+
+ROUTE_MEMO = 16384
+"""Routes remembered; the memo starts anew when it is full."""
+
+
+class Topology:
+    """`queues` by name, `exchanges` by name; and `route`. `whole`: all virtual hosts, and what they share.
+    `bindings`: how many there are. `octets`: what all of it takes, about, without messages and consumers."""
+
+    def __init__(self, name: str, whole: VirtualHosts) -> None:
+        self.name = name
+        self.whole = whole
+        self.generation = 0
+        self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
+        self.queues: dict[str, Queue] = {}
+        self.bindings = 0
+        self.looks = 0
+        """Groups of bindings that headers exchanges have looked at, ever."""
+        self.octets = sum(exchange.octets for exchange in self.exchanges.values())
+        self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
+        self._routes: dict[tuple[str, str], PublishRoute] = {}
+
+    def _changed(self) -> None:
+        self.generation += 1
+        self._routes.clear()
+        self.whole.changed()
+
+    @property
+    def reach(self) -> int:
+        """The most steps that routing one message takes, by one routing key: queues and bindings, at least
+        1."""
+        return len(self.queues) + self.bindings or 1
+
+    def add_queue(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        self.octets += queue.octets
+        self.whole.queues_by_uuid[queue.uuid] = queue
+        self._changed()
+
+    def remove_queue(self, queue: Queue) -> list[Exchange]:
+        """Take a queue out with its bindings; the exchanges that were bound to it."""
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+        if self.whole.queues_by_uuid.pop(queue.uuid, None) is not None:
+            self.octets -= queue.octets
+        self._changed()
+        return self._remove_incoming(target_key(queue))
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self.octets += exchange.octets
+        self._changed()
+
+    def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
+        """Take an exchange out with all its bindings; the exchanges that were bound to it."""
+        if self.exchanges.pop(exchange.name, None) is not None:
+            self.octets -= exchange.octets
+        for binding in list(exchange.bindings.values()):
+            self.remove_binding(binding)
+        self._changed()
+        return self._remove_incoming(target_key(exchange))
+
+    def _remove_incoming(self, key: bytes) -> list[Exchange]:
+        sources: dict[str, Exchange] = {}
+        for binding in list(self._incoming.get(key, {}).values()):
+            sources[binding.source.name] = binding.source
+            self.remove_binding(binding)
+        return list(sources.values())
+
+    def add_binding(self, binding: Binding) -> bool:
+        """False if the very same binding exists."""
+        if binding.key in binding.source.bindings:
+            return False
+        of_target = self._incoming.setdefault(binding.key[0], {})
+        self.octets += binding.source.add(binding) + (0 if of_target else INDEX)
+        of_target[binding.source.name, binding.key] = binding
+        self.bindings += 1
+        self._changed()
+        return True
+
+    def remove_binding(self, binding: Binding) -> None:
+        self.octets -= binding.source.remove(binding)
+        of_target = self._incoming.get(binding.key[0], {})
+        if of_target.pop((binding.source.name, binding.key), None) is not None:
+            self.bindings -= 1
+        if not of_target and self._incoming.pop(binding.key[0], None) is not None:
+            self.octets -= INDEX
+        self._changed()
+
+    # -- ways through
+
+    def route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """Where a publish goes; memoised. Raises NotFound, or AccessRefused if the exchange is internal."""
+        found = self._routes.get((exchange, routing_key))
+        if found is None:
+            found = self._remember(self._publishable(exchange), routing_key)
+        return found
+
+    def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
+        NotFound. While clients may come back it is no use by one, and is not memoised as such."""
+        found = self._routes.get((exchange, routing_key))
+        if found is None and self.whole.reconnecting.waiting:
+            return self._look_up(self._existing(exchange), routing_key)
+        return found or self._remember(self._existing(exchange), routing_key)
+
+    def _look_up(self, source: Exchange, routing_key: str) -> PublishRoute:
+        queues, needs_headers = self._reach(source, routing_key, None)
+        return PublishRoute(source.name, routing_key, queues, needs_headers, self.generation)
+
+    def _remember(self, source: Exchange, routing_key: str) -> PublishRoute:
+        self._named(source, (routing_key,))
+        found = self._look_up(source, routing_key)
+        if not source.internal:
+            if len(self._routes) >= ROUTE_MEMO:
+                self._routes.clear()
+            self._routes[source.name, routing_key] = found
+        return found
+
+    def route_with_headers(
+        self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
+    ) -> PublishRoute:
+        """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
+        `BCC`; not memoised. `inner`: as in `inner_route`."""
+        source = self._existing(exchange) if inner else self._publishable(exchange)
+        copies = copy_keys(headers)
+        if not inner:
+            self._named(source, (routing_key, *copies))
+        queues, _ = self._reach(source, routing_key, headers, copies)
+        return PublishRoute(exchange, routing_key, queues, False, self.generation, by_headers=True)
+
+    def _named(self, source: Exchange, keys: Sequence[str]) -> None:
+        """Somebody publishes to these by name. Routes are looked up anew when a node begins to serve."""
+        self.whole.reconnecting.used(source)
+        if source.name == "":
+            for key in keys:
+                if key in self.queues:
+                    self.whole.reconnecting.used(self.queues[key])
+
+    def renewed(self, route: PublishRoute) -> PublishRoute:
+        """A stale route looked up again; one that headers decided keeps those of its queues that still
+        exist."""
+        if not route.by_headers:
+            return self.route(route.exchange, route.routing_key)
+        alive = tuple(queue for queue in route.queues if not queue.deleted)
+        return PublishRoute(route.exchange, route.routing_key, alive, False, self.generation, by_headers=True)
+
+    def _existing(self, name: str) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _publishable(self, name: str) -> Exchange:
+        exchange = self._existing(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _reach(
+        self,
+        source: Exchange,
+        routing_key: str,
+        headers: Mapping[str, object] | None,
+        copies: Sequence[str] = (),
+    ) -> tuple[tuple[Queue, ...], bool]:
+        """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
+
+        Without `headers`, a headers exchange on the way matches nothing and is reported. Where nothing
+        matches, neither the routing key nor `copies`, an exchange hands over to its alternate, if it names
+        one that is there (as in RabbitMQ).
+        """
+        keys = (routing_key, *copies)
+        queues: dict[Queue, None] = {}
+        seen = {source.name}
+        leaving = self.whole.leaving
+        to_visit = [source]
+        needs_headers = False
+        while to_visit:
+            exchange = to_visit.pop()
+            if headers is None and exchange.type is ExchangeType.HEADERS:
+                needs_headers = True
+                continue
+            targets: list[Queue | Exchange] = [
+                binding.target for key in keys for binding in exchange.matcher.match(key, headers or {})
+            ]
+            if isinstance(exchange.matcher, HeadersMatcher):
+                self.looks += exchange.matcher.looks * len(keys)
+            if exchange.name == "":
+                targets = [self.queues[key] for key in keys if key in self.queues]
+            if not targets and exchange.alternate in self.exchanges:
+                targets = [self.exchanges[exchange.alternate]]
+            for target in targets:
+                if isinstance(target, Queue):
+                    if not follows(target) and target not in leaving:
+                        queues[target] = None
+                elif target.name not in seen:
+                    seen.add(target.name)
+                    to_visit.append(target)
+        return tuple(queues), needs_headers

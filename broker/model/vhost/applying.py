@@ -1,0 +1,144 @@
+"""How a follower (a backup, or a node in recovery) applies history records. Called by `VirtualHosts.apply`.
+
+Nothing is decided here: what the records do not say does not happen (invariant 18). Everything is idempotent,
+and what names an unknown queue, exchange or virtual host is ignored: its deletion may have been seen already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from broker.model.history.records import (
+    Bind,
+    Commit,
+    ConsumerSeen,
+    Dequeue,
+    EnqueueRun,
+    EntryDelete,
+    EntryPut,
+    ExchangeDeclare,
+    ExchangeDelete,
+    Milestone,
+    QueueDeclare,
+    QueueDelete,
+    QueueEnds,
+    Record,
+    Unbind,
+    Unrouted,
+)
+from broker.model.queue.queue import Queue
+from broker.model.routing.binding import Binding
+from broker.model.routing.exchange import BUILT_IN, Exchange
+from broker.model.values import Reason, Scope
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhost import VirtualHost
+    from broker.model.vhost.vhosts import VirtualHosts
+
+
+_Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
+"""Known by its name in its virtual host."""
+
+
+def apply_record(vhosts: VirtualHosts, record: Record) -> None:
+    """Change the follower's state as `record` says. The frequent kinds come first."""
+    queues = vhosts.queues_by_uuid
+    match record:
+        case EnqueueRun():
+            for uuid, first in zip(record.queues, record.firsts, strict=True):
+                queue = queues.get(uuid)
+                if queue is not None:
+                    queue.replica.add_run(first, record.envelope, record.raws)
+        case Dequeue():
+            queue = queues.get(record.queue)
+            if queue is not None:
+                own = record.scope == Scope.STORE and record.reason is Reason.DROPPED
+                (queue.replica.drop if own else queue.replica.dequeue)(record.epoch, record.ranges)
+        case Unrouted() | Commit():
+            pass
+        case QueueDelete():
+            queue = queues.get(record.uuid)
+            if queue is not None:
+                queue.end()
+                vhosts[queue.vhost]._drop_queue(queue)
+        case ConsumerSeen():
+            queue = queues.get(record.queue)
+            if queue is not None:
+                queue.consumer_seen = True
+                vhosts.changed()
+        case QueueEnds(queue=uuid, ends=ends, deleted=deleted):
+            if deleted:
+                vhosts.graves.bury(uuid, ends)
+            elif (queue := queues.get(uuid)) is not None:
+                queue.replica.set_ends(ends)
+        case Milestone():
+            vhosts.milestone(record.epoch)
+        case EntryPut() | EntryDelete():
+            vhosts.apply_entry(record)
+        case QueueDeclare() | ExchangeDeclare() | ExchangeDelete() | Bind() | Unbind():
+            vhost = vhosts.get(record.vhost)
+            if vhost is not None:
+                _define(vhost, record)
+        case _:
+            assert_never(record)
+
+
+def _define(vhost: VirtualHost, record: _Named) -> None:
+    match record:
+        case QueueDeclare():
+            _declare_queue(vhost, record)
+        case ExchangeDeclare():
+            found = vhost.exchanges.get(record.name)
+            if record.name not in BUILT_IN and (found is None or found.declaration() != record):
+                if found is not None:
+                    vhost.remove_exchange(found)
+                vhost.add_exchange(Exchange(record))
+            elif found is not None:
+                found.bound = bool(found.bindings)  # as with `consumer_seen`
+        case ExchangeDelete():
+            found = vhost.exchanges.get(record.name)
+            if found is not None and not found.built_in:
+                vhost.remove_exchange(found)
+        case Bind():
+            binding = _binding(vhost, record)
+            if binding is not None:
+                vhost.add_binding(binding)
+        case Unbind():
+            binding = _binding(vhost, record)
+            held = binding and binding.source.bindings.get(binding.key)
+            if held:
+                vhost.remove_binding(held)
+        case _:
+            assert_never(record)
+
+
+def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
+    """A queue of the same name but another UUID is another queue: it goes, with its messages (invariant
+    17). One that is known has had a consumer only if a ConsumerSeen follows: another history may have said
+    so."""
+    known = vhost.whole.queues_by_uuid.get(record.uuid)
+    if known is not None:
+        if (known.scope, known.replicate) != (record.scope, record.replicate):
+            known.set_scope(record.scope, record.replicate)
+            vhost._changed()
+        if known.consumer_seen:
+            known.consumer_seen = False
+            vhost._changed()
+        return
+    namesake = vhost.queues.get(record.name)
+    if namesake is not None:
+        namesake.end()
+        vhost._drop_queue(namesake)
+    vhost._make_queue(record, None)
+
+
+def _binding(vhost: VirtualHost, record: Bind | Unbind) -> Binding | None:
+    source = vhost.exchanges.get(record.source)
+    target: Queue | Exchange | None
+    if record.queue is not None:
+        target = vhost.whole.queues_by_uuid.get(record.queue)
+    else:
+        target = vhost.exchanges.get(record.target)
+    if source is None or target is None:
+        return None
+    return Binding(source, target, record.routing_key, record.arguments)

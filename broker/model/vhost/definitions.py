@@ -1,0 +1,460 @@
+"""What clients may do to queues, exchanges and bindings: checks, changes, and their history.
+
+Owner: `VirtualHost`, whose base this is. Error codes follow AMQP 0-9-1 and, where it is silent, RabbitMQ,
+whose texts are used because clients know them. Every method that changes something visible to a sink appends
+its record; the reply waits for `need(scope)` at `history.position`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Container, Mapping
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from broker.errors import (
+    AccessRefused,
+    CommandInvalid,
+    InternalError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+)
+from broker.model.history.records import ExchangeDeclare, ExchangeDelete, QueueDeclare, QueueDelete, Record
+from broker.model.history.value_codec import UnsupportedValue, canonical
+from broker.model.queue.arguments import check_queue_arguments
+from broker.model.queue.origin import follows
+from broker.model.queue.queue import Mode, Queue
+from broker.model.routing.binding import Binding, marks_of
+from broker.model.routing.exchange import Exchange, check_binding_arguments, check_exchange_arguments
+from broker.model.routing.publish_route import need_of
+from broker.model.routing.topology import Topology
+from broker.model.values import ExchangeType, Need, Reason, Scope
+from broker.model.vhost.policies import obey_as_new
+
+if TYPE_CHECKING:
+    from broker.model.vhost.vhosts import VirtualHosts
+
+Arguments = Mapping[str, object]
+_NOTHING: Arguments = {}
+_ALL = Scope.STORE | Scope.LINK
+"""Of what is not there: who deleted it may still be waiting, and so must whoever is told that it is gone."""
+
+
+class Removed(NamedTuple):
+    """What a purge or deletion did: how many ready messages went, and the scope touched (for `need`)."""
+
+    messages: int
+    scope: Scope
+
+
+class Definitions(Topology):
+    """Declares and deletes. `owner` is the connection on whose behalf, compared by identity."""
+
+    def __init__(self, name: str, whole: VirtualHosts) -> None:
+        super().__init__(name, whole)
+        self.hooks = whole.hooks
+        self.history = whole.history
+        self.new_uuid = whole.new_uuid
+        self.directory = whole.directory
+        self.pending = whole.pending
+        self.expiries = whole.expiries
+        self.reconnecting = whole.reconnecting
+        self.removals = whole.removals
+        self._owned: dict[object, list[Queue]] = {}
+
+    @property
+    def serving(self) -> bool:
+        return self.whole.serving
+
+    def need(self, scope: Scope) -> Need:
+        """What the reply to a change of definitions in `scope` waits for, at `history.position`."""
+        return need_of(scope)
+
+    def _record(self, record: Record) -> None:
+        if not self.serving:
+            raise InternalError("definitions were changed while not serving")
+        if record.scope or self.history.ledger_wanted:
+            self.history.append(record)
+
+    def _no_queue(self, name: str) -> NoReturn:
+        raise NotFound(f"no queue '{name}' in vhost '{self.name}'")
+
+    def _no_exchange(self, name: str) -> NoReturn:
+        raise NotFound(f"no exchange '{name}' in vhost '{self.name}'")
+
+    # -- exchanges
+
+    def exchange(self, name: str) -> Exchange:
+        """Raises NotFound."""
+        found = self.exchanges.get(name)
+        if found is None:
+            self._no_exchange(name)
+        return found
+
+    def declare_exchange(
+        self,
+        name: str,
+        type_: str,
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Arguments | None = None,
+    ) -> Exchange:
+        """exchange.declare. Raises NotFound (passive), AccessRefused, PreconditionFailed, CommandInvalid."""
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        if passive:
+            looked_at = self.exchange(name)
+            self.reconnecting.used(looked_at)
+            return looked_at
+        try:
+            ExchangeType(type_)
+        except ValueError:
+            raise CommandInvalid(f"unknown exchange type '{type_}'") from None
+        declared = ExchangeDeclare(
+            name, type_, durable, auto_delete, internal, _checked(arguments), vhost=self.name
+        )
+        check_exchange_arguments(declared.arguments, f"exchange '{name}' in vhost '{self.name}'")
+        found = self.exchanges.get(name)
+        if found is not None:
+            self._check_same_exchange(found, declared)
+            self.reconnecting.used(found)
+            return found
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        declared.scope = self.hooks.exchange_scope(declared)
+        self._record(declared)
+        made = Exchange(declared)
+        obey_as_new(self, made)
+        self.add_exchange(made)
+        return made
+
+    def _check_same_exchange(self, found: Exchange, wanted: ExchangeDeclare) -> None:
+        where = f"exchange '{found.name}' in vhost '{self.name}'"
+        for arg, got, has in (
+            ("type", wanted.type, found.type.value),
+            ("durable", wanted.durable, found.durable),
+            ("auto_delete", wanted.auto_delete, found.auto_delete),
+            ("internal", wanted.internal, found.internal),
+        ):
+            _check_same(where, arg, got, has)
+        _check_same(
+            where,
+            "alternate-exchange",
+            *(a.get("alternate-exchange") for a in (wanted.arguments, found.arguments)),
+        )
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Scope:
+        """exchange.delete; of one that does not exist too. Raises AccessRefused, PreconditionFailed."""
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        if name.startswith("amq."):
+            raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
+        found = self.exchanges.get(name)
+        if found is None:
+            return _ALL
+        if if_unused and found.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        self._end_exchange(found)
+        return found.scope
+
+    def _end_exchange(self, exchange: Exchange) -> None:
+        self._record(ExchangeDelete(exchange.name, exchange.scope, self.name))
+        self._end_unbound(self.remove_exchange(exchange))
+
+    def _end_unbound(self, sources: list[Exchange], spared: Container[Exchange] = ()) -> None:
+        """Auto-delete exchanges end with their last binding, and so may those bound to them, however long
+        the chain."""
+        while sources:
+            source = sources.pop()
+            alive = self.exchanges.get(source.name) is source
+            ends = source.auto_delete and source.bound and not source.bindings and source not in spared
+            if alive and ends:
+                self._record(ExchangeDelete(source.name, source.scope, self.name))
+                sources += self.remove_exchange(source)
+
+    # -- queues
+
+    def _present(self, name: str) -> Queue | None:
+        """The queue of this name. If its clients have left it and it only waits for its turn to end, it ends
+        first."""
+        found = self.queues.get(name)
+        reason = None if found is None else self.whole.leaving.reason(found)
+        if found is None or reason is None:
+            return found
+        self._end_queue(found, reason)
+        return None
+
+    def queue(self, name: str, *, owner: object) -> Queue:
+        """For get, consume and the like. Raises NotFound, ResourceLocked."""
+        found = self._present(name)
+        if found is None:
+            self._no_queue(name)
+        self._check_owner(found, owner)
+        return found
+
+    def check_published(self, exchange: str, routing_key: str) -> None:
+        """Nothing was found there. Raises ResourceLocked if it is by name a queue that follows another."""
+        found = self.queues.get(routing_key) if not exchange else None
+        if found is not None and follows(found):
+            self._following(found)
+
+    def _following(self, queue: Queue) -> NoReturn:
+        raise ResourceLocked(
+            f"queue '{queue.name}' in vhost '{self.name}' is replicated from another broker:"
+            f" 'understudy replicate --stop' makes it an ordinary queue"
+        )
+
+    def _check_owner(self, queue: Queue, owner: object) -> None:
+        if follows(queue):
+            self._following(queue)
+        if queue.exclusive and queue.owner is not owner:
+            self._locked(queue)
+
+    def _locked(self, queue: Queue) -> NoReturn:
+        raise ResourceLocked(
+            f"cannot obtain exclusive access to locked queue '{queue.name}' in vhost '{self.name}'."
+            " It could be originally declared on another connection or the exclusive property value does not"
+            " match that of the original declaration."
+        )
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        owner: object,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+        permit: Callable[[str], None] = lambda name: None,
+    ) -> Queue:
+        """queue.declare; name "" makes `amq.gen-...`. The reply waits for `need(queue.scope)`.
+
+        `permit` is asked once, with its name, unless passive; it raises AccessRefused.
+        An exclusive queue that a promotion left without owner goes to the first connection that declares it.
+        Raises NotFound (passive), ResourceLocked, PreconditionFailed, AccessRefused.
+        """
+        if passive and name in self.queues and follows(self.queues[name]):
+            return self.queues[name]
+        if passive:
+            looked_at = self.queue(name, owner=owner)
+            self.whole.used(looked_at)
+            looked_at.settle()
+            return looked_at
+        if name:
+            permit(name)
+        found = self._present(name) if name else None
+        declared = QueueDeclare(
+            b"", name, durable, exclusive, auto_delete, _checked(arguments), vhost=self.name
+        )
+        check_queue_arguments(declared.arguments, f"queue '{name}' in vhost '{self.name}'")
+        if found is not None:
+            self.whole.used(self._redeclare(found, declared, owner))
+            found.settle()
+            return found
+        if name.startswith("amq."):
+            raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+        declared.uuid = self.new_uuid()
+        if not name:
+            declared.name = "amq.gen-" + base64.urlsafe_b64encode(declared.uuid).decode().rstrip("=")
+            permit(declared.name)
+        declared.scope = self.hooks.queue_scope(declared)
+        self._record(declared)
+        made = self._make_queue(declared, owner if exclusive else None)
+        self.expiries.used(made)
+        return made
+
+    def _redeclare(self, found: Queue, wanted: QueueDeclare, owner: object) -> Queue:
+        unclaimed = found.exclusive and found.owner is None and wanted.exclusive
+        if not unclaimed:
+            self._check_owner(found, owner)
+        where = f"queue '{found.name}' in vhost '{self.name}'"
+        _check_same(where, "durable", wanted.durable, found.durable)
+        _check_same(where, "auto_delete", wanted.auto_delete, found.auto_delete)
+        if wanted.exclusive is not found.exclusive:
+            self._locked(found)
+        for key in sorted({*wanted.arguments, *found.arguments}):
+            if key.startswith("x-"):
+                absent = "classic" if key == "x-queue-type" else None  # as in RabbitMQ
+                _check_same(where, key, *(a.get(key, absent) for a in (wanted.arguments, found.arguments)))
+        if unclaimed:
+            found.owner = owner
+            self._owned.setdefault(owner, []).append(found)
+        return found
+
+    def _make_queue(self, declared: QueueDeclare, owner: object) -> Queue:
+        mode = Mode.ACTIVE if self.serving else Mode.REPLICA
+        queue = Queue(
+            declared, self.history, self.pending.append, mode=mode, epoch=self.history.epoch, owner=owner,
+            removals=self.removals,
+        )  # fmt: skip
+        queue.window = self.whole.window
+        if self.serving:
+            obey_as_new(self, queue)
+        if owner is not None:
+            self._owned.setdefault(owner, []).append(queue)
+        self.add_queue(queue)
+        self.hooks.queue_created(queue)
+        return queue
+
+    def delete_queue(
+        self, name: str, *, owner: object, if_unused: bool = False, if_empty: bool = False
+    ) -> Removed:
+        """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed."""
+        found = self._present(name)
+        if found is None:
+            return Removed(0, _ALL)
+        self._check_owner(found, owner)
+        if if_unused and found.consumers:
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
+        found.settle()
+        if if_empty and (found.message_count or found.returning is not None):
+            raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
+        return Removed(self._end_queue(found), found.scope)
+
+    def _end_queue(
+        self, queue: Queue, reason: Reason = Reason.DELETED, spared: Container[Exchange] = ()
+    ) -> int:
+        """Delete for good: messages leave for `reason`, the record is made, consumers are told. How many were
+        ready. `spared`: exchanges that stay without a binding."""
+        queue.settle()
+        count = queue.end(reason)
+        self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
+        self._drop_queue(queue, spared)
+        return count
+
+    def _drop_queue(self, queue: Queue, spared: Container[Exchange] = ()) -> None:
+        if queue.scope & Scope.LINK:
+            self.whole.graves.bury(queue.uuid, queue.ends())
+        sources = self.remove_queue(queue)
+        owned = self._owned.get(queue.owner)
+        if queue.owner is not None and owned is not None:
+            owned.remove(queue)
+            if not owned:
+                del self._owned[queue.owner]
+        self.expiries.forget(queue)
+        self.removals.forget(queue)
+        self.whole.leaving.forget(queue)
+        consumers = list(queue.consumers)
+        queue.consumers.clear()
+        for consumer in consumers:
+            consumer.sink.cancelled(consumer)
+        self.hooks.queue_deleted(queue)
+        if self.serving:
+            self._end_unbound(sources, spared)
+
+    def purge_queue(self, name: str, *, owner: object) -> Removed:
+        """queue.purge: ready messages leave. Raises NotFound, ResourceLocked."""
+        found = self.queue(name, owner=owner)
+        found.settle()
+        count = found.purge()
+        self.history.gather()
+        return Removed(count, found.scope)
+
+    # -- bindings; each returns the binding's scope
+
+    def bind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: Arguments | None = None,
+        *,
+        owner: object,
+    ) -> Scope:
+        """queue.bind. Raises NotFound, ResourceLocked, AccessRefused (default exchange),
+        PreconditionFailed."""
+        return self._bind(self._source(exchange), self.queue(queue, owner=owner), routing_key, arguments)
+
+    def unbind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: Arguments | None = None,
+        *,
+        owner: object,
+    ) -> Scope:
+        """queue.unbind; of a binding, a queue or an exchange that does not exist too, as in RabbitMQ. Raises
+        ResourceLocked, AccessRefused."""
+        source = self._unbound(exchange)
+        if source is None or self._present(queue) is None:
+            return _ALL
+        return self._unbind(source, self.queue(queue, owner=owner), routing_key, arguments)
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
+    ) -> Scope:
+        """exchange.bind. Raises NotFound, AccessRefused (default exchange at either end),
+        PreconditionFailed."""
+        return self._bind(self._source(source), self._source(destination), routing_key, arguments)
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
+    ) -> Scope:
+        """exchange.unbind; of a binding, or an exchange at either end, that does not exist too, as in
+        RabbitMQ. Raises AccessRefused."""
+        ends = self._unbound(source), self._unbound(destination)
+        if ends[0] is None or ends[1] is None:
+            return _ALL
+        return self._unbind(ends[0], ends[1], routing_key, arguments)
+
+    def _source(self, name: str) -> Exchange:
+        return self._unbound(name) or self._no_exchange(name)
+
+    def _unbound(self, name: str) -> Exchange | None:
+        """An exchange whose bindings clients may change. Raises AccessRefused."""
+        if name == "":
+            raise AccessRefused("operation not permitted on the default exchange")
+        return self.exchanges.get(name)
+
+    def _bind(
+        self, source: Exchange, target: Queue | Exchange, key: str, arguments: Arguments | None
+    ) -> Scope:
+        checked = _checked(arguments)
+        check_binding_arguments(source.type, checked)
+        binding = Binding(source, target, key, checked)
+        self.reconnecting.used(source)
+        self.reconnecting.used(target)
+        if binding.key not in source.bindings:
+            if source.auto_delete and not source.bound and binding.scope != source.scope:
+                for mark in marks_of(source):
+                    self._record(mark)
+            self._record(binding.bind_record())
+            self.add_binding(binding)
+        return binding.scope
+
+    def _unbind(
+        self, source: Exchange, target: Queue | Exchange, key: str, arguments: Arguments | None
+    ) -> Scope:
+        binding = source.bindings.get(Binding(source, target, key, _checked(arguments)).key)
+        if binding is None:
+            return source.scope & target.scope
+        self._record(binding.unbind_record())
+        self.remove_binding(binding)
+        self._end_unbound([source])
+        return binding.scope
+
+
+def _checked(arguments: Arguments | None) -> Arguments:
+    """Arguments that history can carry. Raises PreconditionFailed for what no field table holds."""
+    try:
+        canonical(arguments or _NOTHING)
+    except UnsupportedValue as error:
+        raise PreconditionFailed(f"invalid arguments: {error}") from None
+    return arguments or _NOTHING
+
+
+def _check_same(where: str, arg: str, got: object, has: object) -> None:
+    if type(got) is not type(has) or got != has:
+        raise PreconditionFailed(
+            f"inequivalent arg '{arg}' for {where}: received {_shown(got)} but current is {_shown(has)}"
+        )
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else f"'{str(value).lower() if isinstance(value, bool) else value}'"

@@ -1,0 +1,305 @@
+"""Who may do what, where, and by which rules: virtual hosts, users, their permissions, policies. Values and
+their checks.
+
+Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies those of others.
+An entry is known by its kind, its virtual host and its name; what it says is a table, so that the store and
+the link carry all kinds alike. What nobody may ask for is refused by `check_change`, before it is history;
+what is history is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from broker.model.history.records import EntryDelete, EntryPut
+from broker.model.history.value_codec import UnsupportedValue, canonical
+from broker.model.values import ROOT, Scope
+from broker.model.vhost.patterns import PatternFault, check_pattern, matches
+from broker.model.vhost.policy_rules import APPLY_TO, policy_fault
+from broker.security.identity import HA, User
+from broker.security.password_hashes import is_stored_hash
+
+VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
+KINDS = (VHOST, USER, PERMISSION, POLICY)
+"""In an order in which they can be put."""
+PERMISSIONS = ("configure", "write", "read")
+SCOPE = Scope.STORE | Scope.LINK
+"""Of every entry: whatever is replicated besides, who may log in is the same on every node."""
+LONGEST_NAME = 255
+LONGEST_PATTERN = 4096
+LONGEST_DESCRIPTION = 4096
+MOST_TAGS = 64
+LARGEST = 16384
+"""Octets of what one entry says: it fits a frame, in JSON too, whatever it is made of."""
+
+Key = tuple[str, str, str]
+"""Kind, virtual host ("" for a user, and for a virtual host itself), name."""
+Value = Mapping[str, object]
+
+
+class EntryFault(ValueError):
+    """What is wrong with an entry that somebody asks for; one line."""
+
+
+@dataclass(slots=True, frozen=True)
+class Permission:
+    """Regular expressions: of the names of queues and exchanges that a user may configure, write, read.
+
+    As in RabbitMQ, one matches anywhere in a name, the default exchange is `amq.default`, and an empty
+    expression matches nothing but an empty name.
+    """
+
+    configure: str
+    write: str
+    read: str
+
+    def allows(self, what: str, name: str) -> bool:
+        """`what`: one of `PERMISSIONS`."""
+        return matches(getattr(self, what), name)
+
+
+@dataclass(slots=True, frozen=True)
+class Policy:
+    """Arguments for all queues or exchanges whose names match, without declaring them anew."""
+
+    name: str
+    vhost: str
+    pattern: str
+    apply_to: str
+    priority: int
+    definition: Mapping[str, object] = field(hash=False)
+
+    def matches(self, name: str) -> bool:
+        return matches(self.pattern, name)
+
+
+class Directory:
+    """All entries. `generation` grows with every change."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.vhosts: dict[str, str] = {ROOT: ""}
+        """Each with its description. `/` is always there, and needs no entry."""
+        self.users: dict[str, User] = {}
+        self.permissions: dict[tuple[str, str], Permission] = {}
+        """By virtual host and user."""
+        self.policies: dict[tuple[str, str], Policy] = {}
+        """By virtual host and name."""
+        self._values: dict[Key, Value] = {}
+
+    def value(self, key: Key) -> Value | None:
+        return self._values.get(key)
+
+    def entries(self) -> Iterator[EntryPut]:
+        """All of them as records, in an order that applies."""
+        for kind in KINDS:
+            for key, value in self._values.items():
+                if key[0] == kind:
+                    yield EntryPut(*key, value, SCOPE)
+
+    def put(self, kind: str, vhost: str, name: str, value: Value) -> None:
+        """It is so from now on, whatever was before."""
+        self.generation += 1
+        self._values[kind, vhost, name] = value
+        match kind:
+            case "vhost":
+                self.vhosts[name] = str(value.get("description", ""))
+            case "user":
+                tags = value.get("tags")
+                self.users[name] = User(
+                    name, frozenset(map(str, tags if isinstance(tags, list) else ())) - {HA},
+                    password_hash=str(value.get("password_hash", "")),
+                )  # fmt: skip
+            case "permission":
+                self.permissions[vhost, name] = Permission(*(str(value.get(p, "")) for p in PERMISSIONS))
+            case "policy":
+                priority, definition = value.get("priority"), value.get("definition")
+                self.policies[vhost, name] = Policy(
+                    name, vhost, str(value.get("pattern", "")), str(value.get("apply-to", "all")),
+                    priority if isinstance(priority, int) else 0,
+                    definition if isinstance(definition, Mapping) else {},
+                )  # fmt: skip
+
+    def delete(self, kind: str, vhost: str, name: str) -> bool:
+        """Idempotent; was it there?"""
+        if self._values.pop((kind, vhost, name), None) is None:
+            return False
+        self.generation += 1
+        match kind:
+            case "vhost":
+                self.vhosts.pop(name, None)
+                self.vhosts.setdefault(ROOT, "")
+            case "user":
+                self.users.pop(name, None)
+            case "permission":
+                self.permissions.pop((vhost, name), None)
+            case "policy":
+                self.policies.pop((vhost, name), None)
+        return True
+
+    def apply(self, record: EntryPut | EntryDelete) -> None:
+        if isinstance(record, EntryPut):
+            self.put(record.kind, record.vhost, record.name, record.value)
+        else:
+            self.delete(record.kind, record.vhost, record.name)
+
+    def steps(self, change: EntryPut | EntryDelete) -> list[EntryPut | EntryDelete]:
+        """What makes it so, one after the other; nothing if it is so. What belongs to an entry goes first."""
+        key = (change.kind, change.vhost, change.name)
+        known = self._values.get(key)
+        if isinstance(change, EntryPut):
+            same = known is not None and canonical(known) == canonical(change.value)
+            return [] if same else [replace(change, scope=SCOPE)]
+        if known is None:
+            return []
+        of_it: list[Key] = []
+        if change.kind == USER:
+            of_it = [(PERMISSION, vhost, user) for vhost, user in self.permissions if user == change.name]
+        elif change.kind == VHOST:
+            of_it = [other for other in self._values if other[1] == change.name]
+        return [EntryDelete(*each, SCOPE) for each in (*of_it, key)]
+
+    def copy(self) -> Directory:
+        """To try changes on."""
+        same = Directory()
+        same.vhosts, same.users, same.permissions = (
+            dict(self.vhosts), dict(self.users), dict(self.permissions)
+        )  # fmt: skip
+        same.policies, same._values = dict(self.policies), dict(self._values)
+        return same
+
+    def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
+        """The one that holds for a queue or exchange: of those that match the one of highest priority.
+
+        `what`: "queues" or "exchanges". Of equal ones that of the least name, so that it is always the same.
+        """
+        return next((policy for policy in self.ranked(vhost, what) if policy.matches(name)), None)
+
+    def ranked(self, vhost: str, what: str) -> list[Policy]:
+        """All for `what`; of those that match a name, the first holds."""
+        found = [
+            policy for policy in self.policies.values()
+            if policy.vhost == vhost and what in APPLY_TO[policy.apply_to]
+        ]  # fmt: skip
+        return sorted(found, key=lambda policy: (-policy.priority, policy.name))
+
+
+# -- what may be asked for
+
+
+def check_change(directory: Directory, change: EntryPut | EntryDelete) -> None:
+    """Raises EntryFault for what may not be put here, or deleted."""
+    if isinstance(change, EntryPut):
+        check_entry(directory, change)
+    elif (change.kind, change.name) == (VHOST, ROOT):
+        raise EntryFault(f"virtual host '{ROOT}' is always there: it cannot be deleted")
+
+
+def check_entry(directory: Directory, record: EntryPut) -> None:
+    """Raises EntryFault."""
+    where = f"{record.kind} {record.name!r:.300}"
+    if record.kind not in KINDS:
+        raise EntryFault(f"{record.kind!r:.80} is no kind of entry")
+    _check_name(record.name, where)
+    if record.kind in (USER, VHOST):
+        if record.vhost:
+            raise EntryFault(f"{where}: a {record.kind} is of no virtual host")
+    elif record.vhost not in directory.vhosts:
+        raise EntryFault(f"{where}: there is no virtual host {record.vhost!r:.300}")
+    check = {
+        VHOST: _check_vhost, USER: _check_user, PERMISSION: _check_permission, POLICY: _check_policy
+    }[record.kind]  # fmt: skip
+    check(record.value, where)
+    try:
+        octets = len(canonical(record.value))
+    except (UnsupportedValue, UnicodeEncodeError) as error:
+        raise EntryFault(f"{where}: it has what cannot be stored: {error}") from None
+    if octets > LARGEST:
+        raise EntryFault(f"{where}: it takes {octets} octets, and {LARGEST} are the most")
+    if record.kind == PERMISSION and record.name not in directory.users:
+        raise EntryFault(f"permission for {record.name!r:.300}: there is no such user")
+
+
+def _octets(text: str, where: str) -> int:
+    """How long it is; EntryFault for what no file of definitions could say."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise EntryFault(f"{where} is not Unicode") from None
+
+
+def _check_name(name: str, where: str) -> None:
+    octets = _octets(name, f"{where}: its name")
+    if not 0 < octets <= LONGEST_NAME:
+        raise EntryFault(f"{where}: a name has 1 to {LONGEST_NAME} octets, not {octets}")
+    if not name.isprintable():
+        raise EntryFault(f"{where}: its name has characters that cannot be printed")
+
+
+def _check_keys(value: Value, known: tuple[str, ...], where: str) -> None:
+    for key in value:
+        if key not in known:
+            raise EntryFault(f"{where}: {key!r:.80} is not known; it has {', '.join(known)}")
+
+
+def _check_user(value: Value, where: str) -> None:
+    _check_keys(value, ("password_hash", "tags"), where)
+    hashed, tags = value.get("password_hash", ""), value.get("tags", [])
+    if not isinstance(hashed, str) or (hashed and not is_stored_hash(hashed)):
+        raise EntryFault(f"{where}: its password_hash is of no kind that is known here")
+    if HA in _checked_tags(tags, where):
+        raise EntryFault(
+            f"{where}: the tag '{HA}' is for the pair's own identity, which is made in the configuration"
+        )
+
+
+def _checked_tags(tags: object, where: str) -> list[str]:
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags) or len(tags) > MOST_TAGS:
+        raise EntryFault(f"{where}: tags is a list of at most {MOST_TAGS} words")
+    for tag in tags:
+        if not tag or not tag.isprintable() or len(tag) > LONGEST_NAME:
+            raise EntryFault(f"{where}: {tag!r:.80} is no tag")
+    return tags
+
+
+def _check_vhost(value: Value, where: str) -> None:
+    _check_keys(value, ("description", "tags"), where)
+    description = value.get("description", "")
+    if not isinstance(description, str) or len(description) > LONGEST_DESCRIPTION:
+        raise EntryFault(f"{where}: description is a text of at most {LONGEST_DESCRIPTION} characters")
+    _octets(description, f"{where}: description")
+    _checked_tags(value.get("tags", []), where)
+
+
+def _check_permission(value: Value, where: str) -> None:
+    _check_keys(value, PERMISSIONS, where)
+    for what in PERMISSIONS:
+        _check_pattern(value.get(what), f"{where}: {what}")
+
+
+def _check_policy(value: Value, where: str) -> None:
+    _check_keys(value, ("pattern", "apply-to", "priority", "definition"), where)
+    _check_pattern(value.get("pattern"), f"{where}: pattern")
+    apply_to, priority = value.get("apply-to", "all"), value.get("priority", 0)
+    if apply_to not in APPLY_TO:
+        raise EntryFault(f"{where}: apply-to is one of {', '.join(APPLY_TO)}, not {apply_to!r:.80}")
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise EntryFault(f"{where}: priority is a whole number, not {priority!r:.80}")
+    definition = value.get("definition")
+    if not isinstance(definition, Mapping) or not definition:
+        raise EntryFault(f"{where}: definition is a table with at least one key")
+    if (fault := policy_fault(definition)) is not None:
+        raise EntryFault(f"{where}: definition: {fault}")
+
+
+def _check_pattern(pattern: object, where: str) -> None:
+    if not isinstance(pattern, str):
+        raise EntryFault(f"{where} is not a string")
+    if len(pattern) > LONGEST_PATTERN:
+        raise EntryFault(f"{where} is longer than {LONGEST_PATTERN} characters")
+    _octets(pattern, where)
+    try:
+        check_pattern(pattern)
+    except PatternFault as fault:
+        raise EntryFault(f"{where} is no regular expression: {fault}") from None

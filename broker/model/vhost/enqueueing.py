@@ -1,0 +1,201 @@
+"""Messages into queues: what clients publish, and what queues with a dead letter exchange let go.
+
+Owner: `VirtualHost`, whose base this is. A move to a dead letter exchange is one step of history: the
+messages are enqueued where they go and dequeued where they were in one batch, which is all or nothing on
+every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import NamedTuple
+
+from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
+from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.queue import Queue
+from broker.model.queue.removals import COPIES, Death, work_of
+from broker.model.routing.exchange import EVENTS
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.values import DYING, Need, Reason, Scope
+from broker.model.vhost.definitions import Definitions
+
+
+class Published(NamedTuple):
+    """What became of a run: what its confirms wait for, at `history.position`; and how many of its messages,
+    the first ones, every queue took. The others were refused by a full queue (`reject-publish`)."""
+
+    need: Need
+    accepted: int
+
+
+class _Letter(NamedTuple):
+    """A dead letter: what it was, what is made of it, the size of its largest header frame, and its ways."""
+
+    entry: Entry
+    made: bytes
+    largest: int
+    queues: tuple[Queue, ...]
+
+
+class Enqueueing(Definitions):
+    """Publishes."""
+
+    def publish(
+        self,
+        route: PublishRoute,
+        raws: list[bytes],
+        *,
+        persistent: bool,
+        channel: int,
+        largest_frame: int,
+        producer: str | None = None,
+        first_tag: int = 0,
+        expiration: int | None = None,
+        priority: int = 0,
+        blind: bool = False,
+    ) -> Published:
+        """Enqueue one run of equal route. `blind`: as in `Envelope`.
+
+        `raws` belongs to the model from now on. A route that has gone stale is looked up again.
+        """
+        history = self.history
+        if route.generation != self.generation:
+            route = self.renewed(route)
+        if not route.groups:
+            if producer is not None and history.ledger_wanted and raws:
+                history.append(Unrouted(producer, first_tag, first_tag + len(raws) - 1))
+            return Published(Need.NONE, len(raws))
+        envelope = Envelope(
+            history.epoch,
+            route.exchange,
+            route.routing_key,
+            persistent=persistent,
+            wall_ms=self.removals.wall_ms,
+            channel=channel,
+            largest_frame=largest_frame,
+            expiration=expiration,
+            priority=priority,
+            blind=blind,
+        )
+        if route.refusing:
+            return self._publish_bounded(route, envelope, raws, producer, first_tag)
+        for scope, transient_scope, queues, uuids in route.groups:
+            firsts = [queue.enqueue_run(envelope, raws) for queue in queues]
+            seen_by = scope if persistent else transient_scope
+            if seen_by or history.ledger_wanted:
+                history.append(EnqueueRun(uuids, firsts, envelope, raws, producer, first_tag, seen_by))
+        return Published(route.need[persistent], len(raws))
+
+    def _publish_bounded(
+        self, route: PublishRoute, envelope: Envelope, raws: list[bytes], producer: str | None, first_tag: int
+    ) -> Published:
+        """The same where a queue may refuse: each takes the first ones, as many as it has room for."""
+        accepted = len(raws)
+        for queue in route.queues:
+            refuses = queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD
+            taken = queue.room(raws) if refuses else len(raws)
+            accepted = min(accepted, taken)
+            some = raws if taken == len(raws) else raws[:taken]
+            seen_by = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
+            if some:
+                first = queue.enqueue_run(envelope, some)
+                if seen_by or self.history.ledger_wanted:
+                    self.history.append(
+                        EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
+                    )
+            if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
+                self._send_refused_on(queue, [(0, envelope, raw) for raw in raws[taken:]])
+        return Published(route.need[envelope.persistent], accepted)
+
+    def _send_refused_on(self, queue: Queue, entries: list[Entry]) -> None:
+        """At once, from queue to queue, since none of them holds it. It ends where a message has become too
+        many: so it would with queues that all refuse, and each of which sends on to all others."""
+        removals = self.removals
+        if removals.refused_from is not None:
+            before, messages = removals.refused_from
+            if removals.copies - before <= COPIES * messages:
+                self.dead_letter(queue, entries, Reason.DROPPED)
+            return
+        removals.refused_from = removals.copies, len(entries)
+        try:
+            self.dead_letter(queue, entries, Reason.DROPPED)
+        finally:
+            removals.refused_from = None
+
+    def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
+        """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
+        queues, _ = self._reach(self.exchanges[EVENTS], routing_key, {})
+        route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
+        self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
+
+    # -- dead letters
+
+    def dead_letter(
+        self, queue: Queue, entries: Iterable[Entry], reason: Reason
+    ) -> tuple[list[Entry], list[Entry]]:
+        """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
+        `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known.
+
+        Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
+        not been already without anybody's rejecting it, or those are full and refuse.
+        """
+        name = queue.rules.dead_letter_exchange
+        exchange = self.exchanges.get(name) if name is not None else None
+        if exchange is None:
+            return [], list(entries)
+        moved: list[Entry] = []
+        stayed: list[Entry] = []
+        letters: list[_Letter] = []
+        for entry in entries:
+            letter = self._letter(queue, exchange.name, entry, DYING[reason])
+            copies = len(letter.queues)
+            self.removals.left -= work_of(letter.largest, len(letter.made), copies)
+            self.removals.copies += max(1, copies)
+            letters.append(letter)
+        for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
+            run = list(group)
+            gone = self._send_on(queue, exchange.name, envelope, queues, run) if queues else 0
+            moved += [letter.entry for letter in run[:gone]]
+            stayed += [letter.entry for letter in run[gone:]]
+        return moved, stayed
+
+    def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
+        """What becomes of a message, and where it goes: cycles count with this death."""
+        _, envelope, raw = entry
+        form, key = self.removals.format, self._dead_key(queue, envelope)
+        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
+        other_key = queue.rules.dead_letter_routing_key is not None
+        made, largest = form.dead_lettered(raw, death, drop_cc=other_key)
+        queues = self._dead_route(exchange, key, made).queues
+        if shut := form.cycles(made, [queue.name for queue in queues], said):
+            queues = tuple(queue for queue in queues if queue.name not in shut)
+        return _Letter(entry, made, largest, queues)
+
+    def _dead_route(self, exchange: str, key: str, raw: bytes) -> PublishRoute:
+        """By its headers, if they matter."""
+        form, route = self.removals.format, self.inner_route(exchange, key)
+        if route.needs_headers or form.has_copies(raw):
+            route = self.route_with_headers(exchange, key, form.headers(raw), inner=True)
+        return route
+
+    def _dead_key(self, queue: Queue, envelope: Envelope) -> str:
+        key = queue.rules.dead_letter_routing_key
+        return envelope.routing_key if key is None else key
+
+    def _send_on(
+        self, queue: Queue, exchange: str, envelope: Envelope, queues: tuple[Queue, ...], run: list[_Letter]
+    ) -> int:
+        """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
+        route = PublishRoute(
+            exchange, self._dead_key(queue, envelope), queues, False, self.generation, by_headers=True
+        )
+        return self.publish(
+            route,
+            [letter.made for letter in run],
+            persistent=envelope.persistent,
+            channel=envelope.channel,
+            largest_frame=max(envelope.largest_frame, *(letter.largest for letter in run)),
+            priority=envelope.priority,
+            blind=envelope.blind,
+        ).accepted

@@ -1,0 +1,140 @@
+"""Policies obeyed: which one holds for a queue or an exchange, and what it makes of their arguments.
+
+Called by `Definitions` and `VirtualHost`, and only while they serve or are about to: a follower decides
+nothing, so it need not know. What was declared stays as it was declared: comparisons, history and
+fingerprints know no policies. Values that both an argument and a policy give are resolved as in RabbitMQ
+(`rabbit_amqqueue_process:process_args_policy`): of numbers the smaller, else the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from broker.model.queue.arguments import QueueRules, rules_of, value_fault
+from broker.model.queue.origin import follows
+from broker.model.queue.queue import Queue
+from broker.model.routing.exchange import Exchange
+from broker.model.vhost.patterns import HITS, Matching
+from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
+
+if TYPE_CHECKING:
+    from broker.model.vhost.definitions import Definitions
+    from broker.model.vhost.directory import Policy
+    from broker.model.vhost.vhosts import VirtualHosts
+
+Arguments = Mapping[str, object]
+QUEUES, EXCHANGES = "queues", "exchanges"
+
+
+# -- what one policy makes of arguments
+
+
+def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
+    """Of a queue with these arguments, under a policy that says this. What is not valid counts as not
+    given."""
+    merged = dict(arguments)
+    for key, argument in QUEUE_KEYS.items():
+        if key not in definition or value_fault(argument, asked := definition[key]) is not None:
+            continue
+        own = arguments.get(argument)
+        if own is None or value_fault(argument, own) is not None:
+            merged[argument] = asked
+        elif isinstance(own, int) and isinstance(asked, int):
+            # A delivery limit below zero is none, and the other one holds.
+            merged[argument] = max(own, asked) if min(own, asked) < 0 else min(own, asked)
+    return rules_of(merged)
+
+
+def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
+    """The alternate exchange of one with these arguments."""
+    for table in (arguments, definition):
+        name = table.get(ALTERNATE)
+        if isinstance(name, str):
+            return name
+    return None
+
+
+# -- who obeys which
+
+
+def obey_all(host: Definitions, matching: Matching) -> None:
+    """Queues and exchanges go by the policies as they are now. Cheap for those whose policy is the same.
+    `matching`: the caller's, for all virtual hosts at once."""
+    plain: dict[str, QueueRules] = {}
+    of_queues = host.directory.ranked(host.name, QUEUES)
+    changed = False
+    for queue in host.queues.values():
+        policy = _first(of_queues, queue.name, matching)
+        if policy is not queue.ruled_by:
+            changed |= _rule(host, queue, policy, plain)
+    of_exchanges = host.directory.ranked(host.name, EXCHANGES)
+    for exchange in host.exchanges.values():
+        changed |= _lead(exchange, _first(of_exchanges, exchange.name, matching))
+    if changed:
+        host._changed()
+    for policy in {policy.name: policy for policy in (*of_queues, *of_exchanges)}.values():
+        if policy.pattern in matching.given_up:
+            host.whole.warn(
+                f"policy '{policy.name}' in vhost '{host.name}': its pattern reached the match limit for "
+                f"{HITS} names, and applies to no further ones; set a simpler pattern"
+            )
+
+
+def obey_as_new(host: Definitions, made: Queue | Exchange) -> None:
+    """One that is being made while its virtual host serves; no route leads there yet."""
+    if isinstance(made, Queue):
+        policy = host.directory.policy_for(host.name, made.name, QUEUES)
+        if policy is not None:
+            _rule(host, made, policy, {})
+    else:
+        _lead(made, host.directory.policy_for(host.name, made.name, EXCHANGES))
+
+
+def names_of_policies(vhosts: VirtualHosts, queues: Sequence[Queue]) -> dict[Queue, str]:
+    """Of the policy that holds for each of these queues; on a follower, that would hold."""
+    ranked = {name: vhosts.directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
+    matching = Matching()
+    found = {queue: _first(ranked[queue.vhost], queue.name, matching) for queue in queues}
+    return {queue: policy.name for queue, policy in found.items() if policy is not None}
+
+
+def _first(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | None:
+    for policy in ranked:
+        if matching.matches(policy.pattern, name):
+            return policy
+    return None
+
+
+def _rule(host: Definitions, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]) -> bool:
+    """Another policy holds, or none; do other rules? `plain`: those of queues without arguments, by policy.
+
+    Its time without use begins anew if that has changed (as in RabbitMQ).
+    """
+    queue.ruled_by = policy
+    definition = {} if policy is None else policy.definition
+    name = "" if policy is None else policy.name
+    if queue.arguments:
+        rules = rules_under(queue.arguments, definition)
+    elif (known := plain.get(name)) is not None:
+        rules = known
+    else:
+        rules = plain[name] = rules_under({}, definition)
+    before = queue.rules
+    if rules == before:
+        return False
+    queue.set_rules(rules)
+    if rules.expires != before.expires and host.serving and not follows(queue):
+        host.expiries.forget(queue)
+        host.expiries.used(queue)
+    return True
+
+
+def _lead(exchange: Exchange, policy: Policy | None) -> bool:
+    """Does it have another alternate exchange? The default exchange, to which nobody binds, never has one."""
+    exchange.ruled_by = policy
+    if not exchange.name:
+        return False
+    before = exchange.alternate
+    exchange.alternate = alternate_under(exchange.arguments, {} if policy is None else policy.definition)
+    return exchange.alternate != before

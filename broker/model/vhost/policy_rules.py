@@ -1,0 +1,102 @@
+"""What a policy may ask of queues and exchanges: names, types and limits of its keys. Pure.
+
+The keys are RabbitMQ's (`rabbit_policies`); each that does something here is an argument of a queue or an
+exchange without its `x-`, and is checked as that is. Others that RabbitMQ knows are kept and do
+nothing, and the commands that set them say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from broker.model.queue.arguments import value_fault
+
+APPLY_TO = {
+    "all": frozenset(("queues", "exchanges")),
+    "queues": frozenset(("queues",)),
+    "classic_queues": frozenset(("queues",)),
+    "quorum_queues": frozenset(("queues",)),
+    "exchanges": frozenset(("exchanges",)),
+}
+"""What a policy is for. Every queue here is one of a pair: whether a client calls it classic or quorum."""
+QUEUE_KEYS = {
+    "expires": "x-expires",
+    "message-ttl": "x-message-ttl",
+    "max-length": "x-max-length",
+    "max-length-bytes": "x-max-length-bytes",
+    "overflow": "x-overflow",
+    "dead-letter-exchange": "x-dead-letter-exchange",
+    "dead-letter-routing-key": "x-dead-letter-routing-key",
+    "delivery-limit": "x-delivery-limit",
+}
+"""Of those that work on queues, the argument that says the same."""
+ALTERNATE = "alternate-exchange"
+"""The one that works on exchanges."""
+WITHOUT_EFFECT = frozenset((
+    "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
+    "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
+    "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
+    "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
+))  # fmt: skip
+"""Of RabbitMQ's, what does nothing here: a pair replicates every queue, or has nothing like it."""
+
+
+DEEPEST = 32
+"""Levels of tables and arrays in a definition: as many as a definitions file may have."""
+LONGEST_KEY = 255
+
+
+def policy_fault(definition: Mapping[str, object]) -> str | None:
+    """What is wrong with the first key that has a fault; None: it may be asked for."""
+    for key, value in definition.items():
+        known = key in QUEUE_KEYS or key == ALTERNATE or key in WITHOUT_EFFECT
+        fault = _value_fault(key, value) if known else "no policy has such a key"
+        fault = fault or _unportable(value)
+        if fault is not None:
+            return f"{key:.80}: {fault}"
+    return None
+
+
+def wrong_value(definition: Mapping[str, object]) -> tuple[str, str] | None:
+    """The first key that does something here and has a value that means nothing, and why."""
+    for key, value in definition.items():
+        if (fault := _value_fault(key, value)) is not None:
+            return key, fault
+    return None
+
+
+def _value_fault(key: str, value: object) -> str | None:
+    if key in QUEUE_KEYS:
+        return value_fault(QUEUE_KEYS[key], value)
+    return "not a string" if key == ALTERNATE and not isinstance(value, str) else None
+
+
+def _unportable(value: object) -> str | None:
+    """What no definitions file can say, so that an export with it could be read by nobody."""
+    level: list[object] = [value]
+    for _ in range(DEEPEST):
+        inside: list[object] = []
+        for item in level:
+            if type(item) is int and not -(2**63) <= item < 2**63:
+                return "a number that does not fit 64 bits"
+            if isinstance(item, float) and not math.isfinite(item):
+                return "a number too large"
+            if isinstance(item, Mapping):
+                if any(
+                    len(str(key).encode(errors="surrogatepass")) > LONGEST_KEY or "\0" in str(key)
+                    for key in item
+                ):
+                    return f"a key of more than {LONGEST_KEY} octets, or with a NUL"
+                inside += item.values()
+            elif isinstance(item, list):
+                inside += item
+        if not inside:
+            return None
+        level = inside
+    return f"nested deeper than {DEEPEST}"
+
+
+def without_effect(definition: Mapping[str, object]) -> list[str]:
+    """Keys that are kept and do nothing."""
+    return sorted(WITHOUT_EFFECT.intersection(definition))

@@ -1,0 +1,432 @@
+"""All virtual hosts of a broker, which are one replicated whole: one history, one state, one side of a link.
+
+Owner: the engine (one today). The engine, recovery and the high-availability adapter call it; channels call
+the virtual host that they are in. Deterministic: ids of new queues come from `new_uuid`, time from `wall_ms`,
+which the engine sets at the start of each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
+
+from broker.errors import InternalError
+from broker.hooks import Hooks
+from broker.model.history.epoch_ends import Graves
+from broker.model.history.fingerprint import definitions_of, fingerprint_of
+from broker.model.history.history import History
+from broker.model.history.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
+from broker.model.queue.backlog import WINDOW
+from broker.model.queue.consumer import Consumer
+from broker.model.queue.expiries import Expiries
+from broker.model.queue.leaving import Leaving
+from broker.model.queue.message_run import Overflow
+from broker.model.queue.origin import follows
+from broker.model.queue.queue import Mode, Queue
+from broker.model.queue.reconnecting import Reconnecting
+from broker.model.queue.removals import ROUNDS, STEPS, Removals
+from broker.model.routing.exchange import Exchange
+from broker.model.values import ROOT, Reason, Scope
+from broker.model.vhost.applying import apply_record
+from broker.model.vhost.directory import POLICY, SCOPE, VHOST, Directory, check_change
+from broker.model.vhost.patterns import Matching
+from broker.model.vhost.policies import names_of_policies, obey_all
+from broker.model.vhost.stamping import stamp_unset
+from broker.model.vhost.vhost import VirtualHost
+
+
+class QueueInfo(NamedTuple):
+    """One line of the management's queue list. `active`: with a single active consumer, the one that is, if
+    any; `single_active` says whether it is so."""
+
+    name: str
+    uuid: bytes
+    ready: int
+    unacked: int
+    consumers: int
+    scope: Scope
+    durable: bool
+    replicate: str
+    policy: str | None
+    vhost: str = ROOT
+    single_active: bool = False
+    active: Consumer | None = None
+
+
+class VirtualHosts:
+    """See the module. `serving` is False at first: contents are replicas and only `apply` may change
+    anything.
+
+    `pending`: queues that asked for dispatch in this tick. `root`: the virtual host `/`, which is always
+    there. `generation` grows with every change of any of them, and of the directory. `ending`: told of one
+    that is about to be deleted, by the serving node, before its queues end.
+    """
+
+    def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
+        self.hooks = hooks
+        self.history = history
+        self.new_uuid = new_uuid
+        self.serving = False
+        self.deciding = True
+        """No queue ends because its clients are gone while this is False: another node may serve, to which
+        they went."""
+        self.left: list[Queue] = []
+        """Those that would have ended meanwhile."""
+        self.leaving = Leaving()
+        self.consumer_max = 10_000
+        """Most consumers of one queue."""
+        self.window = WINDOW
+        """Of each queue: messages at its front that stay in memory."""
+        self.generation = 0
+        self.directory = Directory()
+        self.graves = Graves()
+        self.queues_by_uuid: dict[bytes, Queue] = {}
+        """All queues of all of them."""
+        self._paging: set[Queue] = set()
+        """Queues of which messages have been set aside."""
+        self.pending: list[Queue] = []
+        self.expiries = Expiries()
+        self.reconnecting = Reconnecting()
+        self.removals = Removals()
+        self.removals.move = self._dead_letter
+        self.ending: Callable[[VirtualHost], None] = lambda vhost: None
+        self.warn: Callable[[str], None] = lambda sentence: None
+        """For the log."""
+        self._by_name: dict[str, VirtualHost] = {}
+        self.add(ROOT)
+        self.root = self[ROOT]
+
+    # -- the virtual hosts
+
+    def __iter__(self) -> Iterator[VirtualHost]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __getitem__(self, name: str) -> VirtualHost:
+        return self._by_name[name]
+
+    def get(self, name: str) -> VirtualHost | None:
+        return self._by_name.get(name)
+
+    def add(self, name: str) -> None:
+        """A virtual host with nothing but the built-in exchanges, unless it is there. Makes no history."""
+        if name not in self._by_name:
+            self._by_name[name] = VirtualHost(name, self)
+            self.changed()
+
+    def remove(self, name: str) -> None:
+        """It is no more, nor is what it still has: queues that history does not tell of, since they are of
+        this node alone. Makes no history; `/` stays."""
+        if name == ROOT or name not in self._by_name:
+            return
+        vhost = self._by_name[name]
+        for queue in list(vhost.queues.values()):
+            queue.end()
+            vhost._drop_queue(queue)
+        del self._by_name[name]
+        self.changed()
+
+    def changed(self) -> None:
+        self.generation += 1
+
+    @property
+    def wall_ms(self) -> int:
+        """Wall clock of this tick, in milliseconds."""
+        return self.removals.wall_ms
+
+    @wall_ms.setter
+    def wall_ms(self, wall_ms: int) -> None:
+        self.removals.wall_ms = wall_ms
+
+    def _dead_letter(
+        self, queue: Queue, entries: Iterable[Entry], reason: Reason
+    ) -> tuple[list[Entry], list[Entry]]:
+        return self[queue.vhost].dead_letter(queue, entries, reason)
+
+    def _end_queue(self, queue: Queue, reason: Reason, spared: Container[Exchange] = ()) -> None:
+        self[queue.vhost]._end_queue(queue, reason, spared)
+
+    # -- queues that end by themselves
+
+    def decide_again(self) -> None:
+        """End what was left by its clients, and is so still."""
+        self.deciding = True
+        self._give_time()
+        left, self.left = self.left, []
+        for queue in left:
+            if not queue.deleted and not queue.consumers and queue.owner is None:
+                self._end_queue(queue, _left_by(queue))
+
+    def expire(self, now: float) -> int:
+        """End the queues that nobody has used for their time (`x-expires`), and some of those that their
+        clients have left, once a tick; how many. One whose dead letters wait for their turn outlives them."""
+        ended = 0
+        for queue, reason in self.leaving.take_turn() if self.deciding else ():
+            self._end_queue(queue, reason)
+            ended += 1
+        for queue in self.expiries.due(now):
+            queue.settle()
+            if queue.owes_letters:
+                self.expiries.wait(queue, now)
+                continue
+            self._end_queue(queue, Reason.QUEUE_EXPIRED)
+            ended += 1
+        return ended
+
+    def _give_time(self) -> None:
+        """Whoever uses a queue that would expire may not have been able to: its time begins anew."""
+        for queue in self.queues_by_uuid.values():
+            if not follows(queue):
+                self.expiries.used(queue)
+
+    def used(self, queue: Queue) -> None:
+        """A client declared it, got from it or began to consume from it."""
+        self.expiries.used(queue)
+        self.reconnecting.used(queue)
+        if self.left and queue in self.left:
+            self.left.remove(queue)
+
+    def await_clients(self) -> bool:
+        """This node begins to serve: is there any queue or exchange that waits for its clients? If so,
+        `end_orphans` is due when they had their time."""
+        waiting = bool(self.orphans() or self.unbound())
+        if waiting:
+            self.reconnecting.begin()
+            for vhost in self:
+                vhost._changed()  # each name that is published to is looked up once more
+        return waiting
+
+    def orphans(self) -> list[Queue]:
+        """Auto-delete queues that had a consumer, and exclusive ones, whose clients have not come back."""
+        back = self.reconnecting
+        return [
+            queue
+            for queue in self.queues_by_uuid.values()
+            if (queue.auto_delete and queue.consumer_seen and not queue.consumers and queue not in back)
+            or (queue.exclusive and queue.owner is None)
+        ]
+
+    def unbound(self) -> list[Exchange]:
+        """Auto-delete exchanges that were bound, to queues that have not come along."""
+        exchanges = [exchange for vhost in self for exchange in vhost.exchanges.values()]
+        back = self.reconnecting
+        return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings and x not in back]
+
+    def end_orphans(self) -> int:
+        """Delete them, once, by the serving node, when its clients had their time to return; how many
+        queues."""
+        ended = self.orphans()
+        for queue in ended:
+            self._end_queue(queue, _left_by(queue), spared=self.reconnecting)
+        for exchange in self.unbound():
+            self[exchange.vhost]._end_unbound([exchange])
+        self.reconnecting.end()
+        return len(ended)
+
+    # -- the tick
+
+    def dispatch(self) -> int:
+        """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
+        delivered. What nobody took leaves if its time is over or its queue too long; dead letters of dead
+        letters, however many they become, do so in the ticks that follow."""
+        sent = 0
+        pending, removals = self.pending, self.removals
+        removals.expire_due()
+        removals.steps = STEPS
+        for _ in range(ROUNDS):
+            while pending and removals.steps > 0:
+                queues = pending[:]
+                pending.clear()
+                for at, queue in enumerate(queues, 1):
+                    sent += queue.dispatch()
+                    if removals.steps <= 0:
+                        pending[:0] = queues[at:]
+                        break
+            if not removals.settle():
+                break
+        return sent
+
+    def set_aside(self, overflow: Overflow, most: int) -> int:
+        """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""
+        done = 0
+        deep = [queue for queue in self.queues_by_uuid.values() if queue.total_count > queue.window]
+        for queue in sorted(deep, key=lambda queue: -queue.total_count):
+            if done >= most:
+                break
+            done += queue.set_aside(overflow, most - done)
+            self._paging.add(queue)
+        return done
+
+    @property
+    def paged(self) -> int:
+        """Messages of serving queues that are set aside."""
+        self._paging = {queue for queue in self._paging if not queue.deleted}
+        return sum(queue.backlog.aside for queue in self._paging)
+
+    @property
+    def octets(self) -> int:
+        """What queues, exchanges and bindings take, about, besides messages and consumers."""
+        return sum([vhost.octets for vhost in self])
+
+    # -- virtual hosts, users, permissions, policies
+
+    def change_directory(self, changes: Sequence[EntryPut | EntryDelete]) -> Scope:
+        """All of them in one batch, or none; the scope touched, NONE if all was so before.
+
+        Whoever deletes a user or a virtual host deletes its permissions, and what is in the virtual host.
+        Raises EntryFault, with nothing changed.
+        """
+        directory = self.directory
+        planned = directory.copy()
+        records: list[EntryPut | EntryDelete] = []
+        for change in changes:
+            check_change(planned, change)
+            for record in planned.steps(change):
+                planned.apply(record)
+                records.append(record)
+        if records and not self.serving:
+            raise InternalError("the directory was changed while not serving")
+        for record in records:
+            self._change(record)
+        if any(record.kind == POLICY for record in records):
+            matching = Matching()
+            for vhost in self:
+                obey_all(vhost, matching)
+        return SCOPE if records else Scope.NONE
+
+    def _change(self, record: EntryPut | EntryDelete) -> None:
+        ending = self.get(record.name) if isinstance(record, EntryDelete) and record.kind == VHOST else None
+        if ending is not None:
+            self.ending(ending)
+            ending.end()
+        self.history.append(record)
+        self.apply_entry(record)
+
+    def apply_entry(self, record: EntryPut | EntryDelete) -> None:
+        """It is so from now on. Makes no history."""
+        self.directory.apply(record)
+        if record.kind == VHOST:
+            (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
+        self.changed()
+
+    # -- following and changing sides
+
+    def apply(self, record: Record) -> None:
+        """Apply one history record without making history. Idempotent; unknown queues are ignored.
+
+        Raises InternalError while serving.
+        """
+        if self.serving:
+            raise InternalError("virtual hosts that serve follow nobody")
+        apply_record(self, record)
+
+    def activate(self, epoch: int) -> int:
+        """Begin to serve in `epoch`: positions and ids start anew, contents become ready, older ones
+        redelivered. Queues that follow another broker's go on doing so. How many queues and exchanges of
+        level `unset` got one.
+
+        Raises InternalError, with nothing changed, if a queue's copy is incomplete or of a later epoch.
+        """
+        if self.serving:
+            raise InternalError("already serving")
+        own = [queue for queue in self.queues_by_uuid.values() if not follows(queue)]
+        for queue in own:
+            queue.check_may_serve(epoch)
+        self.history.begin_epoch(epoch)
+        stamped = stamp_unset(self)
+        matching = Matching()
+        for vhost in self:
+            obey_all(vhost, matching)
+        for queue in own:
+            queue.activate(epoch)
+        self._give_time()
+        self.serving = True
+        return stamped
+
+    def deactivate(self) -> None:
+        """Stop serving: every queue is a replica again. History must be flushed before, consumers are not
+        told."""
+        for queue in self.queues_by_uuid.values():
+            if queue.mode is Mode.ACTIVE:
+                queue.deactivate()
+        for vhost in self:
+            vhost.forget_owners()
+        self.pending.clear()
+        self.left.clear()
+        self.leaving.clear()
+        self.expiries.clear()
+        self.reconnecting.end()
+        self.removals.clear()
+        self.deciding = True
+        self.serving = False
+
+    def milestone(self, epoch: int) -> None:
+        """All known members hold what settled at the last one: forget it, and settle what may be."""
+        self.graves.milestone()
+        for queue in self.queues_by_uuid.values():
+            queue.milestone(epoch)
+
+    def make_milestone(self) -> bool:
+        """As the one that serves: make it history, if there is anything to settle or to forget."""
+        if not self.serving:
+            raise InternalError("a milestone was made while not serving")
+        epoch = self.history.epoch
+        due = bool(self.graves) or any(queue.milestone_due() for queue in self.queues_by_uuid.values())
+        if due:
+            self.history.append(Milestone(epoch, Scope.STORE | Scope.LINK))
+            self.milestone(epoch)
+        return due
+
+    # -- looking
+
+    def definitions(self, scope: Scope | None = None) -> list[Record]:
+        """Entries, declares, ConsumerSeen and binds that rebuild what `scope` sees (all if None), in an order
+        that applies."""
+        return definitions_of(self, scope)
+
+    def ends(self, scope: Scope) -> list[QueueEnds]:
+        """What history ever had in the queues that `scope` sees, and in those that it has deleted."""
+        found = [
+            QueueEnds(q.uuid, q.ends() if q.content_scope & scope else {}, False, q.scope)
+            for q in self.queues_by_uuid.values()
+            if q.scope & scope
+        ]
+        return found + [QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.graves]
+
+    def fingerprint(self, scope: Scope | None = None) -> str:
+        """Hex hash of entries, queues, exchanges, bindings and message ids: those that `scope` sees, or
+        all."""
+        return fingerprint_of(self, scope)
+
+    def list_queues(self, begin: int = 0, most: int | None = None) -> list[QueueInfo]:
+        """`most` of them (None: all), from number `begin` on."""
+        every = chain.from_iterable(vhost.queues.values() for vhost in self)
+        return _lines(self, list(islice(every, begin, None if most is None else begin + most)))
+
+
+def _lines(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
+    policies = names_of_policies(vhosts, queues)
+    return [
+        QueueInfo(
+            q.name,
+            q.uuid,
+            q.total_count - q.unacked_count,
+            q.unacked_count,
+            len(q.consumers),
+            q.scope,
+            q.durable,
+            q.replicate,
+            policies.get(q),
+            q.vhost,
+            q.rules.single_active,
+            q.served[0] if q.rules.single_active and q.consumers else None,
+        )
+        for q in queues
+    ]
+
+
+def _left_by(queue: Queue) -> Reason:
+    return Reason.OWNER_GONE if queue.exclusive else Reason.QUEUE_UNUSED
