@@ -24,6 +24,7 @@ from broker.errors import NotAllowed
 from broker.hooks import BatchSink, Gate, Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.history.completion import Completion
+from broker.model.queue.removals import HAND, STEPS
 from broker.model.queue.requeueing import PIECE
 from broker.model.vhost.directory import Directory
 from broker.model.vhost.vhost import VirtualHost
@@ -149,6 +150,7 @@ class Broker:
         vhosts.ending = self._vhost_ends
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
+        vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
         vhosts.removals.requeueing.piece = min(PIECE, max(1, settings.share // 3))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.history = vhosts.history

@@ -157,3 +157,33 @@ def test_of_very_many_queues_some_are_served_and_the_others_first_in_the_next_ti
         seen.append([int(frame["consumer_tag"]) for frame in client.read()])
     assert [len(each) for each in seen[:2]] == [STEPS // (HAND + 1) + 1, MANY - STEPS // (HAND + 1) - 1]
     assert [number for each in seen for number in each] == list(range(MANY))
+
+
+def test_now_or_never_waits_for_the_turn_of_its_queue() -> None:
+    """With a time to live of 0 a message is delivered if somebody can take it, however many queues there are
+    that have their turn before."""
+    world = World()
+    world.vhost.whole.steps = 2 * HAND
+    client, publisher = world.open(), world.open()
+    for number in range(9):
+        name = f"q{number}"
+        client.send(1, "queue.declare", queue=name, arguments={"x-message-ttl": 0})
+        client.send(1, "queue.bind", queue=name, exchange="amq.fanout", routing_key="")
+        if number != 3:
+            client.send(1, "basic.consume", queue=name, consumer_tag=name, no_ack=True)
+    client.read()
+    world.now += 0.002
+    publisher.connection.receive(message(1, b"m", "amq.fanout", ""), world.now)
+    got: list[str] = []
+    ticks = 0
+    while len(got) < 8 and ticks < 20:
+        ticks += 1
+        world.now += 0.002
+        world.broker.clock(world.now, 0)
+        world.broker.end_tick(world.now, int(world.now * 1000))
+        client.inbox += b"".join(client.connection.take_output())
+        got += [seen["consumer_tag"] for seen in client.read()]
+    assert sorted(got) == [f"q{number}" for number in range(9) if number != 3]
+    assert ticks > 3
+    world.pass_time(0.1)
+    assert not any(queue.message_count for queue in world.vhost.queues.values())

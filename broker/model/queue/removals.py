@@ -115,13 +115,15 @@ class Removals:
     """
 
     __slots__ = (
-        "_looks", "_over", "_resumed", "_touched", "copies", "format", "freeing", "left", "move",
-        "refused_from", "requeueing", "since", "steps", "wall_ms",
+        "_looks", "_over", "_resumed", "_touched", "behind", "copies", "format", "freeing", "left",
+        "move", "refused_from", "requeueing", "since", "steps", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.wall_ms = 0
         self.since: int | None = None
+        self.behind = False
+        """Queues have not had their turn of dispatch yet: what came in for them may still be delivered."""
         self.format: MessageFormat = Opaque()
         self.move: Callable[[Queue, Iterable[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
             lambda queue, entries, reason: ([], list(entries))
@@ -162,7 +164,9 @@ class Removals:
 
     def end_tick(self) -> None:
         """What comes in from now on, and what it sets off, is of the next one."""
-        self.since, self.left = None, WORK_AT_ONCE
+        self.left = WORK_AT_ONCE
+        if not self.behind:
+            self.since = None
         self.requeueing.step()
 
     def _may(self, queue: Queue) -> bool:

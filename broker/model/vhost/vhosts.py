@@ -76,6 +76,8 @@ class VirtualHosts:
         self.leaving = Leaving()
         self.consumer_max = 10_000
         """Most consumers of one queue."""
+        self.steps = STEPS
+        """Of deliveries in one tick."""
         self.window = WINDOW
         """Of each queue: messages at its front that stay in memory."""
         self.generation = 0
@@ -235,7 +237,7 @@ class VirtualHosts:
         sent = 0
         pending, removals = self.pending, self.removals
         removals.expire_due()
-        removals.steps = STEPS
+        removals.steps = self.steps
         for _ in range(ROUNDS):
             while pending and removals.steps > 0:
                 queues = pending[:]
@@ -247,6 +249,7 @@ class VirtualHosts:
                         break
             if not removals.settle():
                 break
+        removals.behind = bool(pending)
         return sent
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
