@@ -225,7 +225,7 @@ def test_the_report_says_what_where_and_how_to_see_it_again(told: Report, failur
     text = told.text(Path("x.json"))
     assert f"seed {failure.seed} failed at" in text
     assert failure.failure is not None and failure.failure in text
-    assert "Nobody goes on alone in silence." in text
+    assert "A primary never goes on alone in silence." in text
     assert f"commit: {commit()}" in text
     assert f"--seeds 1 --first {failure.seed} --mutant '{PLANTED}' --verbose" in text
     assert f"--plan x.json --mutant '{PLANTED}'" in text
