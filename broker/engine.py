@@ -167,7 +167,7 @@ class Broker:
         self.protocols: dict[bytes, Callable[[Broker, Peer, float], Connection]] = {}
         """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
         self.repeats = Repeats(self.log)
-        """Sentences about who is not let in."""
+        """Sentences that peers may cause any number of times."""
         self.logins = Logins(self.authenticator, self.repeats.say)
         self.clients_max: int | None = None
         """The most clients that are let in; None: any number. Peers and operators do not count."""
@@ -402,8 +402,8 @@ class Broker:
         """connection.close, with `text` as it is, to everybody but those that `keep` names: demotion,
         shutdown.
 
-        Everything they held is requeued, and their exclusive queues end before this returns; of much that one
-        held, the last part is ready some ticks later.
+        What they held is requeued and their exclusive queues end before this returns. Where these are very
+        many, the rest follows in the next ticks (`Requeueing`, `Leaving`).
         """
         self.clock(now, 0)
         for connection in list(self.connections):
