@@ -43,8 +43,8 @@ class Access:
                 f"access to vhost '{self._vhost}' refused for user '{self._user}'", 10, 40
             )  # fmt: skip
 
-    def demand(self, what: What, kind: Kind, name: str) -> None:
-        """Raises AccessRefused."""
+    def demand(self, connection: Connection, what: What, kind: Kind, name: str) -> None:
+        """A slow match is counted in the connection's share. Raises AccessRefused."""
         directory, allowed = self._directory, self._allowed
         if self._generation != directory.generation:
             self._generation = directory.generation
@@ -53,7 +53,7 @@ class Access:
         if (what, name) in allowed:
             return
         permission = directory.permissions.get((self._vhost, self._user))
-        if permission is None or not permission.allows(what, name):
+        if permission is None or not permission.allows(what, name, connection.matched_slowly):
             raise AccessRefused(
                 f"{what} access to {kind} '{name}' in vhost '{self._vhost}' refused for user '{self._user}'"
             )
@@ -65,26 +65,28 @@ class Access:
 def demand(connection: Connection, what: What, kind: Kind, name: str) -> None:
     """Whoever is at the other end may do that. Raises AccessRefused."""
     if connection.access is not None:
-        connection.access.demand(what, kind, name)
+        connection.access.demand(connection, what, kind, name)
 
 
 def demand_exchange(connection: Connection, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
-        _demand_declaring(connection.access, "exchange", name, leads_to)
+        _demand_declaring(connection, connection.access, "exchange", name, leads_to)
 
 
 def demand_queue(connection: Connection, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")
-        _demand_declaring(connection.access, "queue", name, leads_to)
+        _demand_declaring(connection, connection.access, "queue", name, leads_to)
 
 
-def _demand_declaring(access: Access, kind: Kind, name: str, leads_to: object) -> None:
+def _demand_declaring(
+    connection: Connection, access: Access, kind: Kind, name: str, leads_to: object
+) -> None:
     """A new one that leads on to an exchange, by itself, reads from the one and writes to the other."""
-    access.demand("configure", kind, name)
+    access.demand(connection, "configure", kind, name)
     if isinstance(leads_to, str):
-        access.demand("read", kind, name)
-        access.demand("write", "exchange", leads_to)
+        access.demand(connection, "read", kind, name)
+        access.demand(connection, "write", "exchange", leads_to)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 80
 """Characters of a name that a client has given itself."""
+_SLOW_MATCH = 4000
+"""Steps that a slow match of a pattern counts as: some 0.2 ms, and what the refusal costs."""
 
 
 class Connection(ABC):
@@ -324,6 +326,10 @@ class Connection(ABC):
         next turn, at the next tick."""
         self._stalled = self._rests = True
         self.broker.resuming[self] = None
+
+    def matched_slowly(self) -> None:
+        """A pattern of its user's permissions took many steps to match a name."""
+        self.spent += _SLOW_MATCH
 
     def await_letters(self) -> Callable[[], None]:
         """It has refused more than is made dead letters at once: the rest of its input waits until what is

@@ -419,7 +419,7 @@ def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked,
     counts."""
     access = channel.connection.access
     if access is not None:
-        access.demand("write", "exchange", target.exchange)
+        access.demand(channel.connection, "write", "exchange", target.exchange)
     vhost = channel.connection.vhost
     route = vhost.route(target.exchange, target.routing_key)
     if not route.queues:

@@ -191,7 +191,7 @@ class Incoming:
         connection.note_publish()
         try:
             if connection.access is not None:
-                connection.access.demand("write", "exchange", target.exchange)
+                connection.access.demand(connection, "write", "exchange", target.exchange)
             route = connection.vhost.route(target.exchange, target.key)
             if not route.queues:
                 connection.vhost.check_published(target.exchange, target.key)

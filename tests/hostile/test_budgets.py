@@ -20,6 +20,7 @@ from broker.model.history.replication_id_set import to_ranges
 from broker.model.queue import removals
 from broker.model.queue.freeing import PIECE, stretches
 from tests.broker.amqp091.wire import Raw, World, message
+from tests.broker.stored import permission, user
 
 SHARE = BrokerSettings().share
 EMPTY = frame(HEADER, 1, b"\0\x3c\0\0" + bytes(8) + b"\0\0")
@@ -400,6 +401,23 @@ def test_large_tables_of_arguments_use_up_a_turn() -> None:
         hall.turn()
         answered.append(len(hall.read()))
     assert max(answered) <= 2 and sum(answered) == 10
+
+
+def test_a_permission_whose_pattern_is_slow_uses_up_a_turn() -> None:
+    hall = Hall(0)
+    hall.world.vhost.whole.change_directory([user("alice"), permission(configure="^([a-z]+)*_q$")])
+    hall.turn()
+    hall.attacker = hall.world.open(user="alice", password="word")
+    declares = b""
+    for number in range(2, 12):
+        hall.attacker.call(number, "channel.open")
+        declares += encode_frame(number, "queue.declare", queue=f"{'q' * 30}{number:02d}")
+    hall.hear(declares)
+    refused = [len(hall.read())]
+    while hall.world.broker.resuming:
+        hall.turn()
+        refused.append(len(hall.read()))
+    assert sum(refused) == 10 and max(refused) <= 3
 
 
 def test_queues_that_became_too_long_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ what is history is taken as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from broker.model.history.records import EntryDelete, EntryPut
@@ -54,9 +54,9 @@ class Permission:
     write: str
     read: str
 
-    def allows(self, what: str, name: str) -> bool:
-        """`what`: one of `PERMISSIONS`."""
-        return matches(getattr(self, what), name)
+    def allows(self, what: str, name: str, slow: Callable[[], None] | None = None) -> bool:
+        """`what`: one of `PERMISSIONS`. `slow` is called if the match is slow."""
+        return matches(getattr(self, what), name, slow)
 
 
 @dataclass(slots=True, frozen=True)
