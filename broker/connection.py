@@ -15,7 +15,7 @@ from broker.security.logins import Ticket
 from understudy.shared.text import origin, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.authorization import Access
     from broker.engine import Broker, BrokerSettings, Peer
@@ -45,6 +45,7 @@ class Connection(ABC):
         "_rests",
         "_stalled",
         "_tail",
+        "_working",
         "_writable",
         "access",
         "broker",
@@ -108,6 +109,8 @@ class Connection(ABC):
         """Of what it has refused, parts whose dead letters are not made yet."""
         self.spent = 0
         """Steps of work that its input has caused since its turn began: see `BrokerSettings.share`."""
+        self._working: list[Iterator[int]] = []
+        """What its input has begun and not finished: see `work`."""
         self.wants_close = self.paused_reading = self.clean = self.gone = self.let_in = False
         self.deadline: float | None = None
         self.successor: Connection | None = None
@@ -327,6 +330,33 @@ class Connection(ABC):
         self._stalled = self._rests = True
         self.broker.resuming[self] = None
 
+    @property
+    def working(self) -> bool:
+        """What its input has begun goes on in its next turns."""
+        return bool(self._working)
+
+    def work(self, steps: Iterator[int]) -> None:
+        """Do what its input asks for, in pieces that say how many steps they took: now, as far as its turn
+        lasts, and in its next turns. Nothing that it has sent besides is served before."""
+        self._working.append(steps)
+        if len(self._working) == 1:
+            self.work_on()
+
+    def work_on(self) -> bool:
+        """Go on while another piece like the last one has room in this turn. Is all done?"""
+        working = self._working
+        while working:
+            now = working[0]
+            for steps in now:
+                self.spent += steps
+                if self.spent + steps > self.settings.share and working:
+                    self.spent = max(self.spent, self.settings.share + 1)
+                    self.rest()
+                    return False
+            if working and working[0] is now:
+                del working[0]
+        return True
+
     def matched_slowly(self) -> None:
         """A pattern of its user's permissions took many steps to match a name."""
         self.spent += _SLOW_MATCH
@@ -355,6 +385,8 @@ class Connection(ABC):
         """Its turn has come, if input waits and may be served: `feed` serves the tail."""
         if not self._stalled or (self._rests and (self._awaited or self._held_back)):
             return
+        if not self._rests:
+            self.spent = 0
         self._stalled = self._rests = False
         feed(self._tail)
         self.update_paused()

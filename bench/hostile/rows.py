@@ -45,6 +45,7 @@ ROWS = (
     Row("consumers", clients.consumers, 128),
     Row("fanout", clients.fanout, 256),
     Row("headers", directory.headers, 256, directory.bind_headers),
+    Row("topics", directory.topics, 256, directory.bind_topics),
     Row("patterns", directory.patterns, 64, directory.store_user),
     Row("refusals", dead_letters.refusals, 256),
     Row("expiries", dead_letters.expiries, 256),

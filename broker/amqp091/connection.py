@@ -113,12 +113,16 @@ class ServerConnection(Connection):
         if self._deaf or self.state is State.CLOSED:
             return
         if not (self._rests and self._waits_on(data)):
+            self.spent = 0
             self._feed(self._tail + data if self._tail else data)
 
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
-        at = self.spent = 0
+        at = 0
         try:
+            if self._working and not self.work_on():
+                self._tail = buf
+                return
             if self.login is not None:
                 self._keep(buf)
                 return
@@ -172,6 +176,8 @@ class ServerConnection(Connection):
                 break
             if kind == METHOD and number and self.state is State.RUNNING:
                 pos = self._channel_method(number, buf, pos, end)
+            elif kind == METHOD and self._unfinished():
+                continue
             else:
                 if self.state is State.RUNNING:
                     self.spent += _FRAME
@@ -193,15 +199,24 @@ class ServerConnection(Connection):
                 return self.publisher.publishes(channel, buf, pos, end)
             if ids in _SETTLING:
                 self.publisher.flush()
+                if self._working:
+                    return pos
                 if channel.is_open:
                     serve = channel.acks if ids == ACK else channel.nacks
                     if rest := serve(buf, pos, end):
                         return rest
         self.publisher.flush()
+        if self._working:
+            return pos
         if not self.is_management:
             self.spent += _METHOD + (end - pos >> 1)
         serve_method(self, number, buf[pos + 7 : end - 1])
         return end
+
+    def _unfinished(self) -> bool:
+        """Hand over what was gathered. Is it published in more turns than this one?"""
+        self.publisher.flush()
+        return self.working
 
     def _keep(self, buf: bytes) -> None:
         """What a client sends before it knows whether it may come in. Raises CommandInvalid if it is much."""
@@ -342,6 +357,7 @@ class ServerConnection(Connection):
 
     def let_go(self) -> None:
         self.withdraw_login()
+        self._working.clear()
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             self.publisher.forget(channel)

@@ -36,13 +36,16 @@ from broker.errors import (
     ResourceError,
     UnexpectedFrame,
 )
+from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, Parts, gather
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
     from broker.amqp091.connection import ServerConnection
     from broker.hooks import LargeMessage
-    from broker.model.vhost.vhost import PublishRoute, VirtualHost
+    from broker.model.routing.publish_route import PublishRoute
+    from broker.model.steps import Steps
+    from broker.model.vhost.enqueueing import Published
 
 _PUBLISH = BY_NAME["basic.publish"]
 _BODY_SIZE_AT = 11
@@ -52,10 +55,8 @@ _CHECKED_LONGEST = 512
 _HEADERS_FLAG = HEADERS >> 8
 _TARGET = 16
 """Steps that it takes, about, to find out where messages go that go elsewhere than the last one."""
-_BY_HEADERS = 4
-"""Steps of a look at what a message's headers match, and of reading them."""
-PER_RUN = 8
-"""What a run costs besides its messages, as if it had so many more."""
+_HEADERS = 4
+"""Steps of reading a message's headers."""
 _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
 
@@ -164,6 +165,8 @@ class Publisher:
         method = buf[pos:end]
         if method != self._method or channel is not self._channel:
             self.flush()
+            if self._connection.working:
+                return pos
             self._prefix = self._joint = self._method = b""
             self._target = self._memo.target(method[7:-1])
             self._channel, self._method = channel, method
@@ -223,7 +226,8 @@ class Publisher:
     def _guess(self) -> None:
         """What messages cost where these go is not known yet: each may go to every queue."""
         connection = self._connection
-        self._most = connection.settings.share // connection.vhost.reach or 1
+        self._most = max(1, connection.settings.share // connection.vhost.reach - PER_RUN)
+        self._generation = connection.vhost.generation
 
     def _whole(self, buf: bytes, pos: int, at: int) -> int:
         """Take the message whose content starts at `at` if it is whole and in one body frame: its end, else
@@ -415,64 +419,119 @@ class Publisher:
 
 
 def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> int:
-    """How many queues, or bindings to look at, each of them costs at most, and at least 1. What they cost
-    counts."""
-    access = channel.connection.access
+    """At once where it is known that this takes no more than a turn; else in as many as it takes. To how many
+    queues each goes, at most, and at least 1."""
+    connection = channel.connection
+    access = connection.access
     if access is not None:
-        access.demand(channel.connection, "write", "exchange", target.exchange)
-    vhost = channel.connection.vhost
-    route = vhost.route(target.exchange, target.routing_key)
-    if not route.queues:
-        vhost.check_published(target.exchange, target.routing_key)
+        access.demand(connection, "write", "exchange", target.exchange)
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
-    if not (route.needs_headers or kind.copies):
-        _publish_run(channel, vhost, route, raws, kind, largest, first, target)
-    else:
-        _publish_by_headers(channel, vhost, raws, kind, largest, first, target)
-        return vhost.reach
-    each = len(route.queues) or 1
-    channel.connection.spent += each * (len(raws) + PER_RUN)
-    return each
+    route = connection.vhost.known(target.exchange, target.routing_key)
+    if route is not None and not (route.needs_headers or kind.copies or connection.working):
+        steps = steps_of(len(route.queues), len(raws))
+        if steps <= connection.settings.share:
+            connection.spent += steps
+            if not route.queues:
+                connection.vhost.check_published(target.exchange, target.routing_key)
+            _publish_run(channel, target, route, raws, kind, largest, first)
+            return len(route.queues) or 1
+    connection.work(_publish_in_turns(channel, target, raws, kind, largest, first))
+    route = connection.vhost.known(target.exchange, target.routing_key)
+    return connection.vhost.reach if route is None or route.needs_headers else len(route.queues) or 1
 
 
 def _publish_run(
-    channel: Channel, vhost: VirtualHost, route: PublishRoute, raws: list[bytes], kind: Checked,
-    largest: int, first: int, target: Target,
+    channel: Channel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
+    first: int,
 ) -> None:  # fmt: skip
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
         return
     if target.mandatory and not route.queues:
         _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
-    count = len(raws)
-    need, accepted = vhost.publish(
+    _answer(channel, _hand_over(channel, route, raws, kind, largest, first), first, len(raws))
+
+
+def _hand_over(
+    channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int, first: int
+) -> Published:
+    return channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
         blind=kind.blind,
     )  # fmt: skip
+
+
+def _answer(channel: Channel, done: Published, first: int, count: int) -> None:
+    """So many messages, from number `first` on, have come into all their queues, or were refused."""
     if channel.confirming:
+        need, accepted = done
         if accepted:
-            channel.held.confirm(first + accepted - 1, need, vhost.history.position)
+            channel.held.confirm(first + accepted - 1, need, channel.connection.vhost.history.position)
         if accepted < count:
             channel.held.refuse(first + count - 1)
         channel.connection.broker.holding[channel] = None
 
 
+def _publish_in_turns(
+    channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
+) -> Steps[None]:
+    """What fails closes the channel, or the connection."""
+    vhost = channel.connection.vhost
+    try:
+        route = yield from vhost.find(target.exchange, target.routing_key)
+        if not route.queues:
+            vhost.check_published(target.exchange, target.routing_key)
+        if route.needs_headers or kind.copies:
+            yield from _publish_by_headers(channel, target, raws, kind, largest, first)
+        else:
+            yield from _publish_divided(channel, target, route, raws, kind, largest, first)
+    except AmqpError as error:
+        error.class_id, error.method_id = 60, 40
+        channel.connection.fail(channel, error)
+
+
 def _publish_by_headers(
-    channel: Channel, vhost: VirtualHost, raws: list[bytes], kind: Checked, largest: int, first: int,
-    target: Target,
-) -> None:  # fmt: skip
+    channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
+) -> Steps[None]:
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
-    start, looks = 0, vhost.looks
-    routes = [vhost.route_with_headers(target.exchange, target.routing_key, headers_of(raw)) for raw in raws]
-    for at in range(1, len(raws) + 1):
-        if at == len(raws) or routes[at].queues != routes[start].queues:
-            part = raws[start:at]
-            _publish_run(channel, vhost, routes[start], part, kind, largest, first + start, target)
-            channel.connection.spent += len(routes[start].queues) * (len(part) + PER_RUN)
-            start = at
-    channel.connection.spent += _BY_HEADERS * (vhost.looks - looks + len(raws))
+    vhost = channel.connection.vhost
+    begin, before = 0, None
+    for at, raw in enumerate(raws):
+        route = yield from vhost.find_by_headers(target.exchange, target.routing_key, headers_of(raw))
+        yield _HEADERS
+        if before is not None and route.queues != before.queues:
+            yield from _publish_divided(
+                channel, target, before, raws[begin:at], kind, largest, first + begin
+            )  # fmt: skip
+            begin = at
+        before = route
+    if before is not None:
+        yield from _publish_divided(channel, target, before, raws[begin:], kind, largest, first + begin)
+
+
+def _publish_divided(
+    channel: Channel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
+    first: int,
+) -> Steps[None]:  # fmt: skip
+    share = channel.connection.settings.share
+    steps = steps_of(len(route.queues), len(raws))
+    if not channel.is_open:
+        return
+    if steps <= share or channel.transaction is not None:
+        _publish_run(channel, target, route, raws, kind, largest, first)
+        yield steps
+        return
+
+    def publish(part: PublishRoute, some: list[bytes], at: int) -> Published:
+        return _hand_over(channel, part, some, kind, largest, first + at)
+
+    def told(done: Published, at: int, count: int) -> None:
+        if channel.is_open:
+            _answer(channel, done, first + at, count)
+
+    yield from publish_in_turns(route, raws, share, publish, told)
 
 
 def return_frame(channel: int, exchange: str, routing_key: str) -> bytes:

@@ -69,7 +69,7 @@ class Transaction:
         first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
         """Hold a run. Raises ResourceError (506) when the connection holds too much."""
-        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws) + _PER_ROUTE * route.by_headers
+        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws) + _PER_ROUTE * route.one_off
         self.publishes.append(HeldRun(route, raws, kind, largest, first, mandatory))
         self.octets += octets
         connection = channel.connection
@@ -156,7 +156,7 @@ def _publish(channel: Channel, run: HeldRun) -> Need:
     if route.generation != vhost.generation or route.refusing:
         alive = tuple(queue for queue in route.queues if queue.serves)
         route = PublishRoute(
-            route.exchange, route.routing_key, alive, False, vhost.generation, by_headers=True
+            route.exchange, route.routing_key, alive, False, vhost.generation, one_off=True
         )  # fmt: skip
         route.refusing = False  # there is room for all of it
     if run.mandatory and not route.queues:

@@ -138,11 +138,11 @@ class Amqp10Connection(Connection):
         if self._deaf or self.step is Step.CLOSED:
             return
         if not self._waits_on(data):
+            self.spent = 0
             self._feed(self._tail + data if self._tail else data)
 
     def _feed(self, buf: bytes) -> None:
         self._tail = b""
-        self.spent = 0
         if self._guarded(lambda: self._take(buf)):
             self._guarded(self.links.heard)
         self.pull()
@@ -173,6 +173,9 @@ class Amqp10Connection(Connection):
 
     def _take(self, buf: bytes) -> None:
         """All that is whole of `buf`; the rest is kept."""
+        if self._working and not self.work_on():
+            self._tail = buf
+            return
         at = 0
         while not self._deaf and self.step is not Step.CLOSED:
             if self.step in (Step.SASL_HEADER, Step.AMQP_HEADER):

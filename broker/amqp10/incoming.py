@@ -8,7 +8,7 @@ refuses, or the message cannot be read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from proton import Condition, Delivery, Receiver
 
@@ -18,7 +18,10 @@ from broker.amqp10.conversion import incoming as converted
 from broker.amqp10.reply_codes import fault_of
 from broker.errors import AmqpError
 from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import Steps
 from broker.model.values import Need
+from broker.model.vhost.turns import publish_in_turns
+from broker.model.vhost.vhost import Published
 from broker.pieces import Parts, gather
 from understudy.shared.amqp10.addresses import Address, parse
 from understudy.shared.amqp10.conditions import (
@@ -42,6 +45,22 @@ IN_DOUBT = 2000
 """Messages of one link that may wait for gates: then there is no more credit until they know."""
 _PER_DELIVERY = 1300
 """Octets that a delivery which is not whole yet takes besides its parts and the engine's buffer, about."""
+
+
+class _Run(NamedTuple):
+    """Messages that are handed over together; `first`: the number of the first one in the ledger."""
+
+    target: Address
+    deliveries: list[Delivery]
+    messages: list[bytes]
+    kind: Checked
+    largest: int
+    first: int
+
+    def one(self, at: int) -> _Run:
+        """That message alone."""
+        deliveries, messages = [self.deliveries[at]], [self.messages[at]]
+        return self._replace(deliveries=deliveries, messages=messages, first=self.first + at)
 
 
 class Incoming:
@@ -187,44 +206,56 @@ class Incoming:
             return
         self._run, self._messages, self._largest = [], [], 0
         target, kind = self._key
+        first, self._next = self._next, self._next + len(run)
         connection = self._links.connection
         connection.note_publish()
+        connection.work(self._publish(_Run(target, run, messages, kind, largest, first)))
+
+    def _publish(self, run: _Run) -> Steps[None]:
+        """In as many turns as it takes. What fails closes the link, or is rejected where each message has a
+        target of its own."""
+        connection, target = self._links.connection, run.target
         try:
             if connection.access is not None:
                 connection.access.demand(connection, "write", "exchange", target.exchange)
-            route = connection.vhost.route(target.exchange, target.key)
+            route = yield from connection.vhost.find(target.exchange, target.key)
             if not route.queues:
                 connection.vhost.check_published(target.exchange, target.key)
-            if route.needs_headers:
-                for delivery, raw in zip(run, messages, strict=True):
-                    headers = headers_of(raw)
-                    own = connection.vhost.route_with_headers(target.exchange, target.key, headers)
-                    self._publish(own, [delivery], [raw], kind, largest)
-            else:
-                self._publish(route, run, messages, kind, largest)
+            if not route.needs_headers:
+                yield from self._publish_to(route, run)
+                return
+            for at, raw in enumerate(run.messages):
+                own = yield from connection.vhost.find_by_headers(
+                    target.exchange, target.key, headers_of(raw)
+                )
+                yield from self._publish_to(own, run.one(at))
         except AmqpError as error:
             if self.target is None:
-                self._reject(run, fault_of(error))
+                self._reject(run.deliveries, fault_of(error))
             else:
                 self._links.fail(self, fault_of(error))
 
-    def _publish(
-        self, route: PublishRoute, run: list[Delivery], messages: list[bytes], kind: Checked, largest: int
-    ) -> None:
-        connection = self._links.connection
-        count, first = len(run), self._next
-        self._next = first + count
-        routed = bool(route.queues)
-        need, accepted = connection.vhost.publish(
-            route, messages, persistent=kind.persistent, channel=0, largest_frame=largest,
-            producer=self.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
-        )  # fmt: skip
-        outcome = Delivery.ACCEPTED if routed else Delivery.RELEASED
-        if accepted:
-            self._hold(need, run[:accepted], outcome)
-        if accepted < count:
-            full = Fault(LIMIT, "a queue is full, and refuses more")
-            self._hold(Need.NONE, run[accepted:], Delivery.REJECTED, full)
+    def _publish_to(self, route: PublishRoute, run: _Run) -> Steps[None]:
+        connection, kind = self._links.connection, run.kind
+        outcome = Delivery.ACCEPTED if route.queues else Delivery.RELEASED
+
+        def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
+            return connection.vhost.publish(
+                part, messages, persistent=kind.persistent, channel=0, largest_frame=run.largest,
+                producer=self.producer, first_tag=run.first + at, expiration=kind.expiration,
+                priority=kind.priority,
+            )  # fmt: skip
+
+        def told(done: Published, at: int, count: int) -> None:
+            if done.accepted:
+                self._hold(done.need, run.deliveries[at : at + done.accepted], outcome)
+            if done.accepted < count:
+                full = Fault(LIMIT, "a queue is full, and refuses more")
+                self._hold(
+                    Need.NONE, run.deliveries[at + done.accepted : at + count], Delivery.REJECTED, full
+                )
+
+        return publish_in_turns(route, run.messages, connection.settings.share, publish, told)
 
     # -- outcomes
 

@@ -41,14 +41,17 @@ def string(text: str) -> bytes:
 NULL, ZERO, TRUE = b"\x40", b"\x43", b"\x41"
 OPEN = frame(ulong(0x10, _fields(string("octets"))))
 BEGIN = frame(ulong(0x11, _fields(NULL, ZERO, b"\x70\0\0\x08\0", b"\x70\0\0\x08\0")))
-TARGET = b"\0\x53\x29\xc0\x04\x01\xa1\x01q"
-SOURCE = b"\0\x53\x28\xc0\x04\x01\xa1\x01q"
 
 
-def attach(handle: bytes = ZERO, *, name: str = "l", receiver: bool = False) -> bytes:
+def terminus(code: int, address: str) -> bytes:
+    """A source (0x28) or a target (0x29)."""
+    return bytes((0, 0x53, code, 0xC0, len(address) + 3, 1)) + string(address)
+
+
+def attach(handle: bytes = ZERO, *, name: str = "l", receiver: bool = False, address: str = "q") -> bytes:
     """A sender to the queue `q`, or a receiver from it."""
     role = TRUE if receiver else b"\x42"
-    ends = (SOURCE, NULL) if receiver else (NULL, TARGET)
+    ends = (terminus(0x28, address), NULL) if receiver else (NULL, terminus(0x29, address))
     first = () if receiver else (NULL, NULL, ZERO)
     return frame(ulong(0x12, _fields(string(name), handle, role, NULL, NULL, *ends, *first)))
 
@@ -334,7 +337,9 @@ def test_35_sections_out_of_order_twice_or_behind_the_body(payload: bytes) -> No
 @pytest.mark.parametrize("octets", [16 * 1024 + 1, 130_000])
 def test_36_what_is_said_of_a_link_or_a_connection_is_limited(octets: int) -> None:
     said = b"\xb1" + struct.pack(">I", octets) + b"x" * octets
-    attached = frame(ulong(0x12, _fields(said, ZERO, b"\x42", NULL, NULL, NULL, TARGET, NULL, NULL, ZERO)))
+    attached = frame(
+        ulong(0x12, _fields(said, ZERO, b"\x42", NULL, NULL, NULL, terminus(0x29, "q"), NULL, NULL, ZERO))
+    )
     _refused(attached, "amqp:resource-limit-exceeded", BEGIN)
 
 

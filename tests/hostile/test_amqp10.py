@@ -124,6 +124,22 @@ def test_messages_of_one_input_are_published_in_turns(world: World) -> None:
     assert max(after - before for before, after in pairwise(depths)) <= 200
 
 
+def test_messages_to_very_many_queues_are_published_in_turns() -> None:
+    world, queues = world10(share=1000), 300
+    owner = world.open()
+    for number in range(queues):
+        owner.call(1, "queue.declare", queue=f"q{number}")
+        owner.call(1, "queue.bind", queue=f"q{number}", exchange="amq.fanout", routing_key="")
+    client = opened(world, BEGIN, attach(address="/exchanges/amq.fanout"))
+    made = list(world.vhost.queues.values())
+    depths = [0]
+    messages = [transfer(b"\0Su\xa0\1x", delivery=n, tag=b"%d" % n) for n in range(20)]
+    client.connection.receive(b"".join(messages), world.now)
+    ticks(world, lambda: depths.append(sum(queue.message_count for queue in made)))
+    assert depths[-1] == 20 * queues
+    assert max(after - before for before, after in pairwise(depths)) <= 2 * 1000
+
+
 def test_others_are_served_between_two_turns(world: World) -> None:
     greedy, other = opened(world, BEGIN), world.open()
     greedy.connection.receive(b"".join(attach(name=f"l{n}") + detach() for n in range(1000)), world.now)

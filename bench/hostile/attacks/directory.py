@@ -8,11 +8,11 @@ import struct
 from collections.abc import Iterable
 
 from bench.brokers import understudy
-from bench.hostile.attacks.strikes import again, bind, declare, logged_in, number, publish
+from bench.hostile.attacks.strikes import again, bind, declare, empty, logged_in, number, publish
 from bench.hostile.attacks.target import Target
 from bench.wire import HEADER, frame, longstr, method, shortstr
 
-BINDINGS, QUEUES = 65_000, 65
+BINDINGS, QUEUES, TOPICS = 65_000, 65, 20_000
 _HEADERS = string.ascii_lowercase[:20]
 _BURST = 20
 _STORED = "stored"
@@ -39,6 +39,25 @@ def headers(target: Target) -> None:
     unbind = method(1, 50, 50, b"\0\0" + where + longstr(_table("z")))
     changed = bind("headers0", "amq.headers", "", _table("z")) + unbind
     again(target, b"", (publish("amq.headers") + header) * _BURST + changed)
+
+
+def bind_topics(target: Target) -> None:
+    """Patterns of ten words `a`, `*` and `#`, all for one queue: each word of a key keeps most of them
+    possible."""
+    wire = logged_in(target)
+    wire.socket.sendall(declare("topics", flags=16))
+    every = map("".join, itertools.product("a*#", repeat=10))
+    for words in itertools.islice((words for words in every if "##" not in words), TOPICS):
+        wire.socket.sendall(bind("topics", "amq.topic", ".".join(words)))
+    wire.call(1, 60, 10, struct.pack(">IHB", 0, 0, 0))
+    wire.close()
+
+
+def topics(target: Target) -> None:
+    """Messages with keys of 100 words, each another one, so that no route is remembered."""
+    words = ["a"] * 100
+    keys = [".".join([*words[:at], "b", *words[at + 1 :]]) for at in range(len(words))]
+    again(target, b"", b"".join(publish("amq.topic", key) + empty() for key in keys))
 
 
 def _table(names: Iterable[str]) -> bytes:

@@ -323,8 +323,13 @@ class Queue(QueueContents):
         rules = self.rules
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD or not self._is_over():
             return
-        self._part(self._excess(), Reason.DROPPED)
-        if self._is_over() and self.ready:
+        if rules.max_length is not None and rules.max_length_bytes is None and not rules.dead_letters:
+            count = min(self.message_count - rules.max_length, len(self.ready), DROPPED_AT_ONCE)
+            if count:
+                self._leave([self._pop_ready() for _ in range(count)], Reason.DROPPED)
+        else:
+            self._part(self._excess(), Reason.DROPPED)
+        if self.ready and self._is_over():
             self.removals.touch(self)
 
     def _is_over(self) -> bool:

@@ -42,17 +42,18 @@ DROPPED_AT_ONCE = 16 * AT_ONCE
 """Others over a limit: a limit may come to a queue that has held more than that for long."""
 OCTETS_AT_ONCE = 64 << 20
 """The same in bytes: what was set aside is read back to leave."""
-LOOKS = 1500
+LOOKS = 400
 """Queues that are looked at in one tick, at most: one message may have come into very many. The others have
 their turn in the next one."""
 ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
 
 
-def work_of(headers: int, octets: int, queues: int) -> int:
+def work_of(headers: int, octets: int, queues: int, looked: int = 0) -> int:
     """What a dead letter costs, about in microseconds: its `headers`, in octets, are read and written anew;
-    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry."""
-    return 3 + headers // 16 + octets // 512 + 2 * queues
+    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry; to find them
+    took `looked` steps."""
+    return 3 + headers // 16 + octets // 512 + 2 * queues + looked // 3
 
 
 class Death(NamedTuple):
@@ -188,10 +189,15 @@ class Removals:
         touched, self._touched = self._touched, {}
         later: dict[Queue, None] = {}
         looked = False
-        for queue in touched:
+        queues = iter(touched)
+        for queue in queues:
             if not queue.serves or queue.returning is not None:  # it is touched again with what comes back
                 continue
-            if self._looks <= 0 or not self._may(queue) or (queue.scheduled and self.steps <= 0):
+            if self._looks <= 0:
+                later[queue] = None
+                later.update(dict.fromkeys(queues))
+                break
+            if not self._may(queue) or (queue.scheduled and self.steps <= 0):
                 later[queue] = None
                 continue
             looked = True

@@ -6,7 +6,7 @@ The default exchange has no bindings here: it finds queues by name in the topolo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
@@ -39,15 +39,19 @@ BUILT_IN: dict[str, ExchangeType] = {
 }
 
 
+Found = tuple[int, Collection[Binding]]
+"""Steps that a piece of matching has taken besides one for each binding, and what it has found."""
+
+
 class Matcher(Protocol):
-    """How one exchange type picks bindings. `add` and `remove`: octets that it takes besides, or gives
-    back."""
+    """How one exchange type picks bindings. `add` and `remove`: octets that it takes besides, or gives back.
+    `match`: in pieces."""
 
     def add(self, binding: Binding) -> int: ...
 
     def remove(self, binding: Binding) -> int: ...
 
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]: ...
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[Found]: ...
 
 
 class DirectMatcher:
@@ -67,8 +71,8 @@ class DirectMatcher:
         self._by_key.pop(binding.routing_key, None)
         return INDEX
 
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
-        return self._by_key.get(routing_key, {}).values()
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[Found]:
+        return _at_once(self._by_key.get(routing_key, {}))
 
 
 class FanoutMatcher:
@@ -83,8 +87,8 @@ class FanoutMatcher:
         self._all.pop(binding.key, None)
         return 0
 
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
-        return self._all.values()
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[Found]:
+        return _at_once(self._all)
 
 
 class TopicMatcher:
@@ -97,8 +101,12 @@ class TopicMatcher:
     def remove(self, binding: Binding) -> int:
         return TOPIC_NODE * self._trie.remove(binding.routing_key, binding.key)
 
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterable[Binding]:
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[Found]:
         return self._trie.match(routing_key)
+
+
+def _at_once(found: Mapping[BindingKey, Binding]) -> Iterator[Found]:
+    return iter(((0, found.values()),))
 
 
 def copy_keys(headers: Mapping[str, object]) -> list[str]:

@@ -6,7 +6,7 @@ header that it asks for: one that wants all of them by its rarest one, one that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,10 @@ from broker.model.definition_octets import INDEX, MEMBER, PLACE
 if TYPE_CHECKING:
     from broker.model.routing.binding import Binding, BindingKey
 
+PIECE = 200
+"""Groups that are looked at in one piece."""
+LOOK = 4
+"""Steps of a look at a group."""
 X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 
 _Place = tuple[str, object]
@@ -43,13 +47,12 @@ class _Group:
 
 
 class HeadersMatcher:
-    """`looks`: groups that the last `match` has looked at."""
+    """See the module."""
 
     def __init__(self) -> None:
         self._groups: dict[_Wanted, _Group] = {}
         self._group_of: dict[BindingKey, _Group] = {}
         self._index: dict[_Place, dict[_Group, None]] = {}
-        self.looks = 0
 
     def add(self, binding: Binding) -> int:
         wanted = _wanted(binding.arguments)
@@ -82,7 +85,10 @@ class HeadersMatcher:
                 del self._index[place]
         return group.octets
 
-    def match(self, routing_key: str, headers: Mapping[str, object]) -> list[Binding]:
+    def match(
+        self, routing_key: str, headers: Mapping[str, object]
+    ) -> Iterator[tuple[int, Collection[Binding]]]:
+        """In pieces. What is bound or unbound between two of them may be found, or not."""
         present: dict[_Place, None] = {}
         for name, value in headers.items():
             present[name, None] = None
@@ -93,13 +99,15 @@ class HeadersMatcher:
             found[everything] = None
         for place in present:
             found.update(self._index.get(place, _NONE))
-        self.looks = len(found) + 1
         places = frozenset(present)
-        matched: list[Binding] = []
-        for group in found:
-            if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
-                matched += group.members.values()
-        return matched
+        groups = list(found)
+        for at in range(0, len(groups) or 1, PIECE):
+            some = groups[at : at + PIECE]
+            matched: list[Binding] = []
+            for group in some:
+                if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
+                    matched += group.members.values()
+            yield LOOK * (len(some) if at else len(some) + 1), matched
 
 
 def _wanted(arguments: Mapping[str, object]) -> _Wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.model.queue.arguments import OverflowRule
@@ -27,16 +28,16 @@ class PublishRoute:
     is not to be used. `groups`: queues of one scope, as their messages go into one record: scope for
     persistent messages, scope for transient ones (which no store sees), queues, UUIDs. `need`: indexed by
     `persistent`. `refusing`: a queue among them refuses when it is full, so that each takes its own part of a
-    run.
+    run. `one_off`: it holds for the messages that it was looked up for, and for no others.
     """
 
     __slots__ = (
-        "by_headers",
         "exchange",
         "generation",
         "groups",
         "need",
         "needs_headers",
+        "one_off",
         "queues",
         "refusing",
         "routing_key",
@@ -50,14 +51,14 @@ class PublishRoute:
         needs_headers: bool,
         generation: int,
         *,
-        by_headers: bool = False,
+        one_off: bool = False,
     ) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
         self.queues = queues
         self.needs_headers = needs_headers
         self.generation = generation
-        self.by_headers = by_headers
+        self.one_off = one_off
         self.refusing = any(
             queue.rules.limited and queue.rules.overflow is not OverflowRule.DROP_HEAD for queue in queues
         )
@@ -71,3 +72,9 @@ class PublishRoute:
         persistent = max((need_of(scope) for scope in by_scope), default=Need.NONE)
         transient = max((need_of(scope & ~Scope.STORE) for scope in by_scope), default=Need.NONE)
         self.need = (transient, persistent)
+
+    def parts(self, width: int) -> Iterator[PublishRoute]:
+        """The same queues, `width` of them at a time: those that are still there when their turn comes."""
+        for at in range(0, len(self.queues), width):
+            alive = tuple(queue for queue in self.queues[at : at + width] if not queue.deleted)
+            yield PublishRoute(self.exchange, self.routing_key, alive, False, self.generation, one_off=True)

@@ -1,15 +1,19 @@
 """Topic patterns in a trie of words; `*` is one word, `#` any number of them.
 
 Owner: a topic exchange. Matching walks all live states word by word, like an automaton, so that its cost is
-words x nodes at worst: `#.#.#.#` cannot make it explode (bad input 24). Patterns with runs of `#` share one
-node.
+words x nodes at worst: `#.#.#.#` cannot make it explode (bad input 24). With tens of thousands of patterns
+that may still be seconds, so matching is done in pieces. Patterns with runs of `#` share one node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+PIECE = 1000
+"""Nodes that are looked at in one piece."""
 
 
 class _Node(Generic[T]):
@@ -89,28 +93,38 @@ class TopicTrie(Generic[T]):
             node = parent
         return len(path)
 
-    def match(self, routing_key: str) -> list[T]:
-        """Values whose pattern matches, each once."""
-        states = _closed({self._root: None})
+    def match(self, routing_key: str) -> Iterator[tuple[int, Collection[T]]]:
+        """Values whose pattern matches, each once, in pieces: how many nodes each has looked at, and what it
+        has found. The trie may change between two of them: then what is added or removed meanwhile may be
+        found, or not.
+        """
+        states: dict[_Node[T], None] = {}
+        _reach(states, self._root)
+        looked = 0
         for word in _words(routing_key):
             following: dict[_Node[T], None] = {}
             for node in states:
                 if node.loops:
-                    following[node] = None
+                    _reach(following, node)
                 if node.star is not None:
-                    following[node.star] = None
+                    _reach(following, node.star)
                 child = node.words.get(word)
                 if child is not None:
-                    following[child] = None
-            if not following:
-                return []
-            states = _closed(following)
-        return [value for node in states for value in node.values.values()]
+                    _reach(following, child)
+                looked += 1
+                if looked == PIECE:
+                    yield looked, ()
+                    looked = 0
+            states = following
+        nodes = list(states)
+        for at in range(0, len(nodes), PIECE):
+            some = nodes[at : at + PIECE]
+            yield looked + len(some), [value for node in some for value in node.values.values()]
+            looked = 0
 
 
-def _closed(states: dict[_Node[T], None]) -> dict[_Node[T], None]:
-    """With all nodes that a `#` reaches by matching no word. One step is enough: no `#` follows a `#`."""
-    for node in list(states):
-        if node.hash is not None:
-            states[node.hash] = None
-    return states
+def _reach(states: dict[_Node[T], None], node: _Node[T]) -> None:
+    """A node, and the one that a `#` behind it reaches by matching no word: no `#` follows a `#`."""
+    states[node] = None
+    if node.hash is not None:
+        states[node.hash] = None

@@ -1,13 +1,17 @@
 """The graph of exchanges, bindings and queues of one virtual host, and the ways through it. No checks, no
 history.
 
+Routes are looked up in pieces (`find`), since one look-up may pass tens of thousands of bindings. What is
+bound, unbound or deleted between two pieces is seen, or not; a route that was found while the graph changed
+holds for the messages that it was looked up for, and for no others.
+
 Owner: `Definitions`, which checks what clients ask and records it; `applying` changes the graph here
 directly. Every change forgets the memo of routes and raises `generation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused, NotFound
@@ -16,8 +20,8 @@ from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.binding import Binding, BindingKey, target_key
 from broker.model.routing.exchange import Exchange, built_in_exchanges, copy_keys
-from broker.model.routing.headers_matcher import HeadersMatcher
 from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import Steps, finish
 from broker.model.values import ExchangeType
 
 if TYPE_CHECKING:
@@ -38,8 +42,8 @@ class Topology:
         self.exchanges: dict[str, Exchange] = built_in_exchanges(name)
         self.queues: dict[str, Queue] = {}
         self.bindings = 0
-        self.looks = 0
-        """Groups of bindings that headers exchanges have looked at, ever."""
+        self.looked = 0
+        """Steps that finding routes has taken, ever."""
         self.octets = sum(exchange.octets for exchange in self.exchanges.values())
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
         self._routes: dict[tuple[str, str], PublishRoute] = {}
@@ -51,9 +55,8 @@ class Topology:
 
     @property
     def reach(self) -> int:
-        """The most steps that routing one message takes, by one routing key: queues and bindings, at least
-        1."""
-        return len(self.queues) + self.bindings or 1
+        """To how many queues one message goes, at most, and at least 1."""
+        return len(self.queues) or 1
 
     def add_queue(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
@@ -113,45 +116,67 @@ class Topology:
 
     # -- ways through
 
-    def route(self, exchange: str, routing_key: str) -> PublishRoute:
-        """Where a publish goes; memoised. Raises NotFound, or AccessRefused if the exchange is internal."""
+    def known(self, exchange: str, routing_key: str) -> PublishRoute | None:
+        """Where a publish goes, if that is remembered."""
+        return self._routes.get((exchange, routing_key))
+
+    def find(self, exchange: str, routing_key: str) -> Steps[PublishRoute]:
+        """The same, looked up in pieces if it is not. Raises NotFound, or AccessRefused if the exchange is
+        internal."""
         found = self._routes.get((exchange, routing_key))
-        if found is None:
-            found = self._remember(self._publishable(exchange), routing_key)
-        return found
+        return found or (yield from self._remember(self._publishable(exchange), routing_key))
+
+    def route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """The same, at once."""
+        return finish(self.find(exchange, routing_key))
 
     def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
         """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
         NotFound. While clients may come back it is no use by one, and is not memoised as such."""
         found = self._routes.get((exchange, routing_key))
         if found is None and self.whole.reconnecting.waiting:
-            return self._look_up(self._existing(exchange), routing_key)
-        return found or self._remember(self._existing(exchange), routing_key)
+            return finish(self._look_up(self._existing(exchange), routing_key))
+        return found or finish(self._remember(self._existing(exchange), routing_key))
 
-    def _look_up(self, source: Exchange, routing_key: str) -> PublishRoute:
-        queues, needs_headers = self._reach(source, routing_key, None)
-        return PublishRoute(source.name, routing_key, queues, needs_headers, self.generation)
+    def _look_up(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
+        since = self.generation
+        queues, needs_headers = yield from self._reach(source, routing_key, None)
+        if since == self.generation:
+            return PublishRoute(source.name, routing_key, queues, needs_headers, since)
+        return self._one_off(source.name, routing_key, queues, needs_headers)
 
-    def _remember(self, source: Exchange, routing_key: str) -> PublishRoute:
+    def _remember(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
         self._named(source, (routing_key,))
-        found = self._look_up(source, routing_key)
-        if not source.internal:
+        found = yield from self._look_up(source, routing_key)
+        if not source.internal and not found.one_off:
             if len(self._routes) >= ROUTE_MEMO:
                 self._routes.clear()
             self._routes[source.name, routing_key] = found
         return found
 
-    def route_with_headers(
+    def find_by_headers(
         self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
-    ) -> PublishRoute:
+    ) -> Steps[PublishRoute]:
         """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
         `BCC`; not memoised. `inner`: as in `inner_route`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:
             self._named(source, (routing_key, *copies))
-        queues, _ = self._reach(source, routing_key, headers, copies)
-        return PublishRoute(exchange, routing_key, queues, False, self.generation, by_headers=True)
+        queues, _ = yield from self._reach(source, routing_key, headers, copies)
+        return self._one_off(exchange, routing_key, queues)
+
+    def route_with_headers(
+        self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
+    ) -> PublishRoute:
+        """The same, at once."""
+        return finish(self.find_by_headers(exchange, routing_key, headers, inner=inner))
+
+    def _one_off(
+        self, exchange: str, routing_key: str, queues: Iterable[Queue], needs_headers: bool = False
+    ) -> PublishRoute:
+        alive = tuple(queue for queue in queues if not queue.deleted)
+        return PublishRoute(exchange, routing_key, alive, needs_headers, self.generation, one_off=True)
 
     def _named(self, source: Exchange, keys: Sequence[str]) -> None:
         """Somebody publishes to these by name. Routes are looked up anew when a node begins to serve."""
@@ -162,12 +187,10 @@ class Topology:
                     self.whole.reconnecting.used(self.queues[key])
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
-        """A stale route looked up again; one that headers decided keeps those of its queues that still
-        exist."""
-        if not route.by_headers:
+        """A stale route looked up again; a one-off keeps those of its queues that still exist."""
+        if not route.one_off:
             return self.route(route.exchange, route.routing_key)
-        alive = tuple(queue for queue in route.queues if not queue.deleted)
-        return PublishRoute(route.exchange, route.routing_key, alive, False, self.generation, by_headers=True)
+        return self._one_off(route.exchange, route.routing_key, route.queues)
 
     def _existing(self, name: str) -> Exchange:
         exchange = self.exchanges.get(name)
@@ -187,7 +210,7 @@ class Topology:
         routing_key: str,
         headers: Mapping[str, object] | None,
         copies: Sequence[str] = (),
-    ) -> tuple[tuple[Queue, ...], bool]:
+    ) -> Steps[tuple[tuple[Queue, ...], bool]]:
         """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
 
         Without `headers`, a headers exchange on the way matches nothing and is reported. Where nothing
@@ -205,13 +228,15 @@ class Topology:
             if headers is None and exchange.type is ExchangeType.HEADERS:
                 needs_headers = True
                 continue
-            targets: list[Queue | Exchange] = [
-                binding.target for key in keys for binding in exchange.matcher.match(key, headers or {})
-            ]
-            if isinstance(exchange.matcher, HeadersMatcher):
-                self.looks += exchange.matcher.looks * len(keys)
+            targets: list[Queue | Exchange] = []
             if exchange.name == "":
-                targets = [self.queues[key] for key in keys if key in self.queues]
+                targets += [self.queues[key] for key in keys if key in self.queues]
+            else:
+                for key in keys:
+                    for steps, bindings in exchange.matcher.match(key, headers or {}):
+                        targets += [binding.target for binding in bindings]
+                        self.looked += steps
+                        yield steps + len(bindings)
             if not targets and exchange.alternate in self.exchanges:
                 targets = [self.exchanges[exchange.alternate]]
             for target in targets:

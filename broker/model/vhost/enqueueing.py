@@ -17,6 +17,7 @@ from broker.model.queue.queue import Queue
 from broker.model.queue.removals import COPIES, Death, work_of
 from broker.model.routing.exchange import EVENTS
 from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import finish
 from broker.model.values import DYING, Need, Reason, Scope
 from broker.model.vhost.definitions import Definitions
 
@@ -125,7 +126,7 @@ class Enqueueing(Definitions):
 
     def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
         """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
-        queues, _ = self._reach(self.exchanges[EVENTS], routing_key, {})
+        queues, _ = finish(self._reach(self.exchanges[EVENTS], routing_key, {}))
         route = PublishRoute(EVENTS, routing_key, queues, False, self.generation)
         self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
 
@@ -140,7 +141,7 @@ class Enqueueing(Definitions):
         Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
         not been already without anybody's rejecting it, or those are full and refuse.
         """
-        name = queue.rules.dead_letter_exchange
+        name, looked = queue.rules.dead_letter_exchange, self.looked
         exchange = self.exchanges.get(name) if name is not None else None
         if exchange is None:
             return [], list(entries)
@@ -150,7 +151,8 @@ class Enqueueing(Definitions):
         for entry in entries:
             letter = self._letter(queue, exchange.name, entry, DYING[reason])
             copies = len(letter.queues)
-            self.removals.left -= work_of(letter.largest, len(letter.made), copies)
+            self.removals.left -= work_of(letter.largest, len(letter.made), copies, self.looked - looked)
+            looked = self.looked
             self.removals.copies += max(1, copies)
             letters.append(letter)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
@@ -188,7 +190,7 @@ class Enqueueing(Definitions):
     ) -> int:
         """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
         route = PublishRoute(
-            exchange, self._dead_key(queue, envelope), queues, False, self.generation, by_headers=True
+            exchange, self._dead_key(queue, envelope), queues, False, self.generation, one_off=True
         )
         return self.publish(
             route,

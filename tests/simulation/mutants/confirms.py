@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.amqp091 import publish
 from broker.amqp091.held import Held
 from broker.model.history.completion import Completion
 from broker.model.values import FOREVER, Need, Position
+from broker.model.vhost.turns import Published
 from broker.store.store import SegmentStore
 from ha.adapter.replica.vhost import ReplicaVhost
 from ha.core.ha_broker import HaBroker
@@ -49,12 +51,33 @@ def _need_nothing(reply: Any) -> Any:
     return broken
 
 
+def _tell_of_all_after_the_first_piece(turns: Any) -> Any:
+    def broken(route: Any, raws: list[bytes], share: int, publish: Any, told: Any) -> Any:
+        def noted(part: Any, some: list[bytes], at: int) -> Published:
+            done: Published = publish(part, some, at)
+            if not told_of:
+                told_of.append(done)
+                told(Published(done.need, len(raws)), 0, len(raws))
+            return done
+
+        told_of: list[Published] = []
+        return turns(route, raws, share, noted, lambda done, at, count: None)
+
+    return broken
+
+
 MUTANTS = (
     Mutant(
         "confirm before the backup's ack",
         "The primary confirms what no backup has: asynchronous replication by the name of a synchronous one.",
         (2,),
         (Patch(HaBroker, "applied", always(FOREVER)), Patch(HaBroker, "durable", always(FOREVER))),
+    ),
+    Mutant(
+        "confirm before the last of many queues",
+        "A message that comes into its queues in several turns is confirmed after the first of them.",
+        (2,),
+        (Patch(publish, "publish_in_turns", _tell_of_all_after_the_first_piece),),
     ),
     Mutant(
         "confirm before the disk",
