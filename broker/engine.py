@@ -88,9 +88,9 @@ class BrokerSettings:
     channel_max: int = 2047
     consumer_max_per_channel: int = 1000
     consumer_max_per_queue: int = 10_000
-    transaction_max: int = 100_000
-    """Entries that one commit may make in queues, a dead letter counted as `transaction.LETTER`: a commit is
-    one step, in which nobody else is served."""
+    transaction_max: int = 25_000
+    """Steps that one commit may take: nobody else is served meanwhile. See `turns.steps_of`; a dead letter is
+    `transaction.LETTER`."""
     heartbeat: int = 60
     handshake_timeout: float = 10.0
     close_timeout: float = 3.0

@@ -18,6 +18,7 @@ from broker.model.history.records import Commit
 from broker.model.queue.arguments import OverflowRule
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.values import Need
+from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
     from broker.amqp091.channel import Channel
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 LETTER = 100
-"""Entries in queues that a dead letter counts for, by the time that it takes."""
+"""Steps that a dead letter takes."""
 _PER_RUN = 224
 _PER_MESSAGE = 48
 """Octets that a held run, and each message of it, takes besides its frames."""
@@ -68,9 +69,16 @@ class Transaction:
         self, channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
         first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
-        """Hold a run. Raises ResourceError (506) when the connection holds too much."""
-        octets = _PER_RUN + sum(map(len, raws)) + _PER_MESSAGE * len(raws) + _PER_ROUTE * route.one_off
-        self.publishes.append(HeldRun(route, raws, kind, largest, first, mandatory))
+        """Hold a run, with the one before if they are alike. Raises ResourceError (506) when the connection
+        holds too much."""
+        octets = sum(map(len, raws)) + _PER_MESSAGE * len(raws)
+        last = self.publishes[-1] if self.publishes else None
+        if last is not None and (last.route, last.kind, last.mandatory) == (route, kind, mandatory):
+            last.raws.extend(raws)
+            self.publishes[-1] = last._replace(largest=max(last.largest, largest))
+        else:
+            octets += _PER_RUN + _PER_ROUTE * route.one_off
+            self.publishes.append(HeldRun(route, raws, kind, largest, first, mandatory))
         self.octets += octets
         connection = channel.connection
         if connection.transacts(octets) > connection.settings.assembling_max:
@@ -126,14 +134,15 @@ def commit(channel: Channel, arguments: dict[str, Any]) -> None:
 
 def _check_size(transaction: Transaction, most: int) -> None:
     """All of a commit is done at once, while nobody else is served: so it has a limit."""
-    entries = sum(len(run.raws) * max(1, len(run.route.queues)) for run in transaction.publishes)
+    steps = sum(steps_of(len(run.route.queues), len(run.raws)) for run in transaction.publishes)
     for how, runs in transaction.settlements:
-        if how is Settlement.REJECT:
-            entries += LETTER * sum(len(run.entries) for run in runs if run.queue.rules.dead_letters)
-    if entries > most:
+        for run in runs:
+            dies = how is Settlement.REJECT and run.queue.rules.dead_letters
+            if dies or how is Settlement.REQUEUE:
+                steps += len(run.entries) * (LETTER if dies else 1)
+    if steps > most:
         raise PreconditionFailed(
-            f"transaction not committed: it makes {entries} entries in queues, each dead letter counted as"
-            f" {LETTER}; the most is {most} (broker.transaction_max)"
+            f"transaction not committed: it takes {steps} steps, and may take {most} (broker.transaction_max)"
         )
 
 

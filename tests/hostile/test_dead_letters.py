@@ -170,7 +170,7 @@ def test_whoever_refuses_many_is_served_again_when_they_are_dead_letters(togethe
 
 def test_a_commit_is_one_step_with_all_that_it_refuses() -> None:
     mill = Mill()
-    mill.taken(1000)
+    mill.taken(200)
     mill.client.call(1, "tx.select")
     refuse(mill)
     mill.step()
@@ -178,7 +178,7 @@ def test_a_commit_is_one_step_with_all_that_it_refuses() -> None:
     mill.say("tx.commit")
     mill.step()
     (batch,) = mill.batches.taken[begun:]
-    assert mill.dead.total_count == 1000
+    assert mill.dead.total_count == 200
     check_moves(mill, [batch])
 
 
