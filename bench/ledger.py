@@ -26,7 +26,8 @@ from statistics import median
 from typing import Any
 
 from bench import brokers
-from broker.model.history.records import Batch, Dequeue, EnqueueRun, Envelope, Record, Unrouted
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EnqueueRun, Envelope, Record, Unrouted
 from broker.model.values import Position, Reason, Scope
 from understudy.ledger.batches import BACKUP, PRIMARY, LedgerSink
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 
 from broker.hooks import Hooks
+from broker.model.history.batch import Batch
 from broker.model.history.history import History
 from broker.model.history.record_codec import decode_records, encode_record
-from broker.model.history.records import Batch, Entry, QueueDeclare, Record
+from broker.model.history.records import Entry, QueueDeclare, Record
 from broker.model.queue.consumer import UNLIMITED, Consumer
 from broker.model.queue.queue import Queue
 from broker.model.values import Scope

@@ -21,9 +21,10 @@ from broker.amqp091.publish import PublishMemo
 from broker.connection import Connection
 from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed
-from broker.hooks import BatchSink, Gate, Hooks
+from broker.hooks import Hooks
 from broker.memory_alarm import MemoryAlarm
-from broker.model.history.completion import Completion
+from broker.model.history.batch import BatchSink
+from broker.model.history.completion import Completion, Gate
 from broker.model.queue.removals import HAND, STEPS
 from broker.model.queue.requeueing import PIECE
 from broker.model.vhost.directory import Directory

@@ -10,29 +10,11 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from broker.model.history.records import Batch, ExchangeDeclare, QueueDeclare
-from broker.model.values import Position, Scope
+from broker.model.history.records import ExchangeDeclare, QueueDeclare
+from broker.model.values import Scope
 
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
-
-
-class Gate(Protocol):
-    """Somebody whom confirms wait for. Watermarks never go back."""
-
-    @property
-    def applied(self) -> Position:
-        """Everything up to here is in the memory of all whom this gate stands for."""
-
-    @property
-    def durable(self) -> Position:
-        """Everything up to here is on the disks of all whom this gate stands for."""
-
-
-class BatchSink(Protocol):
-    """Somebody who receives each tick's history: the store, the link, the ledger. Before any confirm."""
-
-    def batch(self, batch: Batch) -> None: ...
 
 
 class Hold(enum.Enum):

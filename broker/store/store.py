@@ -3,7 +3,7 @@
 Role: takes each tick's batch from the broker's thread without ever blocking it, writes and syncs groups of
 batches (one sync outstanding, the next group gathers meanwhile), and moves `durable` when a sync has
 returned; begins a new segment when one is full, and gives back those of which nothing is held any more.
-`SegmentStore` is a `hooks.Gate`. Owner: the node. Callers: the node on the broker's thread (`append`, `roll`,
+`SegmentStore` is a `Gate`. Owner: the node. Callers: the node on the broker's thread (`append`, `roll`,
 `durable`, `failed`); a `SyncDriver` on its own thread (`write_group`, `sync_group`, `tidy`); nothing here
 calls back but `on_durable`.
 
@@ -65,7 +65,7 @@ class _Roll(NamedTuple):
 
 
 class Store(Protocol):
-    """What the node asks of a store. It is a `broker.hooks.Gate` too."""
+    """What the node asks of a store. It is a `Gate` too."""
 
     @property
     def applied(self) -> Position: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from broker.model.history.records import Batch
+    from broker.model.history.batch import Batch
 
 PRIMARY = "primary"
 BACKUP = "backup"

@@ -15,7 +15,8 @@ from broker.amqp091.frames import HEADER, HEARTBEAT_FRAME, frame
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.properties import HEADERS
 from broker.engine import BrokerSettings
-from broker.model.history.records import Batch, Dequeue
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue
 from broker.model.history.replication_id_set import to_ranges
 from broker.model.queue import removals
 from broker.model.queue.freeing import PIECE, stretches

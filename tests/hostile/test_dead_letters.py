@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from broker.amqp091.grammar import encode_frame
-from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.queue.queue import Mode
 from broker.model.queue.removals import WORK_AT_ONCE, work_of
 from broker.model.values import Reason

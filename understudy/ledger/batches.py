@@ -7,7 +7,8 @@ leave. The cost is per run and range, never per message; 1 to 1.5 us for each.
 
 from __future__ import annotations
 
-from broker.model.history.records import Batch, Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
+from broker.model.history.batch import Batch
+from broker.model.history.records import Commit, Dequeue, EnqueueRun, QueueDeclare, Unrouted
 from broker.model.values import Reason, Scope
 from understudy.ledger.writer import LedgerWriter
 

@@ -6,12 +6,21 @@ adapter add and remove gates. Nothing here counts messages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.model.values import FOREVER, Position
 
-if TYPE_CHECKING:
-    from broker.hooks import Gate
+
+class Gate(Protocol):
+    """Somebody whom confirms wait for. Watermarks never go back."""
+
+    @property
+    def applied(self) -> Position:
+        """Everything up to here is in the memory of all whom this gate stands for."""
+
+    @property
+    def durable(self) -> Position:
+        """Everything up to here is on the disks of all whom this gate stands for."""
 
 
 class Completion:

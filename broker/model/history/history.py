@@ -16,14 +16,11 @@ that position (a repeated declare, say) would wait for the next one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from broker.model.history.records import Batch, Dequeue, EnqueueRun, Record, Unrouted
+from broker.model.history.batch import Batch, BatchSink
+from broker.model.history.records import Dequeue, EnqueueRun, Record, Unrouted
 from broker.model.history.replication_id_set import to_ranges
 from broker.model.values import Position, Reason, Scope
-
-if TYPE_CHECKING:
-    from broker.hooks import BatchSink
 
 DEQUEUE_LAG = 0.01
 """Seconds that a dequeue may wait for others to make a range with."""

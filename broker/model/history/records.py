@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from broker.model.history.epoch_ends import EpochEnds
 from broker.model.octets import as_octets
-from broker.model.values import ROOT, Position, Reason, Scope, titled
+from broker.model.values import ROOT, Reason, Scope, titled
 
 
 @lru_cache(4096)
@@ -290,26 +290,3 @@ Record = (
     EnqueueRun | Unrouted | Commit | Dequeue | QueueDeclare | QueueDelete | ExchangeDeclare | ExchangeDelete
     | Bind | Unbind | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete
 )  # fmt: skip
-
-
-class Batch:
-    """One tick's records, all or nothing. Encoded lazily, once per record, for whoever wants the bytes.
-
-    `encode` is handed in so that this module knows no wire format.
-    """
-
-    __slots__ = ("_encoded", "position", "records", "wall_ms")
-
-    def __init__(self, position: Position, wall_ms: int, records: list[Record]) -> None:
-        self.position = position
-        self.wall_ms = wall_ms
-        self.records = records
-        self._encoded: list[bytes] | None = None
-
-    def payload(self, scope: Scope) -> list[bytes]:
-        """The encoded records that `scope` sees, in order. Shared between sinks: each is encoded once."""
-        from broker.model.history.record_codec import encode_record
-
-        if self._encoded is None:
-            self._encoded = [encode_record(r) if r.scope else b"" for r in self.records]
-        return [e for e, r in zip(self._encoded, self.records, strict=True) if r.scope & scope]

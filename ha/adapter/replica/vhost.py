@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.model.history.batch import Batch
 from broker.model.history.epoch_ends import had
 from broker.model.history.record_codec import CorruptRecord, decode_records, encode_record, split_records
 from broker.model.history.records import (
-    Batch,
     Dequeue,
     EnqueueRun,
     EntryDelete,
@@ -23,7 +23,7 @@ from broker.model.history.records import (
     QueueDelete,
     QueueEnds,
     Record,
-)  # fmt: skip
+)
 from broker.model.queue.replica import ReplicaContents
 from broker.model.values import ORIGIN, ROOT, Position, Reason, Scope
 from broker.model.vhost.directory import VHOST

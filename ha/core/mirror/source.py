@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.model.history.records import Batch, Dequeue, QueueDelete, Record
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, QueueDelete, Record
 from ha.core.errors import LinkError
 from ha.core.mirror.feed import QueueFeed
 from ha.core.mirror.ports import CopyWire, SourceModel

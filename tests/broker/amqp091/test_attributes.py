@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.history.records import Batch, EnqueueRun, Envelope
+from broker.model.history.batch import Batch
+from broker.model.history.records import EnqueueRun, Envelope
 from tests.broker.amqp091.wire import World, encode_frame, message
 
 Attributes = tuple[bool, int | None, int]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from broker.hooks import Hooks
-from broker.model.history.records import Batch, QueueDeclare
+from broker.model.history.batch import Batch
+from broker.model.history.records import QueueDeclare
 from broker.model.values import FOREVER, Position, Scope
 from tests.broker.amqp091.wire import ManualGate, Raw, World, message
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from broker.amqp091.properties import headers_of
-from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.queue.cut import held_after
 from broker.model.queue.removals import AT_ONCE, ROUNDS
 from broker.model.values import Reason

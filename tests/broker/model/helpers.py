@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Callable
 
 from broker.hooks import Hooks
+from broker.model.history.batch import Batch
 from broker.model.history.history import History
 from broker.model.history.record_codec import decode_records
-from broker.model.history.records import Batch, Entry, ExchangeDeclare, QueueDeclare
+from broker.model.history.records import Entry, ExchangeDeclare, QueueDeclare
 from broker.model.queue.consumer import UNLIMITED, Consumer
 from broker.model.queue.queue import Queue
 from broker.model.values import Scope

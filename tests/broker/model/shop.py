@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.model.history.records import Batch, Dequeue, EntryDelete, EntryPut
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EntryDelete, EntryPut
 from broker.model.queue.queue import Queue
 from broker.model.values import Reason
 from broker.model.vhost.vhost import VirtualHost

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.hooks import Hooks
+from broker.model.history.batch import Batch
 from broker.model.history.history import History
-from broker.model.history.records import Batch, Dequeue, Entry, Envelope
+from broker.model.history.records import Dequeue, Entry, Envelope
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.cut import held_after

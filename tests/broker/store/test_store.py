@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.hooks import Gate
+from broker.model.history.completion import Gate
 from broker.model.history.records import EnqueueRun, RawRun
 from broker.model.values import FOREVER, ORIGIN, Position
 from broker.store.errors import StoreCorrupt, StoreMisuse

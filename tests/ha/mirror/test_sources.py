@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from broker.model.history.batch import Batch
 from broker.model.history.record_codec import encode_record
-from broker.model.history.records import Batch, Dequeue, EnqueueRun, Envelope, QueueDeclare
+from broker.model.history.records import Dequeue, EnqueueRun, Envelope, QueueDeclare
 from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Reason, Scope
 from ha.adapter.mirror.copy_vhost import CopyVhost

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.model.history.records import Batch, Dequeue, QueueDelete
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, QueueDelete
 from broker.model.queue.consumer import Consumer
 from broker.model.values import Reason
 from tests.ha.pair import Host, Notes, Pair

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker.model.history.batch import Batch
 from broker.model.history.history import History
-from broker.model.history.records import Batch, EntryDelete, EntryPut
+from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.queue.queue import Queue
 from broker.model.values import Position, Scope
 from broker.model.vhost.vhosts import VirtualHosts

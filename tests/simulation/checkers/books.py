@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EnqueueRun
 from ha.adapter.ledger_port import PRIMARY
 from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.promotions import LOSSY

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.model.history.records import Batch, Dequeue, EnqueueRun
+from broker.model.history.batch import Batch
+from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.values import Reason
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.clients.rule_user import RuleUser, number_of, steps_of

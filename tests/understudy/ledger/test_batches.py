@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from broker.model.history.batch import Batch
 from broker.model.history.records import (
-    Batch,
     Bind,
     Commit,
     Dequeue,
