@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.heartbeat import Heartbeat
 from broker.security.authenticator import Login
-from broker.security.logins import Ticket
+from broker.security.tickets import Ticket
 from understudy.shared.text import origin, shown
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.authorization import Access
     from broker.engine import Broker, BrokerSettings, Peer
     from broker.model.vhost.vhost import VirtualHost
-    from broker.security.logins import Answer
+    from broker.security.tickets import Answer
 
 
 _LONGEST_NAME = 80

@@ -43,7 +43,7 @@ from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
     from broker.engine import Broker, Peer
-    from broker.security.logins import Answer
+    from broker.security.tickets import Answer
 
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 _SETTLING = frozenset((ACK, NACK, REJECT))

@@ -24,7 +24,7 @@ from understudy.shared.text import short
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
     from broker.engine import BrokerSettings
-    from broker.security.logins import Answer
+    from broker.security.tickets import Answer
 
 PEER_CAPABILITY = "understudy.ha-peer"
 """Claimed by the link of a pair: needs the tag `ha`, which may open nothing else but management."""

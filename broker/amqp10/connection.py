@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from broker.engine import Broker, Peer
-    from broker.security.logins import Answer
+    from broker.security.tickets import Answer
 
 _STALL = 4
 """Input is not taken further while unsent output exceeds this many times `unsent_max`."""

@@ -23,7 +23,7 @@ from understudy.shared.amqp10.sasl import AUTH, OK, outcome
 
 if TYPE_CHECKING:
     from broker.amqp10.connection import Amqp10Connection
-    from broker.security.logins import Answer
+    from broker.security.tickets import Answer
 
 _VHOST = "vhost:"
 _TOLD = ("product", "version", "platform", "producer", "connection_name")

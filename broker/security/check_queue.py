@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from broker.security.pauses import FREE, Pauses
-
-if TYPE_CHECKING:
-    from broker.security.logins import Work
+from broker.security.tickets import Work
 
 MOST = 128
 """Checks that wait: within the limit of the handshake, one thread makes them all."""
@@ -23,7 +20,7 @@ MOST_OF_FAILING = 16
 BY_TURN = 4
 """Each fourth check is of the address whose turn it is, whatever trouble it makes."""
 
-_Names = OrderedDict[str, deque["Work"]]
+_Names = OrderedDict[str, deque[Work]]
 
 
 class CheckQueue:

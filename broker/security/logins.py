@@ -12,41 +12,15 @@ check (`Pauses`); beyond the room of the queue a login is refused at once, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 
-from broker.errors import AmqpError, ConnectionForced
+from broker.errors import ConnectionForced
 from broker.security.authenticator import Authenticator, Check, Login
 from broker.security.check_queue import CheckQueue
-from broker.security.identity import Identity
 from broker.security.pauses import Pauses, address_of
+from broker.security.tickets import Answer, Ticket, Work
 
 BUSY = "too many passwords wait to be checked; try again in a second"
 UNCHECKED = "no memory to check a password; try again in a second"
-
-Answer = Identity | AmqpError
-"""Who it is, or why not: `LoginRefused`, or `ConnectionForced` if the password was not looked at."""
-
-
-class Ticket:
-    """A login whose answer comes later: `answer` is called once, on the broker's thread, with it and the
-    time."""
-
-    __slots__ = ("answer", "login", "work")
-
-    def __init__(self, login: Login, answer: Callable[[Answer, float], None]) -> None:
-        self.login, self.answer = login, answer
-        self.work: Work | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """One check, and who waits for it. `address` and `name`: for whose turn it counts."""
-
-    check: Check
-    address: str
-    name: str
-    tickets: dict[Ticket, None] = field(default_factory=dict)
-    running: bool = False
 
 
 class Logins:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from broker.server.clock import now
 
 if TYPE_CHECKING:
-    from broker.security.logins import Logins, Work
+    from broker.security.logins import Logins
+    from broker.security.tickets import Work
     from broker.server.shell import Shell
 
 _NICE = 10

@@ -7,7 +7,8 @@ from typing import Any
 
 from broker.engine import Peer
 from broker.security.identity import HA, User
-from broker.security.logins import Logins, Work
+from broker.security.logins import Logins
+from broker.security.tickets import Work
 from tests.broker.amqp091.wire import Raw, World
 from tests.broker.stored import hashed
 

@@ -19,8 +19,9 @@ from broker.engine import Peer
 from broker.security import check_queue, pauses
 from broker.security.authenticator import Authenticator, Check, Login
 from broker.security.identity import Identity, User
-from broker.security.logins import Answer, Logins, Ticket
+from broker.security.logins import Logins
 from broker.security.pauses import FIRST, FORGOTTEN, FREE, LONGEST, Pauses, address_of
+from broker.security.tickets import Answer, Ticket
 from broker.server.login_threads import LoginThreads
 from broker.server.shell import Shell
 from tests.broker.amqp091.wire import World

@@ -22,7 +22,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 
 from broker.errors import AmqpError, ConnectionForced, LoginRefused
 from broker.security.authenticator import Login
-from broker.security.logins import BUSY, Answer, Logins, Ticket
+from broker.security.logins import BUSY, Logins
+from broker.security.tickets import Answer, Ticket
 from broker.server.listener import listen
 from ha.adapter.management.command_arguments import fault_of
 from understudy.definitions.http import DefinitionsApi
