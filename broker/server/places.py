@@ -8,31 +8,43 @@ longest without logging in makes room. A listener for peers alone has places of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from broker.security.access import Door
 
-if TYPE_CHECKING:
-    from broker.server.sockets import Inbound
+
+class Caller(Protocol):
+    """Who wants a place, or has one."""
+
+    @property
+    def door(self) -> Door:
+        """Whom the listener that it came by is for."""
+
+    @property
+    def let_in(self) -> bool:
+        """Has it logged in?"""
 
 
-class Places:
+Socket = TypeVar("Socket", bound=Caller)
+
+
+class Places(Generic[Socket]):
     """`clients` places and `reserve` more; and `reserve` for each listener of peers."""
 
     def __init__(self, clients: int, reserve: int) -> None:
         self.clients, self.reserve = clients, reserve
-        self._taken: dict[Inbound, None] = {}
-        self._peers: dict[Inbound, None] = {}
-        self._strangers: dict[Inbound, None] = {}
+        self._taken: dict[Socket, None] = {}
+        self._peers: dict[Socket, None] = {}
+        self._strangers: dict[Socket, None] = {}
         """Who had not logged in when this was last looked at, in order of arrival."""
 
     def __len__(self) -> int:
         return len(self._taken) + len(self._peers)
 
-    def all(self) -> list[Inbound]:
+    def all(self) -> list[Socket]:
         return [*self._taken, *self._peers]
 
-    def enter(self, socket: Inbound) -> tuple[bool, Inbound | None]:
+    def enter(self, socket: Socket) -> tuple[bool, Socket | None]:
         """Is there a place for it; and who has to go for that."""
         places, most = self._taken, self.clients + self.reserve
         if socket.door is Door.PEERS:
@@ -47,12 +59,12 @@ class Places:
         self._strangers[socket] = None
         return True, goes
 
-    def leave(self, socket: Inbound) -> None:
+    def leave(self, socket: Socket) -> None:
         """Its place is free. Idempotent."""
         for places in (self._taken, self._peers, self._strangers):
             places.pop(socket, None)
 
-    def _longest_stranger(self, places: dict[Inbound, None]) -> Inbound | None:
+    def _longest_stranger(self, places: dict[Socket, None]) -> Socket | None:
         for socket in list(self._strangers):
             if socket.let_in:
                 del self._strangers[socket]

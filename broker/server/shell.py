@@ -56,7 +56,7 @@ class Shell:
         in yet; `lingering`: for sockets that wait for their peer to close."""
         self.driven = driven
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
-        self._places = Places(clients, reserve)
+        self._places: Places[Inbound] = Places(clients, reserve)
         self._lingering_max = lingering
         self._repeats = Repeats(_LOGGER.warning)
         self.dial_tls: Callable[[], SSLContext] | None = None

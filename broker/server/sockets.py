@@ -13,7 +13,7 @@ import ssl
 from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from broker.engine import Peer
 from broker.security.access import Door
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
 
-    from broker.server.driven import Dialing, DialWanted, DrivenConnection
-    from broker.server.shell import Shell
+    from broker.server.driven import Dialing, DialWanted, Driven, DrivenConnection
 
 READ_SIZE = 65536
 STRANGER_SIZE = 8192
@@ -54,10 +53,31 @@ def peer_of(address: Any, door: Door = Door.ANY, *, tls: bool = False) -> Peer:
     return Peer(host, port, loopback=is_loopback(host), tls=tls, door=door)
 
 
+class SocketOwner(Protocol):
+    """What sockets ask of the shell."""
+
+    driven: Driven
+    loop: asyncio.AbstractEventLoop
+    buffer: memoryview
+    """Input of all sockets, in use between `get_buffer` and `buffer_updated`."""
+    inbound: dict[DrivenConnection, Inbound]
+    outbound: dict[int, Outbound]
+
+    def admit(self, socket: Inbound) -> bool: ...
+    def come(self, socket: Inbound) -> None: ...
+    def line_up(self, socket: Inbound) -> None: ...
+    def may_linger(self) -> bool: ...
+    def linger(self, socket: Inbound, limit: float) -> None: ...
+    def lingered(self, socket: Inbound) -> None: ...
+    def left(self, socket: Inbound) -> None: ...
+    def warn(self, kind: str, sentence: str) -> None: ...
+    def tick_soon(self) -> None: ...
+
+
 class _Socket(asyncio.BufferedProtocol):
     """What both kinds share: the buffer, TLS where it is wanted, writing, closing with a limit."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: SocketOwner) -> None:
         self.shell = shell
         self.transport: asyncio.Transport | None = None
         self.closing = False
@@ -160,7 +180,7 @@ class Inbound(_Socket):
     """A client's, peer's or operator's socket. The limit on handshakes runs from the first moment, TLS
     included."""
 
-    def __init__(self, shell: Shell, door: Door, tls: Callable[[], SSLContext] | None) -> None:
+    def __init__(self, shell: SocketOwner, door: Door, tls: Callable[[], SSLContext] | None) -> None:
         super().__init__(shell)
         self.door = door
         self.context = tls
@@ -351,7 +371,9 @@ class Outbound(_Socket):
     """A socket that the node dialled. It hears of it once that is `ready`, after TLS where that is wanted,
     and of its end, however early that is."""
 
-    def __init__(self, shell: Shell, node: Dialing, wanted: DialWanted, context: SSLContext | None) -> None:
+    def __init__(
+        self, shell: SocketOwner, node: Dialing, wanted: DialWanted, context: SSLContext | None
+    ) -> None:
         super().__init__(shell)
         self.node = node
         self.dial_id = wanted.dial_id
