@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import ConsumerSeen, Record
-from broker.model.routing.binding import marks_of
+from broker.model.routing.exchange import marks_of
 from broker.model.values import Scope
 from broker.model.vhost.directory import SCOPE
 

@@ -1,4 +1,4 @@
-"""Exchanges: what one holds, and how each type picks among its bindings.
+"""Exchanges and bindings: what an exchange holds, and how each type picks among its bindings.
 
 Owner: `Topology`, which adds and removes bindings and follows exchange-to-exchange ones (`Topology.reach`).
 The default exchange has no bindings here: it finds queues by name in the topology.
@@ -6,20 +6,21 @@ The default exchange has no bindings here: it finds queues by name in the topolo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import PreconditionFailed
-from broker.model.definition_octets import EXCHANGE, INDEX, TOPIC_NODE, of_table, of_text
-from broker.model.history.records import ExchangeDeclare
+from broker.model.definition_octets import BINDING, EXCHANGE, INDEX, TOPIC_NODE, of_table, of_text
+from broker.model.history.records import Bind, ExchangeDeclare, Unbind
+from broker.model.history.value_codec import canonical
 from broker.model.octets import key_in_table
 from broker.model.queue.arguments import field_type, value_fault
-from broker.model.routing.binding import Binding, BindingKey
 from broker.model.routing.headers_matcher import X_MATCH, HeadersMatcher
 from broker.model.routing.topic_trie import TopicTrie
 from broker.model.values import REPLICATE, ExchangeType, Scope
 
 if TYPE_CHECKING:
+    from broker.model.queue.queue import Queue
     from broker.model.vhost.directory import Policy
 
 EVERYWHERE = Scope.STORE | Scope.LINK
@@ -37,6 +38,65 @@ BUILT_IN: dict[str, ExchangeType] = {
     "amq.match": ExchangeType.HEADERS,
     EVENTS: ExchangeType.TOPIC,
 }
+
+
+BindingKey = tuple[bytes, str, bytes]
+"""Target (a queue's UUID, or `x` and an exchange's name), routing key, canonical arguments."""
+
+
+def target_key(target: Queue | Exchange) -> bytes:
+    """Names a queue or exchange; stable over restarts. The prefix keeps the two apart."""
+    uuid: bytes | None = getattr(target, "uuid", None)
+    return b"q" + uuid if uuid is not None else b"x" + target.name.encode()
+
+
+def key_of(record: Bind | Unbind) -> BindingKey:
+    """Of the binding that a record makes or ends."""
+    target = b"q" + record.queue if record.queue is not None else b"x" + record.target.encode()
+    return target, record.routing_key, canonical(record.arguments)
+
+
+class Binding:
+    """Immutable."""
+
+    __slots__ = ("arguments", "key", "routing_key", "source", "target")
+
+    def __init__(
+        self, source: Exchange, target: Queue | Exchange, routing_key: str, arguments: Mapping[str, object]
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.key: BindingKey = (target_key(target), routing_key, canonical(arguments))
+
+    @property
+    def octets(self) -> int:
+        """What it takes, about, without what its exchange needs to find it."""
+        return BINDING + of_text(self.routing_key) + len(self.key[2]) + of_table(self.arguments)
+
+    @property
+    def scope(self) -> Scope:
+        """What both ends have in common: a binding needs both."""
+        return self.source.scope & self.target.scope
+
+    @property
+    def queue_uuid(self) -> bytes | None:
+        """16 bytes, or None when the target is an exchange."""
+        uuid: bytes | None = getattr(self.target, "uuid", None)
+        return uuid
+
+    def bind_record(self) -> Bind:
+        return Bind(
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope,
+            self.source.vhost,
+        )  # fmt: skip
+
+    def unbind_record(self) -> Unbind:
+        return Unbind(
+            self.source.name, self.queue_uuid, self.target.name, self.routing_key, self.arguments, self.scope,
+            self.source.vhost,
+        )  # fmt: skip
 
 
 Found = tuple[int, Collection[Binding]]
@@ -135,9 +195,7 @@ def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]
         raise PreconditionFailed(f"invalid x-match field value {how!r}; expected one of {', '.join(X_MATCH)}")
 
 
-_MATCHERS: dict[
-    ExchangeType, type[DirectMatcher] | type[FanoutMatcher] | type[TopicMatcher] | type[HeadersMatcher]
-] = {
+_MATCHERS: dict[ExchangeType, Callable[[], Matcher]] = {
     ExchangeType.DIRECT: DirectMatcher,
     ExchangeType.FANOUT: FanoutMatcher,
     ExchangeType.TOPIC: TopicMatcher,
@@ -221,6 +279,13 @@ class Exchange:
             self.scope,
             self.vhost,
         )
+
+
+def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
+    """What tells those who follow that it has been bound, where its bindings do not: it is bound to
+    itself, and is not any more."""
+    mark = Binding(exchange, exchange, "", {})
+    return [mark.bind_record(), mark.unbind_record()]
 
 
 def built_in_exchanges(vhost: str) -> dict[str, Exchange]:

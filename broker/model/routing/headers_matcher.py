@@ -6,14 +6,23 @@ header that it asks for: one that wants all of them by its rarest one, one that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from sys import getsizeof
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from broker.model.definition_octets import INDEX, MEMBER, PLACE
 
-if TYPE_CHECKING:
-    from broker.model.routing.binding import Binding, BindingKey
+
+class Bound(Protocol):
+    """What has to be known of a binding."""
+
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def arguments(self) -> Mapping[str, object]: ...
+
+
+B = TypeVar("B", bound=Bound)
 
 PIECE = 200
 """Groups that are looked at in one piece."""
@@ -26,10 +35,9 @@ _Place = tuple[str, object]
 _Wanted = tuple[bool, frozenset[_Place]]
 """Is any one of them enough; and which a binding asks for."""
 _ALL_OF_NOTHING: _Wanted = False, frozenset()
-_NONE: Mapping[_Group, None] = {}
 
 
-class _Group:
+class _Group(Generic[B]):
     """Bindings that ask for the same. `any_`: is one of the headers enough. `found_by`: the places where it
     is in the index."""
 
@@ -38,7 +46,7 @@ class _Group:
     def __init__(self, wanted: _Wanted, found_by: tuple[_Place, ...]) -> None:
         self.any_, self.asked = wanted
         self.found_by = found_by
-        self.members: dict[BindingKey, Binding] = {}
+        self.members: dict[Hashable, B] = {}
 
     @property
     def octets(self) -> int:
@@ -46,15 +54,15 @@ class _Group:
         return 2 * MEMBER + INDEX * (1 + len(self.found_by)) + getsizeof(self.asked) + PLACE * len(self.asked)
 
 
-class HeadersMatcher:
+class HeadersMatcher(Generic[B]):
     """See the module."""
 
     def __init__(self) -> None:
-        self._groups: dict[_Wanted, _Group] = {}
-        self._group_of: dict[BindingKey, _Group] = {}
-        self._index: dict[_Place, dict[_Group, None]] = {}
+        self._groups: dict[_Wanted, _Group[B]] = {}
+        self._group_of: dict[Hashable, _Group[B]] = {}
+        self._index: dict[_Place, dict[_Group[B], None]] = {}
 
-    def add(self, binding: Binding) -> int:
+    def add(self, binding: B) -> int:
         wanted = _wanted(binding.arguments)
         group = self._groups.get(wanted)
         if group is not None:
@@ -70,7 +78,7 @@ class HeadersMatcher:
             self._index.setdefault(place, {})[group] = None
         return group.octets
 
-    def remove(self, binding: Binding) -> int:
+    def remove(self, binding: B) -> int:
         group = self._group_of.pop(binding.key, None)
         if group is None:
             return 0
@@ -85,25 +93,23 @@ class HeadersMatcher:
                 del self._index[place]
         return group.octets
 
-    def match(
-        self, routing_key: str, headers: Mapping[str, object]
-    ) -> Iterator[tuple[int, Collection[Binding]]]:
+    def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[tuple[int, Collection[B]]]:
         """In pieces. What is bound or unbound between two of them may be found, or not."""
         present: dict[_Place, None] = {}
         for name, value in headers.items():
             present[name, None] = None
             if value is not None:
                 present[name, _token(value)] = None
-        found: dict[_Group, None] = {}
+        found: dict[_Group[B], None] = {}
         if everything := self._groups.get(_ALL_OF_NOTHING):
             found[everything] = None
         for place in present:
-            found.update(self._index.get(place, _NONE))
+            found.update(self._index.get(place, {}))
         places = frozenset(present)
         groups = list(found)
         for at in range(0, len(groups) or 1, PIECE):
             some = groups[at : at + PIECE]
-            matched: list[Binding] = []
+            matched: list[B] = []
             for group in some:
                 if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
                     matched += group.members.values()

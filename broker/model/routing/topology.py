@@ -18,8 +18,14 @@ from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
-from broker.model.routing.binding import Binding, BindingKey, target_key
-from broker.model.routing.exchange import Exchange, built_in_exchanges, copy_keys
+from broker.model.routing.exchange import (
+    Binding,
+    BindingKey,
+    Exchange,
+    built_in_exchanges,
+    copy_keys,
+    target_key,
+)
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import ExchangeType

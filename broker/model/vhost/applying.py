@@ -27,8 +27,7 @@ from broker.model.history.records import (
     Unrouted,
 )
 from broker.model.queue.queue import Queue
-from broker.model.routing.binding import Binding
-from broker.model.routing.exchange import BUILT_IN, Exchange
+from broker.model.routing.exchange import BUILT_IN, Binding, Exchange
 from broker.model.values import Reason, Scope
 
 if TYPE_CHECKING:

@@ -24,8 +24,13 @@ from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.queue.arguments import check_queue_arguments
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
-from broker.model.routing.binding import Binding, marks_of
-from broker.model.routing.exchange import Exchange, check_binding_arguments, check_exchange_arguments
+from broker.model.routing.exchange import (
+    Binding,
+    Exchange,
+    check_binding_arguments,
+    check_exchange_arguments,
+    marks_of,
+)
 from broker.model.routing.publish_route import need_of
 from broker.model.routing.topology import Topology
 from broker.model.values import ExchangeType, Need, Reason, Scope

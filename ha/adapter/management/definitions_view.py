@@ -23,8 +23,7 @@ from ha.adapter.management.directory_changes import directory_of
 from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
-    from broker.model.routing.binding import Binding
-    from broker.model.routing.exchange import Exchange
+    from broker.model.routing.exchange import Binding, Exchange
     from broker.model.vhost.vhosts import VirtualHosts
     from broker.security.identity import User
 

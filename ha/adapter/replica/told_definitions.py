@@ -19,7 +19,7 @@ from broker.model.history.records import (
     Record,
     Unbind,
 )
-from broker.model.routing.binding import BindingKey, key_of
+from broker.model.routing.exchange import BindingKey, key_of
 from broker.model.values import ROOT, Scope
 from broker.model.vhost.directory import VHOST
 from broker.model.vhost.vhosts import VirtualHosts

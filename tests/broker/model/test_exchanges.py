@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from broker.errors import AccessRefused, NotFound, PreconditionFailed
 from broker.model.routing import headers_matcher
-from broker.model.routing.binding import Binding
-from broker.model.routing.exchange import built_in_exchanges
+from broker.model.routing.exchange import Binding, built_in_exchanges
 from broker.model.routing.headers_matcher import LOOK, X_MATCH, HeadersMatcher
 from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, serving
@@ -61,7 +60,7 @@ def test_topic(vhost: VirtualHost) -> None:
     assert routed(vhost, "amq.topic", "bond") == []
 
 
-def matched(matcher: HeadersMatcher, headers: dict[str, object]) -> list[Binding]:
+def matched(matcher: HeadersMatcher[Binding], headers: dict[str, object]) -> list[Binding]:
     """Of all pieces, none of which looks at more than two groups."""
     with patch.object(headers_matcher, "PIECE", 2):
         pieces = list(matcher.match("", headers))
