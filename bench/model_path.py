@@ -42,7 +42,7 @@ class _Channel:
     def credit(self, consumer: Consumer) -> int:
         return UNLIMITED
 
-    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.held += entries
 
     def cancelled(self, consumer: Consumer) -> None: ...
@@ -80,7 +80,7 @@ class _Broker:
         self.queue = self.vhost.declare_queue("q", owner=self)
         self.channels = [_Channel() for _ in range(consumers)]
         for number, channel in enumerate(self.channels):
-            self.vhost.consume(Consumer(self.queue, str(number), channel))
+            self.vhost.consume(self.queue, Consumer(str(number), channel))
         self.raws = [bytes(BODY) for _ in range(run)]
         self.now = 0.0
 

@@ -192,11 +192,11 @@ class Channel(Consuming):
             settled = self.transaction.end(self)
             queues.update({run.queue: None for run in settled})
             runs += settled
-        unsent = [Run(0, entries, queue, c) for c, queue, entries in staged.batches if not c.no_ack]
+        unsent = [Run(0, entries, c.queue, c) for c, entries in staged.batches if not c.no_ack]
         self._give_back(unsent, {run.queue: None for run in unsent}, failed=False)
         self._give_back(runs, queues)
         for consumer in consumers.values():
-            vhost.cancel(consumer)
+            vhost.cancel(consumer.queue, consumer)
 
 
 def _refuse_flow_ok(channel: Channel, arguments: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ class Consuming(Acknowledging):
             queue, tag, self, self.number, limit=self._prefetch, no_ack=arguments["no_ack"],
             exclusive=arguments["exclusive"], arguments=arguments["arguments"],
         )  # fmt: skip
-        vhost.consume(consumer)
+        vhost.consume(queue, consumer)
         self.consumers[tag] = consumer
         ok = b"" if arguments["nowait"] else encode_frame(self.number, "basic.consume-ok", consumer_tag=tag)
         self.reply(ok, after=lambda: self._start(consumer))
@@ -122,7 +122,7 @@ class Consuming(Acknowledging):
         consumer = self.consumers.pop(arguments["consumer_tag"], None)
         if consumer is not None:
             self._unstage(consumer)
-            self.connection.vhost.cancel(consumer)
+            self.connection.vhost.cancel(consumer.queue, consumer)
         if not arguments["nowait"]:
             self.answer("basic.cancel-ok", consumer_tag=arguments["consumer_tag"])
 
@@ -132,7 +132,7 @@ class Consuming(Acknowledging):
         if not entries:
             return
         if consumer.no_ack:
-            self._write(consumer, consumer.queue, entries)
+            self._write(consumer, entries)
         else:
             self._in_flight -= len(entries)
             consumer.queue.requeue(entries, failed=False)
@@ -167,7 +167,7 @@ class Consuming(Acknowledging):
             self.connection.choke()
         return room
 
-    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Send a batch, or as much of it as the connection has room for (called by its queue)."""
         assert isinstance(consumer, ServedConsumer)
         count = len(entries)
@@ -176,22 +176,22 @@ class Consuming(Acknowledging):
             self._in_flight += count
         if count >= BURST:
             self.connection.choke()
-        self._send_or_stage(consumer, queue, entries)
+        self._send_or_stage(consumer, entries)
 
-    def _send_or_stage(self, consumer: ServedConsumer, queue: Queue, entries: list[Entry]) -> None:
+    def _send_or_stage(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
         count = fit(entries, self.connection.delivery_budget)
         if count < len(entries):
-            self._staged.batches.append((consumer, queue, entries[count:]))
+            self._staged.batches.append((consumer, entries[count:]))
             self.connection.choke()
             entries = entries[:count]
-        self._write(consumer, queue, entries)
+        self._write(consumer, entries)
 
-    def _write(self, consumer: ServedConsumer, queue: Queue, entries: list[Entry]) -> None:
+    def _write(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
         connection = self.connection
         tag = self._next_tag
         self._next_tag = tag + len(entries)
         if not consumer.no_ack:
-            self._unacked.add(Run(tag, entries, queue, consumer))
+            self._unacked.add(Run(tag, entries, consumer.queue, consumer))
         octets = write_deliveries(connection.out, consumer, tag, entries, self.number, connection.frame_max)
         connection.sent(octets)
 
@@ -205,13 +205,13 @@ class Consuming(Acknowledging):
             if budget <= 0:
                 self.connection.choke()
                 return
-            consumer, queue, entries = batches[0]
+            consumer, entries = batches[0]
             count = fit(entries, budget)
             if count < len(entries):
-                batches[0] = (consumer, queue, entries[count:])
+                batches[0] = (consumer, entries[count:])
             else:
                 batches.popleft()
-            self._write(consumer, queue, entries[:count])
+            self._write(consumer, entries[:count])
         self._wake()
 
     def cancelled(self, consumer: Consumer) -> None:

@@ -37,13 +37,14 @@ class ServedConsumer(Consumer):
     """A consumer with what its channel keeps of it: qos, counts, and the constant start of its deliver
     frames."""
 
-    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "started", "wants_id")
+    __slots__ = ("_prefixes", "_start", "in_flight", "limit", "queue", "started", "wants_id")
 
     def __init__(
         self, queue: Queue, tag: str, sink: DeliverySink, channel: int, *, limit: int, no_ack: bool,
         exclusive: bool, arguments: Mapping[str, object],
     ) -> None:  # fmt: skip
-        super().__init__(queue, tag, sink, no_ack=no_ack, exclusive=exclusive)
+        super().__init__(tag, sink, no_ack=no_ack, exclusive=exclusive)
+        self.queue = queue
         self.limit = limit
         """Most messages in flight; 0 for no limit."""
         self.in_flight = 0
@@ -75,14 +76,14 @@ class Staged:
     __slots__ = ("batches",)
 
     def __init__(self) -> None:
-        self.batches: deque[tuple[ServedConsumer, Queue, list[Entry]]] = deque()
+        self.batches: deque[tuple[ServedConsumer, list[Entry]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self.batches)
 
     def take_of(self, consumer: Consumer) -> list[Entry]:
         """Remove and return what is staged for `consumer`, in order."""
-        mine = [entry for c, _, entries in self.batches if c is consumer for entry in entries]
+        mine = [entry for c, entries in self.batches if c is consumer for entry in entries]
         self.batches = deque(batch for batch in self.batches if batch[0] is not consumer)
         return mine
 

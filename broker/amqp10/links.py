@@ -210,7 +210,7 @@ class Links:
         back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}  # not sent, and sent
         for served in links:
             if isinstance(served, Outgoing):
-                unsent, sent = back.setdefault(served.consumer.queue, ([], []))
+                unsent, sent = back.setdefault(served.queue, ([], []))
                 entries, others = served.take_back()
                 sent += entries
                 unsent += others

@@ -38,7 +38,7 @@ class Outgoing:
 
     __slots__ = (
         "_burst", "_draining", "_largest", "_links", "_most", "_number", "_open", "_settling", "_staged",
-        "_temporary", "_unacked", "_wants_id", "consumer", "link",
+        "_temporary", "_unacked", "_wants_id", "consumer", "link", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,8 @@ class Outgoing:
     ) -> None:
         self._links = links
         self.link = link
-        self.consumer = Consumer(queue, link.name, self, no_ack=settled)
+        self.consumer = Consumer(link.name, self, no_ack=settled)
+        self.queue = queue
         self._wants_id = wants_id
         self._largest = link.remote_max_message_size
         """Octets of the largest message that the client takes; 0 for any."""
@@ -73,8 +74,8 @@ class Outgoing:
 
     def open(self) -> None:
         """Answer the attach once the queue is as safe as it is to be. Raises AccessRefused."""
-        vhost, queue = self._links.connection.vhost, self.consumer.queue
-        vhost.consume(self.consumer)
+        vhost, queue = self._links.connection.vhost, self.queue
+        vhost.consume(queue, self.consumer)
         need = vhost.need(queue.scope) if self._temporary else Need.NONE
         if need is Need.NONE:
             self._opened()
@@ -124,7 +125,7 @@ class Outgoing:
         else:
             self._links.starving[self] = None
 
-    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Send a batch, or as much of it as there is room for (called by its queue)."""
         if len(entries) >= self._most:
             self._burst = True
@@ -157,7 +158,7 @@ class Outgoing:
     def _send(self, entry: Entry) -> bool:
         """False: the link has to be closed."""
         link = self.link
-        payload = self._payload(self.consumer.queue, entry)
+        payload = self._payload(self.queue, entry)
         if 0 < self._largest < len(payload):
             self._open = False
             self._links.at_end_of_tick(lambda: self._too_large(len(payload)))  # not from within dispatch
@@ -200,7 +201,7 @@ class Outgoing:
     def cancelled(self, consumer: Consumer) -> None:
         """The queue went away (called by the queue)."""
         self._forget()
-        self._links.fail(self, Fault(DELETED, f"queue '{consumer.queue.name}' is gone"))
+        self._links.fail(self, Fault(DELETED, f"queue '{self.queue.name}' is gone"))
 
     # -- from the client
 
@@ -243,7 +244,7 @@ class Outgoing:
     def _outcome(self, entry: Entry, state: int, delivery: Delivery) -> Need | None:
         """Do with the message what the client says; what our settlement waits for. None: for its dead
         letter, which is not made yet."""
-        queue = self.consumer.queue
+        queue = self.queue
         reject = state == Delivery.REJECTED or (state == Delivery.MODIFIED and delivery.remote.undeliverable)
         if state == Delivery.ACCEPTED:
             queue.acknowledge([entry])
@@ -262,11 +263,11 @@ class Outgoing:
         if len(self._staged) > self.link.credit and not self.consumer.no_ack:
             kept = max(0, self.link.credit)
             withdrawn, self._staged = self._staged[kept:], self._staged[:kept]
-            self.consumer.queue.requeue(withdrawn, failed=False)
+            self.queue.requeue(withdrawn, failed=False)
         if self._staged:
             self._send_staged()
         if not self._staged:
-            self.consumer.queue.schedule()
+            self.queue.schedule()
         if self.link.drain_mode and not self._draining:
             self._draining = True
             self._links.at_end_of_tick(self._drained)
@@ -277,7 +278,7 @@ class Outgoing:
         self._draining = False
         if not self._links.serves(self) or not self.link.drain_mode or self._staged:
             return
-        queue = self.consumer.queue
+        queue = self.queue
         if queue.returning is not None and self.link.credit:
             self._draining = True
             queue.returning.afters.append(self._came_back)
@@ -322,13 +323,13 @@ class Outgoing:
 
     def end(self) -> None:
         """What was not settled is ready again."""
-        queue, vhost = self.consumer.queue, self._links.connection.vhost
+        queue, vhost = self.queue, self._links.connection.vhost
         entries, unsent = self.take_back()
         for back, failed in ((unsent, False), (entries, True)):
             if back:
                 vhost.removals.requeueing.give_back([Batch(queue, back)], (queue,), failed=failed)
                 vhost.removals.requeueing.work()
-        vhost.cancel(self.consumer)
+        vhost.cancel(queue, self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
             # else another node may serve: it is left to the end of the connection, which waits
             vhost.delete_queue(queue.name, owner=self._links.connection)

@@ -6,12 +6,9 @@ the sink from `Queue.dispatch`, at the end of a tick; the sink never calls back 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from broker.model.history.records import Entry
-
-if TYPE_CHECKING:
-    from broker.model.queue.queue import Queue
 
 UNLIMITED = 1 << 30
 """What `credit` answers when neither qos nor back-pressure limits the consumer."""
@@ -27,14 +24,14 @@ class DeliverySink(Protocol):
     def credit(self, consumer: Consumer) -> int:
         """How many messages may be handed over now; 0 or less for none (qos, flow, slow socket).
 
-        Whoever raises it again calls `queue.schedule()`, or the queue stays asleep.
+        Whoever raises it again calls the queue's `schedule`, or the queue stays asleep.
         """
 
-    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Take `entries`, never more than the last `credit`. The list is the sink's from now on.
 
-        Unless `consumer.no_ack`, each entry must later go back by exactly one of `queue.acknowledge`,
-        `queue.requeue` or `queue.drop`.
+        Unless `consumer.no_ack`, each entry must later go back by exactly one of the queue's
+        `acknowledge`, `requeue` or `drop`.
         """
 
     def cancelled(self, consumer: Consumer) -> None:
@@ -44,18 +41,11 @@ class DeliverySink(Protocol):
 class Consumer:
     """One basic.consume. Compared by identity."""
 
-    __slots__ = ("exclusive", "no_ack", "queue", "sink", "tag")
+    __slots__ = ("exclusive", "no_ack", "sink", "tag")
 
     def __init__(
-        self,
-        queue: Queue,
-        tag: str,
-        sink: DeliverySink,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
+        self, tag: str, sink: DeliverySink, *, no_ack: bool = False, exclusive: bool = False
     ) -> None:
-        self.queue = queue
         self.tag = tag
         self.sink = sink
         self.no_ack = no_ack

@@ -193,22 +193,6 @@ class QueueContents:
         elif self.returns is None:
             self.returns = Returns()
 
-    def set_rules(self, rules: QueueRules) -> None:
-        """Other rules hold from now on, also for what it holds: a serving queue is looked at in this tick.
-
-        Bodies are counted if they were not yet: of what is set aside, by reading it. `max_priority` is the
-        same as before: no policy sets it.
-        """
-        counted, serves = self.sized, self.mode is Mode.ACTIVE
-        self.timed = self.timed and serves  # messages with a time of their own; `activate` looks for them
-        self._take_rules(rules)
-        if serves and self.sized is not counted:
-            self.ready_octets = 0
-            if self.sized:
-                self._count_octets()
-        if serves:
-            self.removals.touch(self)
-
     def _count_octets(self) -> None:
         self.ready_octets = self._octets(chain(self.ready, self.backlog.entries()))
 
@@ -424,8 +408,6 @@ class QueueContents:
         """It serves from now on: its rules are applied to what it holds."""
         if self.sized:
             self._count_octets()
-        if self.watched:
-            self.removals.touch(self)
 
     def _octets(self, entries: Iterable[Entry]) -> int:
         size = self.removals.format.body_size

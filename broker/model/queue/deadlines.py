@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from broker.model.queue.queue import Queue
+Queue = TypeVar("Queue")
 
 _SWEPT_AT = 64
 """Old places kept before they are swept out, if they are also half of the heap."""
 
 
-class Deadlines:
+class Deadlines(Generic[Queue]):
     """Times are on whatever clock the owner uses; of equal ones, the one set first comes first."""
 
     __slots__ = ("_at", "_heap", "_order")

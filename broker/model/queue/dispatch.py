@@ -6,17 +6,29 @@ this tick has no steps for goes on in the next one, with the consumer whose turn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sized
+from typing import Protocol
 
-from broker.model.queue.removals import HAND
-
-if TYPE_CHECKING:
-    from broker.model.history.records import Entry
-    from broker.model.queue.consumer import Consumer
-    from broker.model.queue.queue import Queue
+from broker.model.history.records import Entry
+from broker.model.queue.consumer import Consumer, Consumers
+from broker.model.queue.removals import HAND, Removals
 
 
-def dispatch_to_many(queue: Queue, turn: int) -> tuple[int, int]:
+class Shared(Protocol):
+    """A queue with several consumers."""
+
+    @property
+    def consumers(self) -> Consumers: ...
+    @property
+    def ready(self) -> Sized: ...
+    @property
+    def removals(self) -> Removals: ...
+    def take_ready(self, count: int) -> list[Entry]: ...
+    def hand_over(self, consumer: Consumer, batch: list[Entry]) -> None: ...
+    def schedule(self) -> None: ...
+
+
+def dispatch_to_many(queue: Shared, turn: int) -> tuple[int, int]:
     """Share out, beginning with consumer number `turn`; how many messages went, and whose turn is next."""
     consumers = queue.consumers.in_order()
     turn %= len(consumers)
@@ -25,7 +37,7 @@ def dispatch_to_many(queue: Queue, turn: int) -> tuple[int, int]:
     return _in_rounds(queue, consumers, turn)
 
 
-def _in_rounds(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+def _in_rounds(queue: Shared, consumers: list[Consumer], turn: int) -> tuple[int, int]:
     """Consumers whose credits do not depend on each other: deal whole rounds by slices, deliver once to
     each."""
     order = consumers[turn:] + consumers[:turn]
@@ -69,7 +81,7 @@ def _in_rounds(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int,
     return sent, consumers.index(following)
 
 
-def _one_by_one(queue: Queue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+def _one_by_one(queue: Shared, consumers: list[Consumer], turn: int) -> tuple[int, int]:
     """Few messages, or consumers that share a channel, and its prefetch limit: ask again before each
     message."""
     sent = refused = 0

@@ -21,7 +21,7 @@ class Expiries:
 
     def __init__(self) -> None:
         self._used: dict[Queue, None] = {}
-        self._ends = Deadlines()
+        self._ends: Deadlines[Queue] = Deadlines()
 
     def used(self, queue: Queue) -> None:
         """Declared, consumed from, got from, or left by a consumer, in this tick."""

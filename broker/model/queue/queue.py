@@ -15,7 +15,7 @@ from itertools import groupby, repeat
 from broker.errors import InternalError
 from broker.model.history.records import Dequeue, Entry, Envelope, id_of
 from broker.model.history.replication_id_set import Range, ReplicationIdSet
-from broker.model.queue.arguments import OverflowRule
+from broker.model.queue.arguments import OverflowRule, QueueRules
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.contents import Dying, Mode, QueueContents, epoch_of, seq_of
 from broker.model.queue.dispatch import dispatch_to_many
@@ -147,7 +147,7 @@ class Queue(QueueContents):
             self._leave(batch, Reason.ACKED)
         else:
             self._hold(batch)
-        consumer.sink.deliver(consumer, self, batch)
+        consumer.sink.deliver(consumer, batch)
 
     def pop(self, *, no_ack: bool) -> Entry | None:
         """basic.get: the oldest ready message, unacked from now on unless `no_ack`. None, too, while there
@@ -225,6 +225,14 @@ class Queue(QueueContents):
         if self.consumers:
             self.schedule()
 
+    def all_back(self) -> None:
+        """All that was `returning` is ready: it delivers again."""
+        self.returning = None
+        if self.watched or self.dying:
+            self.removals.touch(self)
+        if self.consumers:
+            self.schedule()
+
     def _within_limit(self, returns: Returns, entries: list[Entry]) -> list[Entry]:
         """Those that may be delivered once more; the others leave."""
         over = returns.note(entries, self.rules.delivery_limit)
@@ -265,6 +273,27 @@ class Queue(QueueContents):
         return count
 
     # -- by rule
+
+    def set_rules(self, rules: QueueRules) -> None:
+        """Other rules hold from now on, also for what it holds: a serving queue is looked at in this tick.
+
+        Bodies are counted if they were not yet: of what is set aside, by reading it. `max_priority` is the
+        same as before: no policy sets it.
+        """
+        counted, serves = self.sized, self.mode is Mode.ACTIVE
+        self.timed = self.timed and serves  # messages with a time of their own; `activate` looks for them
+        self._take_rules(rules)
+        if serves and self.sized is not counted:
+            self.ready_octets = 0
+            if self.sized:
+                self._count_octets()
+        if serves:
+            self.removals.touch(self)
+
+    def _look_again(self) -> None:
+        super()._look_again()
+        if self.watched:
+            self.removals.touch(self)
 
     def _came(self, raws: list[bytes]) -> None:
         if self.sized:

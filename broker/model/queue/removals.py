@@ -9,17 +9,14 @@ in milliseconds, since they count from the enqueue time that goes to disks and o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from broker.model.history.records import Entry
+from broker.model.queue.arguments import QueueRules
 from broker.model.queue.deadlines import Deadlines
 from broker.model.queue.freeing import Freeing
-from broker.model.queue.requeueing import Requeueing
-
-if TYPE_CHECKING:
-    from broker.model.history.records import Entry
-    from broker.model.queue.contents import QueueContents
-    from broker.model.queue.queue import Queue
-    from broker.model.values import Reason
+from broker.model.queue.requeueing import Home, Requeueing
+from broker.model.values import Reason
 
 AT_ONCE = 1024
 """Messages of one queue that leave by rule in one look at it, at most."""
@@ -54,6 +51,22 @@ def work_of(headers: int, octets: int, queues: int, looked: int = 0) -> int:
     all its `octets` are copied, and again for store and link; each of `queues` keeps an entry; to find them
     took `looked` steps."""
     return 3 + headers // 16 + octets // 512 + 2 * queues + looked // 3
+
+
+class RuledQueue(Home, Protocol):
+    """A queue that messages leave by rule."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def vhost(self) -> str: ...
+    @property
+    def rules(self) -> QueueRules: ...
+    @property
+    def scheduled(self) -> bool: ...
+    def schedule(self) -> None: ...
+    def remove_expired(self, upto: int) -> int: ...
+    def remove_due(self, wall_ms: int) -> int | None: ...
 
 
 class Death(NamedTuple):
@@ -126,7 +139,7 @@ class Removals:
         self.behind = False
         """Queues have not had their turn of dispatch yet: what came in for them may still be delivered."""
         self.format: MessageFormat = Opaque()
-        self.move: Callable[[Queue, Iterable[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
+        self.move: Callable[[RuledQueue, Iterable[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
             lambda queue, entries, reason: ([], list(entries))
         )
         self.left = WORK_AT_ONCE
@@ -134,9 +147,9 @@ class Removals:
         self.copies = 0
         self.steps = STEPS
         self.refused_from: tuple[int, int] | None = None
-        self._touched: dict[Queue, None] = {}
-        self._resumed: list[Queue] = []
-        self._over = Deadlines()
+        self._touched: dict[RuledQueue, None] = {}
+        self._resumed: list[RuledQueue] = []
+        self._over: Deadlines[RuledQueue] = Deadlines()
         self.freeing = Freeing()
         self.requeueing = Requeueing()
 
@@ -145,14 +158,14 @@ class Removals:
         """What is over no earlier than this may be delivered in this tick: it may have come in it."""
         return self.wall_ms if self.since is None else min(self.since, self.wall_ms)
 
-    def touch(self, queue: QueueContents) -> None:
+    def touch(self, queue: RuledQueue) -> None:
         """Its head or its length has changed, and it has rules, or messages with an expiration."""
-        self._touched[queue] = None  # type: ignore[index]
+        self._touched[queue] = None
 
-    def resume(self, queue: QueueContents) -> None:
+    def resume(self, queue: RuledQueue) -> None:
         """So many of its messages were over that consumers may be waiting for those behind: dispatch it
         again, after others."""
-        self._resumed.append(queue)  # type: ignore[arg-type]
+        self._resumed.append(queue)
         self.touch(queue)
 
     def expire_due(self) -> None:
@@ -170,11 +183,11 @@ class Removals:
             self.since = None
         self.requeueing.step()
 
-    def _may(self, queue: Queue) -> bool:
+    def _may(self, queue: RuledQueue) -> bool:
         """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
         return self.left > 0 or not queue.rules.dead_letters
 
-    def one_more(self, queue: Queue, taken: int, spared: int = 0) -> bool:
+    def one_more(self, queue: RuledQueue, taken: int, spared: int = 0) -> bool:
         """May a message follow the `taken` that have left the queue in this look at it?"""
         return taken < AT_ONCE and (self.left > spared or not queue.rules.dead_letters)
 
@@ -187,7 +200,7 @@ class Removals:
         for queue in resumed:
             queue.schedule()
         touched, self._touched = self._touched, {}
-        later: dict[Queue, None] = {}
+        later: dict[RuledQueue, None] = {}
         looked = False
         queues = iter(touched)
         for queue in queues:
@@ -221,7 +234,7 @@ class Removals:
         """The wall clock, in milliseconds, by which a message is over. None: nothing waits."""
         return self._over.next()
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: RuledQueue) -> None:
         """It is gone."""
         self._touched.pop(queue, None)
         self.requeueing.forget(queue)

@@ -10,12 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from broker.model.history.records import Entry, id_of
-
-if TYPE_CHECKING:
-    from broker.model.queue.queue import Queue
 
 PIECE = 2048
 """Steps of one tick: a message takes two, one to be sorted by queue and one to become ready. The engine may
@@ -24,25 +21,6 @@ _SHORT = PIECE // 8
 """A run of so few is joined with the next one."""
 _QUEUE = 8
 """Steps that a queue takes, about, besides its messages."""
-
-
-class Delivered(Protocol):
-    """Messages of one queue, in any order."""
-
-    @property
-    def queue(self) -> Queue: ...
-    @property
-    def entries(self) -> list[Entry]: ...
-
-
-class Batch:
-    """The plainest form of `Delivered`."""
-
-    __slots__ = ("entries", "queue")
-
-    def __init__(self, queue: Queue, entries: list[Entry]) -> None:
-        self.queue = queue
-        self.entries = entries
 
 
 class Returning:
@@ -94,11 +72,42 @@ class Returning:
         return [(part, failed) for part, failed in zip(taken, (False, True), strict=True) if part]
 
 
+class Home(Protocol):
+    """The queue that messages come back to. Compared by identity."""
+
+    returning: Returning | None
+
+    @property
+    def serves(self) -> bool: ...
+    def requeue(self, entries: list[Entry], *, failed: bool) -> None: ...
+    def all_back(self) -> None: ...
+    def __hash__(self) -> int: ...
+
+
+class Delivered(Protocol):
+    """Messages of one queue, in any order."""
+
+    @property
+    def queue(self) -> Home: ...
+    @property
+    def entries(self) -> list[Entry]: ...
+
+
+class Batch:
+    """The plainest form of `Delivered`."""
+
+    __slots__ = ("entries", "queue")
+
+    def __init__(self, queue: Home, entries: list[Entry]) -> None:
+        self.queue = queue
+        self.entries = entries
+
+
 class _Source(NamedTuple):
     """What came back at once, and how each queue had it when it came."""
 
     runs: list[Delivered]
-    queues: dict[Queue, Returning]
+    queues: dict[Home, Returning]
     failed: bool
 
 
@@ -111,16 +120,16 @@ class Requeueing:
     def __init__(self) -> None:
         self.left = self.piece = PIECE
         self._sources: deque[_Source] = deque()
-        self._queues: dict[Queue, None] = {}
+        self._queues: dict[Home, None] = {}
         self._afters: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
         return bool(self._sources or self._queues or self._afters)
 
-    def give_back(self, runs: list[Delivered], queues: Iterable[Queue], *, failed: bool = True) -> None:
+    def give_back(self, runs: list[Delivered], queues: Iterable[Home], *, failed: bool = True) -> None:
         """Unacked messages are to be ready again, by `work` and in the next ticks. `runs` is no longer the
         caller's. `queues`: all that have any in it. `failed`: as `Queue.requeue` has it."""
-        held: dict[Queue, Returning] = {}
+        held: dict[Home, Returning] = {}
         for queue in queues:
             if queue.serves:
                 if queue.returning is None:
@@ -150,7 +159,7 @@ class Requeueing:
     def _sort(self) -> None:
         """Some messages of the oldest source, by queue."""
         runs, queues, failed = self._sources[0]
-        found: dict[Queue, list[Entry]] = {}
+        found: dict[Home, list[Entry]] = {}
         while runs and self.left > 0:
             run = runs[-1]
             queue, entries = run.queue, run.entries
@@ -181,12 +190,8 @@ class Requeueing:
             self.left -= len(entries)
             queue.requeue(entries, failed=failed)
         if not returning:
-            queue.returning = None
             del self._queues[queue]
-            if queue.watched or queue.dying:
-                queue.removals.touch(queue)
-            if queue.consumers:
-                queue.schedule()
+            queue.all_back()
             self._afters += returning.afters
             if self._afters:
                 self._call()
@@ -196,7 +201,7 @@ class Requeueing:
         for after in afters:
             after()
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: Home) -> None:
         """It is gone."""
         returning, queue.returning = queue.returning, None
         self._queues.pop(queue, None)

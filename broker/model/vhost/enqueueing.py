@@ -14,7 +14,7 @@ from typing import NamedTuple
 from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.queue import Queue
-from broker.model.queue.removals import COPIES, Death, work_of
+from broker.model.queue.removals import COPIES, Death, RuledQueue, work_of
 from broker.model.routing.exchange import EVENTS
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import finish
@@ -133,7 +133,7 @@ class Enqueueing(Definitions):
     # -- dead letters
 
     def dead_letter(
-        self, queue: Queue, entries: Iterable[Entry], reason: Reason
+        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason
     ) -> tuple[list[Entry], list[Entry]]:
         """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
         `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known.
@@ -162,7 +162,7 @@ class Enqueueing(Definitions):
             stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
 
-    def _letter(self, queue: Queue, exchange: str, entry: Entry, said: str) -> _Letter:
+    def _letter(self, queue: RuledQueue, exchange: str, entry: Entry, said: str) -> _Letter:
         """What becomes of a message, and where it goes: cycles count with this death."""
         _, envelope, raw = entry
         form, key = self.removals.format, self._dead_key(queue, envelope)
@@ -181,12 +181,17 @@ class Enqueueing(Definitions):
             route = self.route_with_headers(exchange, key, form.headers(raw), inner=True)
         return route
 
-    def _dead_key(self, queue: Queue, envelope: Envelope) -> str:
+    def _dead_key(self, queue: RuledQueue, envelope: Envelope) -> str:
         key = queue.rules.dead_letter_routing_key
         return envelope.routing_key if key is None else key
 
     def _send_on(
-        self, queue: Queue, exchange: str, envelope: Envelope, queues: tuple[Queue, ...], run: list[_Letter]
+        self,
+        queue: RuledQueue,
+        exchange: str,
+        envelope: Envelope,
+        queues: tuple[Queue, ...],
+        run: list[_Letter],
     ) -> int:
         """Messages of one envelope, dead-lettered to `queues`; how many, the first ones, were taken."""
         route = PublishRoute(

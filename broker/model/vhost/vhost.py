@@ -27,13 +27,12 @@ class VirtualHost(Enqueueing):
 
     # -- consumers
 
-    def consume(self, consumer: Consumer) -> Scope:
+    def consume(self, queue: Queue, consumer: Consumer) -> Scope:
         """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.
 
         Raises AccessRefused if somebody's exclusive use forbids it, PreconditionFailed if the queue has as
         many as it may have. With a single active consumer nobody uses a queue exclusively, as in RabbitMQ.
         """
-        queue = consumer.queue
         if len(queue.consumers) >= self.whole.consumer_max:
             raise PreconditionFailed(
                 f"queue '{queue.name}' in vhost '{self.name}' has {len(queue.consumers)} consumers, and may "
@@ -54,12 +53,11 @@ class VirtualHost(Enqueueing):
         self._changed()
         return queue.scope
 
-    def cancel(self, consumer: Consumer) -> None:
+    def cancel(self, queue: Queue, consumer: Consumer) -> None:
         """basic.cancel, or the channel closed. May end an auto-delete queue. Idempotent.
 
         Unacked messages stay the channel's: it requeues them when it closes, before the cancel.
         """
-        queue = consumer.queue
         if consumer not in queue.consumers:
             return
         queue.consumers.remove(consumer)

@@ -25,7 +25,7 @@ from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
 from broker.model.queue.reconnecting import Reconnecting
-from broker.model.queue.removals import ROUNDS, STEPS, Removals
+from broker.model.queue.removals import ROUNDS, STEPS, Removals, RuledQueue
 from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
@@ -144,7 +144,7 @@ class VirtualHosts:
         self.removals.wall_ms = wall_ms
 
     def _dead_letter(
-        self, queue: Queue, entries: Iterable[Entry], reason: Reason
+        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason
     ) -> tuple[list[Entry], list[Entry]]:
         return self[queue.vhost].dead_letter(queue, entries, reason)
 

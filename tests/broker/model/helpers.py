@@ -12,7 +12,6 @@ from broker.model.history.history import History
 from broker.model.history.record_codec import decode_records
 from broker.model.history.records import Entry, ExchangeDeclare, QueueDeclare
 from broker.model.queue.consumer import UNLIMITED, Consumer
-from broker.model.queue.queue import Queue
 from broker.model.values import Scope
 from broker.model.vhost.vhost import VirtualHost
 from broker.model.vhost.vhosts import VirtualHosts
@@ -67,7 +66,7 @@ class Sink:
     def credit(self, consumer: Consumer) -> int:
         return self.limit - len(self.got)
 
-    def deliver(self, consumer: Consumer, queue: Queue, entries: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
         self.calls += 1
         self.got += entries
         self.by_tag.setdefault(consumer.tag, []).extend(seq for seq, _, _ in entries)

@@ -96,7 +96,7 @@ def test_stopped_it_serves_what_it_holds_then_what_comes() -> None:
     for host, its in ((vhost, queue), (disk.vhost, again)):
         assert origin_of(its) is None
         sink = Sink()
-        host.consume(Consumer(its, "t", sink, no_ack=False, exclusive=False))
+        host.consume(its, Consumer("t", sink, no_ack=False, exclusive=False))
         end_tick(host)
         assert [raw for _, _, raw in sink.got] == [b"c", b"d", b"e", b"new"]
         assert [envelope.redelivered for _, envelope, _ in sink.got][:3] == [True] * 3

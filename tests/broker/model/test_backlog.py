@@ -36,7 +36,7 @@ class Taker:
     def credit(self, consumer: Consumer) -> int:
         return self.credits
 
-    def deliver(self, consumer: Consumer, queue: Queue, batch: list[Entry]) -> None:
+    def deliver(self, consumer: Consumer, batch: list[Entry]) -> None:
         self.credits -= len(batch)
         self.got += batch
 
@@ -73,7 +73,7 @@ class Side:
     def consume(self) -> None:
         taker: Any = Taker()
         self.takers.append(taker)
-        self.vhost.consume(Consumer(self.queue, f"c{len(self.takers)}", taker))
+        self.vhost.consume(self.queue, Consumer(f"c{len(self.takers)}", taker))
 
     def settle(self) -> None:
         while self.vhost.pending or self.vhost.removals.waiting:

@@ -90,7 +90,7 @@ def test_a_piece_looks_no_further_than_its_stretch(monkeypatch: pytest.MonkeyPat
     vhost.declare_queue("q", owner=OWNER)
     publish(vhost, "q", *[b"m"] * 1000)
     queue = vhost.queues["q"]
-    queue.consumers.add(Consumer(queue, "c", sink))
+    queue.consumers.add(Consumer("c", sink))
     queue.schedule()
     end_tick(vhost)
     assert queue.unacked_count == 1000

@@ -108,7 +108,7 @@ def test_delete_queue_conditions(vhost: VirtualHost) -> None:
     with pytest.raises(PreconditionFailed, match="not empty"):
         vhost.delete_queue("q", owner=OWNER, if_empty=True)
     sink = Sink(0)
-    vhost.consume(Consumer(queue, "c", sink))
+    vhost.consume(queue, Consumer("c", sink))
     with pytest.raises(PreconditionFailed, match="in use"):
         vhost.delete_queue("q", owner=OWNER, if_unused=True)
     assert vhost.delete_queue("q", owner=OWNER).messages == 1
@@ -118,15 +118,15 @@ def test_delete_queue_conditions(vhost: VirtualHost) -> None:
 
 def test_auto_delete_queue_ends_after_its_last_consumer(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", owner=OWNER, auto_delete=True)
-    first, second = Consumer(queue, "a", Sink()), Consumer(queue, "b", Sink())
-    assert vhost.consume(first) == Scope.LINK
-    assert vhost.consume(second) == Scope.NONE
-    vhost.cancel(first)
-    vhost.cancel(first)
+    first, second = Consumer("a", Sink()), Consumer("b", Sink())
+    assert vhost.consume(queue, first) == Scope.LINK
+    assert vhost.consume(queue, second) == Scope.NONE
+    vhost.cancel(queue, first)
+    vhost.cancel(queue, first)
     assert "q" in vhost.queues
-    vhost.cancel(second)
+    vhost.cancel(queue, second)
     assert "q" not in vhost.queues
-    vhost.cancel(second)
+    vhost.cancel(queue, second)
 
 
 def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHost) -> None:
@@ -135,16 +135,16 @@ def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHo
         vhost.declare_queue(name, owner=OWNER, exclusive=True)
     auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
     again = vhost.declare_queue("again", owner=OWNER, auto_delete=True)
-    consumers = [Consumer(queue, "c", Sink()) for queue in (auto, again)]
-    for consumer in consumers:
-        vhost.consume(consumer)
+    consumers = [(queue, Consumer("c", Sink())) for queue in (auto, again)]
+    for queue, consumer in consumers:
+        vhost.consume(queue, consumer)
     vhost.whole.deciding = False
-    for consumer in consumers:
-        vhost.cancel(consumer)
+    for queue, consumer in consumers:
+        vhost.cancel(queue, consumer)
     vhost.connection_closed(OWNER)
     assert set(vhost.queues) == {"mine", "claimed", "auto", "again"}
     vhost.declare_queue("claimed", owner=OTHER, exclusive=True)
-    vhost.consume(Consumer(again, "d", Sink()))
+    vhost.consume(again, Consumer("d", Sink()))
     vhost.whole.decide_again()
     assert set(vhost.queues) == {"claimed", "again"}
     vhost.connection_closed(OTHER)
@@ -153,14 +153,14 @@ def test_whoever_may_not_decide_ends_nothing_that_clients_leave(vhost: VirtualHo
 
 def test_exclusive_consumer(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", owner=OWNER)
-    shared = Consumer(queue, "a", Sink())
-    vhost.consume(shared)
+    shared = Consumer("a", Sink())
+    vhost.consume(queue, shared)
     with pytest.raises(AccessRefused, match="exclusive use"):
-        vhost.consume(Consumer(queue, "b", Sink(), exclusive=True))
-    vhost.cancel(shared)
-    vhost.consume(Consumer(queue, "b", Sink(), exclusive=True))
+        vhost.consume(queue, Consumer("b", Sink(), exclusive=True))
+    vhost.cancel(queue, shared)
+    vhost.consume(queue, Consumer("b", Sink(), exclusive=True))
     with pytest.raises(AccessRefused, match="queue 'q' in vhost '/' in exclusive use"):
-        vhost.consume(shared)
+        vhost.consume(queue, shared)
 
 
 def test_exchange_declare_errors(vhost: VirtualHost) -> None:

@@ -81,7 +81,7 @@ def test_a_follower_remembers_as_the_primary_does() -> None:
     vhost.whole.activate(6)
     follower.vhost.queues["q"].replica.set_ends(queue.ends())
     sink = Sink()
-    vhost.consume(Consumer(queue, "c", sink))
+    vhost.consume(queue, Consumer("c", sink))
     vhost.whole.dispatch()
     queue.acknowledge(sink.got[:3])
     assert not vhost.whole.make_milestone()  # one message of epoch 5 is still there

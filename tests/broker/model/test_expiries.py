@@ -50,10 +50,10 @@ def test_each_use_gives_it_its_time_again(vhost: VirtualHost) -> None:
     assert there(vhost, 10.9) == there(vhost, 11.0) == there(vhost, 11.8) == ["q"]
     vhost.declare_queue("q", owner=OWNER, passive=True)
     assert there(vhost, 11.85) == there(vhost, 12.8) == ["q"]
-    consumer = Consumer(queue, "c", Sink())
-    vhost.consume(consumer)
+    consumer = Consumer("c", Sink())
+    vhost.consume(queue, consumer)
     assert there(vhost, 12.84) == there(vhost, 50.0) == ["q"] and vhost.expiries.next() is None
-    vhost.cancel(consumer)
+    vhost.cancel(queue, consumer)
     assert there(vhost, 60.0) == there(vhost, 60.9) == ["q"]
     vhost.expiries.used(queue)  # a get
     assert there(vhost, 60.95) == there(vhost, 61.9) == ["q"]

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from broker.errors import AmqpError, InternalError
 from broker.model.history.records import EntryDelete, EntryPut, QueueDeclare, QueueDelete
 from broker.model.queue.consumer import Consumer
+from broker.model.queue.queue import Queue
 from broker.model.values import Reason, Scope
 from tests.broker.model.helpers import OWNER, Everything, Follower, Sink, end_tick, publish, serving
 
@@ -31,7 +32,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         self.backup = Follower(Scope.LINK)
         self.primary.history.sinks.append(self.backup)
         self.sinks: dict[str, Sink] = {}
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, tuple[Queue, Consumer]] = {}
 
     def _held(self, name: str) -> list[tuple[int, object, bytes]]:
         sink = self.sinks.get(name)
@@ -51,7 +52,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         whole = self.primary.whole
         self.primary = whole.root
         whole.change_directory([EntryDelete("vhost", "", "v")])
-        self.consumers = {key: c for key, c in self.consumers.items() if c.queue.vhost == "/"}
+        self.consumers = {key: at for key, at in self.consumers.items() if at[0].vhost == "/"}
 
     def _key(self, name: str) -> str:
         return f"{self.primary.name} {name}"
@@ -97,31 +98,32 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
         key = self._key(name)
         if queue is not None and key not in self.consumers:
             self.sinks[key] = Sink()
-            self.consumers[key] = Consumer(queue, name, self.sinks[key], no_ack=no_ack)
-            self.primary.consume(self.consumers[key])
+            self.consumers[key] = queue, Consumer(name, self.sinks[key], no_ack=no_ack)
+            self.primary.consume(*self.consumers[key])
 
     @rule(name=QUEUE, data=st.data(), how=st.sampled_from(["ack", "requeue", "reject"]))
     def settle(self, name: str, data: st.DataObject, how: str) -> None:
-        consumer, sink = self.consumers.get(self._key(name)), self.sinks.get(self._key(name))
-        if consumer is None or sink is None or consumer.no_ack or not sink.got:
+        queue, consumer = self.consumers.get(self._key(name), (None, None))
+        sink = self.sinks.get(self._key(name))
+        if queue is None or consumer is None or sink is None or consumer.no_ack or not sink.got:
             return
         some = data.draw(st.lists(st.sampled_from(range(len(sink.got))), unique=True))
         entries = [sink.got[i] for i in some]
         sink.got = [entry for i, entry in enumerate(sink.got) if i not in some]
         if how == "ack":
-            consumer.queue.acknowledge(entries)
+            queue.acknowledge(entries)
         elif how == "requeue":
-            consumer.queue.requeue(entries)
+            queue.requeue(entries)
         else:
-            consumer.queue.drop(entries, Reason.REJECTED)
+            queue.drop(entries, Reason.REJECTED)
 
     @rule(name=QUEUE)
     def cancel(self, name: str) -> None:
-        consumer = self.consumers.pop(self._key(name), None)
-        if consumer is not None:
+        queue, consumer = self.consumers.pop(self._key(name), (None, None))
+        if queue is not None and consumer is not None:
             if not consumer.no_ack:
-                consumer.queue.requeue(self.sinks[self._key(name)].got)
-            self.primary.cancel(consumer)
+                queue.requeue(self.sinks[self._key(name)].got)
+            self.primary.cancel(queue, consumer)
 
     @rule(name=QUEUE)
     def purge(self, name: str) -> None:
@@ -178,7 +180,7 @@ class PrimaryAndFollowers(RuleBasedStateMachine):
             assert queue.total_count == sum(len(held) for held in queue.snapshot().values())
             assert queue._foreign == sum(1 for e in queue.held_entries() if e[1].epoch != queue.ids.epoch)
             key = f"{queue.vhost} {queue.name}"
-            consumer = self.consumers.get(key)
+            _, consumer = self.consumers.get(key, (None, None))
             if consumer is not None and not consumer.no_ack:
                 assert queue.unacked_count == len(self.sinks[key].got)
 
@@ -233,7 +235,7 @@ def test_records_apply_twice_without_harm() -> None:
     primary.declare_exchange("x", "fanout", durable=True)
     queue = primary.declare_queue("q", owner=OWNER, auto_delete=True)
     primary.bind_queue("q", "x", "", owner=OWNER)
-    primary.consume(Consumer(queue, "c", Sink(1)))
+    primary.consume(queue, Consumer("c", Sink(1)))
     publish(primary, "", b"1", b"2", exchange="x")
     end_tick(primary)
     before = once.vhost.whole.fingerprint()

@@ -162,12 +162,12 @@ def test_a_limit_on_bytes_counts_what_was_there_and_is_set_aside(shop: Shop) -> 
 def test_what_consumers_hold_counts_when_it_comes_back(shop: Shop) -> None:
     queue, sink = shop.queue(), Sink(limit=2)
     shop.publish(3, body=b"four")
-    consumer = Consumer(queue, "c", sink)
-    shop.vhost.consume(consumer)
+    consumer = Consumer("c", sink)
+    shop.vhost.consume(queue, consumer)
     shop.tick()
     shop.policy({"max-length-bytes": 8})
     assert queue.ready_octets == 4
-    shop.vhost.cancel(consumer)
+    shop.vhost.cancel(queue, consumer)
     queue.requeue(sink.got)
     shop.tick()
     assert seqs(list(queue.ready)) == [2, 3] and queue.ready_octets == 8
@@ -272,7 +272,7 @@ def test_consumers_get_nothing_that_the_new_time_ends(shop: Shop) -> None:
     shop.pass_time(100)
     shop.publish()
     shop.policy({"message-ttl": 90})
-    shop.vhost.consume(Consumer(queue, "c", sink))
+    shop.vhost.consume(queue, Consumer("c", sink))
     shop.tick()
     assert seqs(sink.got) == [AT_ONCE + 6]
     assert shop.left == {"q": {Reason.EXPIRED: AT_ONCE + 5}}
@@ -281,7 +281,7 @@ def test_consumers_get_nothing_that_the_new_time_ends(shop: Shop) -> None:
 def test_a_queue_expires_by_policy_counted_from_the_change(shop: Shop) -> None:
     shop.queue()
     used = shop.queue("q.used")
-    shop.vhost.consume(Consumer(used, "c", Sink()))
+    shop.vhost.consume(used, Consumer("c", Sink()))
     shop.pass_time(1000)
     shop.policy({"expires": 500})
     shop.pass_time(400)

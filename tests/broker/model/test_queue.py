@@ -34,7 +34,7 @@ def consume(
     vhost: VirtualHost, queue: Queue, tag: str = "c", sink: Sink | None = None, *, no_ack: bool = False
 ) -> Sink:
     sink = sink or Sink()
-    vhost.consume(Consumer(queue, tag, sink, no_ack=no_ack))
+    vhost.consume(queue, Consumer(tag, sink, no_ack=no_ack))
     return sink
 
 
@@ -353,7 +353,7 @@ def test_a_queue_that_is_used_after_a_failover_is_not_taken_from_its_client(
     auto = vhost.queues["auto"]
     assert auto.message_count and "other" not in vhost.queues and "x" in vhost.exchanges
     consume(vhost, auto)
-    vhost.cancel(auto.consumers.in_order()[0])
+    vhost.cancel(auto, auto.consumers.in_order()[0])
     assert auto.deleted, "from then on as ever"
 
 
@@ -395,7 +395,7 @@ def test_a_queue_declared_again_while_its_end_is_undecided_stays() -> None:
     auto = vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
     consume(vhost, auto)
     vhost.whole.deciding = False
-    vhost.cancel(auto.consumers.in_order()[0])
+    vhost.cancel(auto, auto.consumers.in_order()[0])
     vhost.declare_queue("auto", owner=OWNER, auto_delete=True)
     vhost.whole.decide_again()
     assert not auto.deleted
@@ -440,7 +440,7 @@ def test_only_the_first_consumer_counts_where_one_is_active(vhost: VirtualHost) 
     publish(vhost, "single", b"1")
     end_tick(vhost)
     assert not free.got and not queue.total_count
-    vhost.cancel(queue.consumers.in_order()[0])
+    vhost.cancel(queue, queue.consumers.in_order()[0])
     publish(vhost, "single", b"2")
     end_tick(vhost)
     assert [raw for _, _, raw in free.got] == [b"2"]

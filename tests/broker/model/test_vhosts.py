@@ -110,7 +110,7 @@ def test_who_is_promoted_serves_all_of_them() -> None:
     followed = follower.vhost.whole
     followed.activate(2)
     sink = Sink()
-    followed["x"].consume(Consumer(followed["x"].queues["q"], "c", sink))
+    followed["x"].consume(followed["x"].queues["q"], Consumer("c", sink))
     followed.dispatch()
     assert len(sink.got) == 2 and all(envelope.redelivered for _, envelope, _ in sink.got)
     followed.deactivate()
@@ -122,7 +122,7 @@ def test_a_deleted_one_takes_everything_in_it_along_in_one_batch() -> None:
     gone, ending = vhosts["x"], list[str]()
     vhosts.ending = lambda vhost: ending.append(f"{vhost.name} with {len(vhost.queues)}")
     queue, sink, recorder = gone.queues["q"], Sink(), Recorder()
-    gone.consume(Consumer(queue, "c", sink))
+    gone.consume(queue, Consumer("c", sink))
     vhosts.history.sinks.append(recorder)
     vhosts.change_directory([NO_X])
     end_tick(vhosts.root)

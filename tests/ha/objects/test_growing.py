@@ -202,7 +202,7 @@ def test_a_used_auto_delete_queue_still_ends_when_its_consumers_have_not_come_ba
 
     sink: Any = Sink()
     vhost = a.running.vhost
-    vhost.consume(Consumer(vhost.queues["work"], "c", sink))
+    vhost.consume(vhost.queues["work"], Consumer("c", sink))
     pair.grow()
     pair.restart(a, b)
     assert a.running.vhost.queues["work"].consumer_seen

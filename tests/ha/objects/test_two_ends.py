@@ -40,8 +40,8 @@ class Ends(Notes):
 def consumes(host: Host) -> Consumer:
     """One that takes nothing."""
     sink: Any = SimpleNamespace(credit=lambda consumer: 0)
-    consumer = Consumer(host.running.vhost.queues["q"], "c", sink)
-    host.running.vhost.consume(consumer)
+    consumer = Consumer("c", sink)
+    host.running.vhost.consume(host.running.vhost.queues["q"], consumer)
     return consumer
 
 
@@ -123,7 +123,7 @@ def test_it_does_not_expire_under_a_consumer_and_ends_with_it(used: bool) -> Non
     consumer = consumes(b)
     pair.run(3.0)
     assert exists(b) and exists(a)
-    b.running.vhost.cancel(consumer)
+    b.running.vhost.cancel(b.running.vhost.queues["q"], consumer)
     assert ended(pair, b, a) is Reason.QUEUE_UNUSED
 
 
@@ -133,7 +133,7 @@ def test_it_ends_with_its_consumer_also_where_its_primary_dies_before_it_has_sai
     consumer = consumes(b)
     pair.run(0.3)
     pair.hold(b, a)
-    b.running.vhost.cancel(consumer)
+    b.running.vhost.cancel(b.running.vhost.queues["q"], consumer)
     pair.kill(b)
     pair.held.clear()
     pair.run(0.1)

@@ -85,7 +85,7 @@ def test_queues_that_end_for_want_of_clients_are_named(names: str, told: str) ->
     sink: Any = SimpleNamespace(credit=lambda consumer: 0)
     for name in names:
         pair.declare(a, name, auto_delete=True)
-        a.running.vhost.consume(Consumer(a.running.vhost.queues[name], "c", sink))
+        a.running.vhost.consume(a.running.vhost.queues[name], Consumer("c", sink))
     pair.run(0.3)
     pair.kill(a)
     pair.run(0.1)

@@ -46,8 +46,8 @@ def test_changes_of_definitions_and_ends_are_in_the_next_base() -> None:
     vhost.bind_queue("q", "x", "k", owner=None)
     assert rebuilt(bases).whole.definitions() == vhost.whole.definitions()
     sink: Any = Nowhere()
-    consumer = Consumer(queue, "c", sink)
-    vhost.consume(consumer)
+    consumer = Consumer("c", sink)
+    vhost.consume(queue, consumer)
     assert any(isinstance(record, ConsumerSeen) for record in rebuilt(bases).whole.definitions())
     queue.enqueue_run(
         Envelope(1, "", "q", persistent=True, wall_ms=0, channel=1, largest_frame=9), [b"a", b"b", b"c"]
