@@ -4,20 +4,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
+from broker.model.history.epoch_ends import Graves
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import ConsumerSeen, Record
-from broker.model.routing.exchange import marks_of
+from broker.model.queue.queue import Queue
+from broker.model.routing.exchange import Exchange, marks_of
 from broker.model.values import Scope
-from broker.model.vhost.directory import SCOPE
-
-if TYPE_CHECKING:
-    from broker.model.vhost.vhosts import VirtualHosts
+from broker.model.vhost.directory import SCOPE, Directory
 
 
-def definitions_of(vhosts: VirtualHosts, scope: Scope | None) -> list[Record]:
+class NameSpace(Protocol):
+    """A virtual host."""
+
+    @property
+    def exchanges(self) -> Mapping[str, Exchange]: ...
+
+
+class State(Protocol):
+    """All virtual hosts."""
+
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def graves(self) -> Graves: ...
+    @property
+    def queues_by_uuid(self) -> Mapping[bytes, Queue]: ...
+    def __iter__(self) -> Iterator[NameSpace]: ...
+
+
+def definitions_of(vhosts: State, scope: Scope | None) -> list[Record]:
     """Entries of the directory (which make the virtual hosts), exchanges, queues, ConsumerSeen, bindings, in
     this order. `/` and built-in exchanges go without saying."""
     frozen = Frozen(vhosts, scope)
@@ -31,7 +49,7 @@ class Frozen:
     `queues`: those that `scope` sees (all if None); `nexts`: the next sequence of each.
     """
 
-    def __init__(self, vhosts: VirtualHosts, scope: Scope | None) -> None:
+    def __init__(self, vhosts: State, scope: Scope | None) -> None:
         seen = frozenset(its for its in map(Scope, range(4)) if scope is None or its & scope)
         self.queues = [queue for queue in vhosts.queues_by_uuid.values() if queue.scope in seen]
         self.nexts = [queue.ids.next for queue in self.queues]
@@ -64,7 +82,7 @@ class Frozen:
                 yield from marks_of(exchange)
 
 
-def fingerprint_of(vhosts: VirtualHosts, scope: Scope | None) -> str:
+def fingerprint_of(vhosts: State, scope: Scope | None) -> str:
     """SHA-256 over the definitions, whatever their order, and the ids of all messages held."""
     parts = sorted(encode_record(record) for record in definitions_of(vhosts, scope))
     for uuid, queue in sorted(vhosts.queues_by_uuid.items()):

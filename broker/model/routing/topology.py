@@ -12,7 +12,6 @@ directly. Every change forgets the memo of routes and raises `generation`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from broker.errors import AccessRefused, NotFound
 from broker.model.definition_octets import INDEX
@@ -29,19 +28,17 @@ from broker.model.routing.exchange import (
 from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import ExchangeType
-
-if TYPE_CHECKING:
-    from broker.model.vhost.vhosts import VirtualHosts
+from broker.model.vhost.shared import Shared
 
 ROUTE_MEMO = 16384
 """Routes remembered; the memo starts anew when it is full."""
 
 
 class Topology:
-    """`queues` by name, `exchanges` by name; and `route`. `whole`: all virtual hosts, and what they share.
+    """`queues` by name, `exchanges` by name; and `route`. `whole`: what all virtual hosts share.
     `bindings`: how many there are. `octets`: what all of it takes, about, without messages and consumers."""
 
-    def __init__(self, name: str, whole: VirtualHosts) -> None:
+    def __init__(self, name: str, whole: Shared) -> None:
         self.name = name
         self.whole = whole
         self.generation = 0

@@ -6,8 +6,9 @@ and what names an unknown queue, exchange or virtual host is ignored: its deleti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import Protocol, assert_never
 
+from broker.model.history.epoch_ends import Graves
 from broker.model.history.records import (
     Bind,
     Commit,
@@ -29,17 +30,27 @@ from broker.model.history.records import (
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import BUILT_IN, Binding, Exchange
 from broker.model.values import Reason, Scope
-
-if TYPE_CHECKING:
-    from broker.model.vhost.vhost import VirtualHost
-    from broker.model.vhost.vhosts import VirtualHosts
-
+from broker.model.vhost.vhost import VirtualHost
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
 """Known by its name in its virtual host."""
 
 
-def apply_record(vhosts: VirtualHosts, record: Record) -> None:
+class Follower(Protocol):
+    """All virtual hosts of a node that follows."""
+
+    @property
+    def queues_by_uuid(self) -> dict[bytes, Queue]: ...
+    @property
+    def graves(self) -> Graves: ...
+    def get(self, name: str) -> VirtualHost | None: ...
+    def __getitem__(self, name: str) -> VirtualHost: ...
+    def changed(self) -> None: ...
+    def milestone(self, epoch: int) -> None: ...
+    def apply_entry(self, record: EntryPut | EntryDelete) -> None: ...
+
+
+def apply_record(vhosts: Follower, record: Record) -> None:
     """Change the follower's state as `record` says. The frequent kinds come first."""
     queues = vhosts.queues_by_uuid
     match record:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Container, Mapping
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from broker.errors import (
     AccessRefused,
@@ -35,9 +35,7 @@ from broker.model.routing.publish_route import need_of
 from broker.model.routing.topology import Topology
 from broker.model.values import ExchangeType, Need, Reason, Scope
 from broker.model.vhost.policies import obey_as_new
-
-if TYPE_CHECKING:
-    from broker.model.vhost.vhosts import VirtualHosts
+from broker.model.vhost.shared import Shared
 
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}
@@ -55,7 +53,7 @@ class Removed(NamedTuple):
 class Definitions(Topology):
     """Declares and deletes. `owner` is the connection on whose behalf, compared by identity."""
 
-    def __init__(self, name: str, whole: VirtualHosts) -> None:
+    def __init__(self, name: str, whole: Shared) -> None:
         super().__init__(name, whole)
         self.hooks = whole.hooks
         self.history = whole.history

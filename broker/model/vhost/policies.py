@@ -9,19 +9,15 @@ fingerprints know no policies. Values that both an argument and a policy give ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Exchange
+from broker.model.routing.topology import Topology
+from broker.model.vhost.directory import Directory, Policy
 from broker.model.vhost.patterns import HITS, Matching
 from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
-
-if TYPE_CHECKING:
-    from broker.model.vhost.definitions import Definitions
-    from broker.model.vhost.directory import Policy
-    from broker.model.vhost.vhosts import VirtualHosts
 
 Arguments = Mapping[str, object]
 QUEUES, EXCHANGES = "queues", "exchanges"
@@ -58,17 +54,17 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 # -- who obeys which
 
 
-def obey_all(host: Definitions, matching: Matching) -> None:
+def obey_all(host: Topology, matching: Matching) -> None:
     """Queues and exchanges go by the policies as they are now. Cheap for those whose policy is the same.
     `matching`: the caller's, for all virtual hosts at once."""
     plain: dict[str, QueueRules] = {}
-    of_queues = host.directory.ranked(host.name, QUEUES)
+    of_queues = host.whole.directory.ranked(host.name, QUEUES)
     changed = False
     for queue in host.queues.values():
         policy = _first(of_queues, queue.name, matching)
         if policy is not queue.ruled_by:
             changed |= _rule(host, queue, policy, plain)
-    of_exchanges = host.directory.ranked(host.name, EXCHANGES)
+    of_exchanges = host.whole.directory.ranked(host.name, EXCHANGES)
     for exchange in host.exchanges.values():
         changed |= _lead(exchange, _first(of_exchanges, exchange.name, matching))
     if changed:
@@ -81,19 +77,19 @@ def obey_all(host: Definitions, matching: Matching) -> None:
             )
 
 
-def obey_as_new(host: Definitions, made: Queue | Exchange) -> None:
+def obey_as_new(host: Topology, made: Queue | Exchange) -> None:
     """One that is being made while its virtual host serves; no route leads there yet."""
     if isinstance(made, Queue):
-        policy = host.directory.policy_for(host.name, made.name, QUEUES)
+        policy = host.whole.directory.policy_for(host.name, made.name, QUEUES)
         if policy is not None:
             _rule(host, made, policy, {})
     else:
-        _lead(made, host.directory.policy_for(host.name, made.name, EXCHANGES))
+        _lead(made, host.whole.directory.policy_for(host.name, made.name, EXCHANGES))
 
 
-def names_of_policies(vhosts: VirtualHosts, queues: Sequence[Queue]) -> dict[Queue, str]:
+def names_of_policies(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, str]:
     """Of the policy that holds for each of these queues; on a follower, that would hold."""
-    ranked = {name: vhosts.directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
+    ranked = {name: directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
     matching = Matching()
     found = {queue: _first(ranked[queue.vhost], queue.name, matching) for queue in queues}
     return {queue: policy.name for queue, policy in found.items() if policy is not None}
@@ -106,7 +102,7 @@ def _first(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | 
     return None
 
 
-def _rule(host: Definitions, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]) -> bool:
+def _rule(host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]) -> bool:
     """Another policy holds, or none; do other rules? `plain`: those of queues without arguments, by policy.
 
     Its time without use begins anew if that has changed (as in RabbitMQ).
@@ -124,9 +120,9 @@ def _rule(host: Definitions, queue: Queue, policy: Policy | None, plain: dict[st
     if rules == before:
         return False
     queue.set_rules(rules)
-    if rules.expires != before.expires and host.serving and not follows(queue):
-        host.expiries.forget(queue)
-        host.expiries.used(queue)
+    if rules.expires != before.expires and host.whole.serving and not follows(queue):
+        host.whole.expiries.forget(queue)
+        host.whole.expiries.used(queue)
     return True
 
 

@@ -13,25 +13,21 @@ from typing import NamedTuple
 
 from broker.errors import InternalError
 from broker.hooks import Hooks
-from broker.model.history.epoch_ends import Graves
 from broker.model.history.fingerprint import definitions_of, fingerprint_of
 from broker.model.history.history import History
 from broker.model.history.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
-from broker.model.queue.backlog import WINDOW
 from broker.model.queue.consumer import Consumer
-from broker.model.queue.expiries import Expiries
-from broker.model.queue.leaving import Leaving
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Mode, Queue
-from broker.model.queue.reconnecting import Reconnecting
-from broker.model.queue.removals import ROUNDS, STEPS, Removals, RuledQueue
+from broker.model.queue.removals import ROUNDS, STEPS, RuledQueue
 from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
-from broker.model.vhost.directory import POLICY, SCOPE, VHOST, Directory, check_change
+from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
 from broker.model.vhost.patterns import Matching
 from broker.model.vhost.policies import names_of_policies, obey_all
+from broker.model.vhost.shared import Shared
 from broker.model.vhost.stamping import stamp_unset
 from broker.model.vhost.vhost import VirtualHost
 
@@ -54,47 +50,22 @@ class QueueInfo(NamedTuple):
     active: Consumer | None = None
 
 
-class VirtualHosts:
+class VirtualHosts(Shared):
     """See the module. `serving` is False at first: contents are replicas and only `apply` may change
     anything.
 
-    `pending`: queues that asked for dispatch in this tick. `root`: the virtual host `/`, which is always
-    there. `generation` grows with every change of any of them, and of the directory. `ending`: told of one
-    that is about to be deleted, by the serving node, before its queues end.
+    `root`: the virtual host `/`, which is always there. `ending`: told of one that is about to be deleted, by
+    the serving node, before its queues end.
     """
 
     def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
-        self.hooks = hooks
-        self.history = history
-        self.new_uuid = new_uuid
-        self.serving = False
-        self.deciding = True
-        """No queue ends because its clients are gone while this is False: another node may serve, to which
-        they went."""
-        self.left: list[Queue] = []
-        """Those that would have ended meanwhile."""
-        self.leaving = Leaving()
-        self.consumer_max = 10_000
-        """Most consumers of one queue."""
+        super().__init__(hooks, history, new_uuid)
         self.steps = STEPS
         """Of deliveries in one tick."""
-        self.window = WINDOW
-        """Of each queue: messages at its front that stay in memory."""
-        self.generation = 0
-        self.directory = Directory()
-        self.graves = Graves()
-        self.queues_by_uuid: dict[bytes, Queue] = {}
-        """All queues of all of them."""
         self._paging: set[Queue] = set()
         """Queues of which messages have been set aside."""
-        self.pending: list[Queue] = []
-        self.expiries = Expiries()
-        self.reconnecting = Reconnecting()
-        self.removals = Removals()
         self.removals.move = self._dead_letter
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
-        self.warn: Callable[[str], None] = lambda sentence: None
-        """For the log."""
         self._by_name: dict[str, VirtualHost] = {}
         self.add(ROOT)
         self.root = self[ROOT]
@@ -130,9 +101,6 @@ class VirtualHosts:
             vhost._drop_queue(queue)
         del self._by_name[name]
         self.changed()
-
-    def changed(self) -> None:
-        self.generation += 1
 
     @property
     def wall_ms(self) -> int:
@@ -183,13 +151,6 @@ class VirtualHosts:
         for queue in self.queues_by_uuid.values():
             if not follows(queue):
                 self.expiries.used(queue)
-
-    def used(self, queue: Queue) -> None:
-        """A client declared it, got from it or began to consume from it."""
-        self.expiries.used(queue)
-        self.reconnecting.used(queue)
-        if self.left and queue in self.left:
-            self.left.remove(queue)
 
     def await_clients(self) -> bool:
         """This node begins to serve: is there any queue or exchange that waits for its clients? If so,
@@ -339,7 +300,10 @@ class VirtualHosts:
         for queue in own:
             queue.check_may_serve(epoch)
         self.history.begin_epoch(epoch)
-        stamped = stamp_unset(self)
+        stamped = stamp_unset(self, self.hooks)
+        for record in self.definitions() if stamped else ():
+            if not isinstance(record, EntryPut):
+                self.history.append(record)
         matching = Matching()
         for vhost in self:
             obey_all(vhost, matching)
@@ -411,7 +375,7 @@ class VirtualHosts:
 
 
 def _lines(vhosts: VirtualHosts, queues: list[Queue]) -> list[QueueInfo]:
-    policies = names_of_policies(vhosts, queues)
+    policies = names_of_policies(vhosts.directory, queues)
     return [
         QueueInfo(
             q.name,

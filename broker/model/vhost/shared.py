@@ -1,0 +1,61 @@
+"""What all virtual hosts of a broker share: one history, one set of queues, one side of a link.
+
+Base of `VirtualHosts`, which owns the virtual hosts; each of them sees this much of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.hooks import Hooks
+from broker.model.history.epoch_ends import Graves
+from broker.model.history.history import History
+from broker.model.queue.backlog import WINDOW
+from broker.model.queue.expiries import Expiries
+from broker.model.queue.leaving import Leaving
+from broker.model.queue.queue import Queue
+from broker.model.queue.reconnecting import Reconnecting
+from broker.model.queue.removals import Removals
+from broker.model.vhost.directory import Directory
+
+
+class Shared:
+    """`pending`: queues that asked for dispatch in this tick. `generation` grows with every change of any
+    virtual host, and of the directory."""
+
+    def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
+        self.hooks = hooks
+        self.history = history
+        self.new_uuid = new_uuid
+        self.serving = False
+        self.deciding = True
+        """No queue ends because its clients are gone while this is False: another node may serve, to which
+        they went."""
+        self.left: list[Queue] = []
+        """Those that would have ended meanwhile."""
+        self.leaving = Leaving()
+        self.consumer_max = 10_000
+        """Most consumers of one queue."""
+        self.window = WINDOW
+        """Of each queue: messages at its front that stay in memory."""
+        self.generation = 0
+        self.directory = Directory()
+        self.graves = Graves()
+        self.queues_by_uuid: dict[bytes, Queue] = {}
+        """All queues of all of them."""
+        self.pending: list[Queue] = []
+        self.expiries = Expiries()
+        self.reconnecting = Reconnecting()
+        self.removals = Removals()
+        self.warn: Callable[[str], None] = lambda sentence: None
+        """For the log."""
+
+    def changed(self) -> None:
+        self.generation += 1
+
+    def used(self, queue: Queue) -> None:
+        """A client declared it, got from it or began to consume from it."""
+        self.expiries.used(queue)
+        self.reconnecting.used(queue)
+        if self.left and queue in self.left:
+            self.left.remove(queue)
