@@ -8,13 +8,13 @@ remembered until the directory changes, so that publishers pay once for a run, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from broker.errors import AccessRefused, NotAllowed
 from broker.model.vhost.directory import Directory
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
+    from broker.model.vhost.vhost import VirtualHost
 
 What = Literal["configure", "write", "read"]
 Kind = Literal["exchange", "queue"]
@@ -22,6 +22,16 @@ Kind = Literal["exchange", "queue"]
 DEFAULT_EXCHANGE = "amq.default"
 """Its name for permissions: it has none of its own."""
 _MEMO = 1024
+
+
+class Client(Protocol):
+    """A connection that wants to do something."""
+
+    @property
+    def access(self) -> Access | None: ...
+    @property
+    def vhost(self) -> VirtualHost: ...
+    def matched_slowly(self) -> None: ...
 
 
 class Access:
@@ -43,7 +53,7 @@ class Access:
                 f"access to vhost '{self._vhost}' refused for user '{self._user}'", 10, 40
             )  # fmt: skip
 
-    def demand(self, connection: Connection, what: What, kind: Kind, name: str) -> None:
+    def demand(self, connection: Client, what: What, kind: Kind, name: str) -> None:
         """A slow match is counted in the connection's share. Raises AccessRefused."""
         directory, allowed = self._directory, self._allowed
         if self._generation != directory.generation:
@@ -62,29 +72,27 @@ class Access:
         allowed.add((what, name))
 
 
-def demand(connection: Connection, what: What, kind: Kind, name: str) -> None:
+def demand(connection: Client, what: What, kind: Kind, name: str) -> None:
     """Whoever is at the other end may do that. Raises AccessRefused."""
     if connection.access is not None:
         connection.access.demand(connection, what, kind, name)
 
 
-def demand_exchange(connection: Connection, name: str, arguments: dict[str, object]) -> None:
+def demand_exchange(connection: Client, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
         _demand_declaring(connection, connection.access, "exchange", name, leads_to)
 
 
-def demand_queue(connection: Connection, name: str, arguments: dict[str, object]) -> None:
+def demand_queue(connection: Client, name: str, arguments: dict[str, object]) -> None:
     """To declare it."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")
         _demand_declaring(connection, connection.access, "queue", name, leads_to)
 
 
-def _demand_declaring(
-    connection: Connection, access: Access, kind: Kind, name: str, leads_to: object
-) -> None:
+def _demand_declaring(connection: Client, access: Access, kind: Kind, name: str, leads_to: object) -> None:
     """A new one that leads on to an exchange, by itself, reads from the one and writes to the other."""
     access.demand(connection, "configure", kind, name)
     if isinstance(leads_to, str):

@@ -7,7 +7,7 @@ Owner: `Broker`; driven by the shell (or a simulation) through `receive`, `eof`,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.heartbeat import Heartbeat
 from broker.security.authenticator import Login
@@ -18,15 +18,75 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from broker.authorization import Access
-    from broker.engine import Broker, BrokerSettings, Peer
+    from broker.hooks import Hooks
+    from broker.memory_alarm import MemoryAlarm
+    from broker.model.history.completion import Completion
+    from broker.model.vhost.directory import Directory
     from broker.model.vhost.vhost import VirtualHost
+    from broker.model.vhost.vhosts import VirtualHosts
+    from broker.peer import Peer
+    from broker.repeats import Repeats
+    from broker.security.logins import Logins
     from broker.security.tickets import Answer
+    from broker.settings import BrokerSettings
 
 
 _LONGEST_NAME = 80
 """Characters of a name that a client has given itself."""
 _SLOW_MATCH = 4000
 """Steps that a slow match of a pattern counts as: some 0.2 ms, and what the refusal costs."""
+
+
+class Held(Protocol):
+    """What waits for gates, in order."""
+
+    def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
+        """Append to `out` what may go; the callbacks to run after it, in order."""
+
+    def __len__(self) -> int: ...
+
+
+class Holder(Protocol):
+    """Whose confirms or replies wait."""
+
+    @property
+    def held(self) -> Held: ...
+    @property
+    def connection(self) -> Connection: ...
+    def __hash__(self) -> int: ...
+
+
+class Services(Protocol):
+    """What a connection asks of its broker. `dirty`, `resuming`, `holding`: as `Broker` has them."""
+
+    settings: BrokerSettings
+    hooks: Hooks
+    vhosts: VirtualHosts
+    vhost: VirtualHost
+    logins: Logins
+    memory: MemoryAlarm
+    repeats: Repeats
+    log_client: Callable[[str], None]
+    dirty: list[Connection]
+    resuming: dict[Connection, None]
+    holding: dict[Holder, None]
+    withheld: bool
+    input_held: bool
+    now: float
+
+    @property
+    def directory(self) -> Directory: ...
+    @property
+    def blocked(self) -> bool: ...
+    @property
+    def pausing(self) -> bool: ...
+    @property
+    def block_reason(self) -> str: ...
+    def clock(self, now: float, octets: int) -> None: ...
+    def arm(self, when: float, connection: Connection) -> None: ...
+    def let_in(self, connection: Connection) -> None: ...
+    def succeed(self, connection: Connection, header: bytes, now: float) -> Connection | None: ...
+    def forget(self, connection: Connection) -> None: ...
 
 
 class Connection(ABC):
@@ -75,7 +135,7 @@ class Connection(ABC):
         "wants_close",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
+    def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         self.broker = broker
         self.peer = peer
         self.peer_address = peer.address

@@ -11,14 +11,12 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
 from broker.amqp091.connection import ServerConnection
 from broker.amqp091.message_format import MESSAGE_FORMAT
 from broker.amqp091.publish import PublishMemo
-from broker.connection import Connection
+from broker.connection import Connection, Holder, Services
 from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed
 from broker.hooks import Hooks
@@ -31,12 +29,12 @@ from broker.model.vhost.directory import Directory
 from broker.model.vhost.vhost import VirtualHost
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
-from broker.pieces import MIB, assembling_max
+from broker.peer import Peer
 from broker.repeats import Repeats
 from broker.security.access import Door
 from broker.security.authenticator import Authenticator
-from broker.security.identity import User, default_users
 from broker.security.logins import Logins
+from broker.settings import BrokerSettings
 from broker.wall_clock import WallClock
 
 _TIMERS_KEPT = 64
@@ -48,88 +46,6 @@ _QUEUE = 125
 _UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
 _LOGGER = logging.getLogger("understudy.broker")
-
-
-@dataclass(slots=True, frozen=True)
-class Peer:
-    """The other end of an inbound connection, as the socket says."""
-
-    host: str
-    port: int
-    loopback: bool
-    tls: bool = False
-    door: Door = Door.ANY
-    """Whom the listener that it came by is for."""
-    shown: Callable[[], bytes | None] = lambda: None
-    """The certificate that it has shown, in DER, and that is one of the listener's authority; None: it needed
-    none."""
-
-    @property
-    def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_ASSEMBLING_MAX = assembling_max(128 * MIB)
-
-
-@dataclass(slots=True, frozen=True)
-class BrokerSettings:
-    """Limits and identity of one broker. Sizes in octets, times in seconds; RabbitMQ's defaults where it
-    has one."""
-
-    name: str = "understudy"
-    version: str = "0.1.0"
-    product: str = "RabbitMQ"
-    """What clients are told that this is, with the version of it: see `handshake.server_properties`."""
-    product_version: str = "3.13.7"
-    users: tuple[User, ...] = field(default_factory=default_users)
-    allow_plain_without_tls: bool = False
-    frame_max: int = 131072
-    frame_max_before_login: int = 8192
-    channel_max: int = 2047
-    consumer_max_per_channel: int = 1000
-    consumer_max_per_queue: int = 10_000
-    transaction_max: int = 25_000
-    """Steps that one commit may take: nobody else is served meanwhile. See `turns.steps_of`; a dead letter is
-    `transaction.LETTER`."""
-    heartbeat: int = 60
-    handshake_timeout: float = 10.0
-    close_timeout: float = 3.0
-    """How long a connection.close of ours waits for its close-ok before the socket is closed."""
-    message_max: int = 128 * MIB
-    large_message: int = MIB
-    """A message of so many octets or more is shown to the hooks while it comes."""
-    assembling_max: int = _ASSEMBLING_MAX
-    """Most octets of unfinished messages on all channels of one connection, and of uncommitted ones."""
-    unsent_max: int = MIB
-    """Deliveries to a connection stop while it has more unsent output than this."""
-    memory_limit: int | None = None
-    """Publishers are paused above this much data and definitions; None: never."""
-    disk_free_limit: int | None = None
-    """Publishers are paused while less than this is free on the data folder's disk; None: never."""
-    share: int = 8_000
-    """Steps of work that the input of one connection may cause in a turn, about: a message put into a queue
-    is one, some 0.3 us. What is begun is finished. Others have their turns before its next one. As much have
-    all those together, in one tick, whose turns have ended with input left."""
-
-
-class Held(Protocol):
-    """What waits for gates, in order."""
-
-    def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
-        """Append to `out` what may go; the callbacks to run after it, in order."""
-
-    def __len__(self) -> int: ...
-
-
-class Holder(Protocol):
-    """Whose confirms or replies wait."""
-
-    @property
-    def held(self) -> Held: ...
-    @property
-    def connection(self) -> Connection: ...
-    def __hash__(self) -> int: ...
 
 
 class Broker:
@@ -165,7 +81,7 @@ class Broker:
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.log_client: Callable[[str], None] = logging.getLogger("understudy.clients").info
         """Who comes and goes."""
-        self.protocols: dict[bytes, Callable[[Broker, Peer, float], Connection]] = {}
+        self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
         """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
         self.repeats = Repeats(self.log)
         """Sentences that peers may cause any number of times."""
@@ -231,7 +147,7 @@ class Broker:
     def accept(self, peer: Peer, now: float) -> ServerConnection:
         """A client connected."""
         self.clock(now, 0)
-        connection = ServerConnection(self, peer, now)
+        connection = ServerConnection(self, peer, now, self.publish_memo)
         self.connections[connection] = None
         return connection
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from broker.model.definition_octets import CONSUMER
 
 if TYPE_CHECKING:
-    from broker.connection import Connection
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
     from broker.model.vhost.vhosts import VirtualHosts
@@ -48,6 +47,25 @@ _CLEAR = 0.9
 """The alarm ends below this part of the limit, so that it does not flap."""
 PATIENCE = 10.0
 """Seconds that unfinished messages may keep the alarm on: consumers may make room for them meanwhile."""
+
+
+class Measured(Protocol):
+    """A connection, by what it takes. In octets."""
+
+    @property
+    def gone(self) -> bool: ...
+    @property
+    def octets(self) -> int: ...
+    @property
+    def unsent(self) -> int: ...
+    @property
+    def unserved(self) -> int: ...
+    @property
+    def unfinished(self) -> int:
+        """What it holds until its client sends more."""
+
+
+Some = TypeVar("Some", bound=Measured)
 
 
 class MemoryAlarm:
@@ -87,7 +105,7 @@ class MemoryAlarm:
             return 0.0
         return self._next if self.raised or self.received else None
 
-    def sample(self, now: float, vhosts: VirtualHosts, connections: Iterable[Connection]) -> bool:
+    def sample(self, now: float, vhosts: VirtualHosts, connections: Iterable[Measured]) -> bool:
         """Measure, or go on with that; True when the alarm was raised or cleared."""
         if self._walk is None:
             self._next = now + INTERVAL
@@ -112,12 +130,13 @@ class MemoryAlarm:
             self._kept_on = now
         return self.raised is not before
 
-    def overdue(self, now: float, connections: Iterable[Connection]) -> list[Connection]:
+    def overdue(self, now: float, connections: Iterable[Some]) -> list[Some]:
         """Those to close, so that the alarm ends: whoever holds most. Once in PATIENCE, for all of it."""
         if self.limit is None or self._kept_on is None or now < self._kept_on + PATIENCE:
             return []
         self._kept_on = now
-        excess, closed = self.used - int(self.limit * _CLEAR), []
+        excess = self.used - int(self.limit * _CLEAR)
+        closed: list[Some] = []
         for connection in sorted(connections, key=lambda each: -each.unfinished):
             if excess <= 0 or not connection.unfinished:
                 break
@@ -135,7 +154,7 @@ class _Walk:
         "unsent", "unserved",
     )  # fmt: skip
 
-    def __init__(self, queues: list[Queue], connections: list[Connection], before: dict[bytes, int]) -> None:
+    def __init__(self, queues: list[Queue], connections: list[Measured], before: dict[bytes, int]) -> None:
         self._look_at = _LOOK_AT if len(queues) < _MANY else _LOOK_AT // 8
         self._queues = queues
         self._connections = connections

@@ -42,7 +42,9 @@ from broker.errors import (
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
-    from broker.engine import Broker, Peer
+    from broker.amqp091.publish import PublishMemo
+    from broker.connection import Services
+    from broker.peer import Peer
     from broker.security.tickets import Answer
 
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
@@ -70,7 +72,7 @@ class ServerConnection(Connection):
         "handshake", "payload_max", "publisher", "state",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
+    def __init__(self, broker: Services, peer: Peer, now: float, memo: PublishMemo) -> None:
         super().__init__(broker, peer, now)
         self.capabilities: dict[str, Any] = {}
         self.extension_used = False
@@ -80,7 +82,7 @@ class ServerConnection(Connection):
         self.channel_max = 0
         self._deaf = False
         self.state = State.OPENING
-        self.publisher = Publisher(self, broker.publish_memo)
+        self.publisher = Publisher(self, memo)
         self.handshake = Handshake(self, now)
         self.arm(self.handshake.deadline)
 

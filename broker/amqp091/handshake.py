@@ -23,8 +23,8 @@ from understudy.shared.text import short
 
 if TYPE_CHECKING:
     from broker.amqp091.connection import ServerConnection
-    from broker.engine import BrokerSettings
     from broker.security.tickets import Answer
+    from broker.settings import BrokerSettings
 
 PEER_CAPABILITY = "understudy.ha-peer"
 """Claimed by the link of a pair: needs the tag `ha`, which may open nothing else but management."""

@@ -37,7 +37,8 @@ from understudy.shared.text import short
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.engine import Broker, Peer
+    from broker.connection import Services
+    from broker.peer import Peer
     from broker.security.tickets import Answer
 
 _STALL = 4
@@ -80,7 +81,7 @@ class Amqp10Connection(Connection):
         "_room", "_says_after", "_serving", "_transport", "claimed", "engine", "links", "step", "stranger",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, peer: Peer, now: float) -> None:
+    def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
         self.step = Step.SASL_HEADER
         self.claimed = ""
@@ -496,7 +497,7 @@ class Amqp10Connection(Connection):
         del self.engine, self._transport, self._collector
 
 
-PROTOCOLS: Mapping[bytes, Callable[[Broker, Peer, float], Connection]] = dict.fromkeys(
+PROTOCOLS: Mapping[bytes, Callable[[Services, Peer, float], Connection]] = dict.fromkeys(
     (SASL_HEADER, AMQP_HEADER), Amqp10Connection
 )
 """For `Broker.protocols`."""

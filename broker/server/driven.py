@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from broker.engine import Peer
+from broker.peer import Peer
 
 
 class DrivenConnection(Protocol):

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from broker.engine import Peer
+from broker.peer import Peer
 from broker.security.access import Door
 from broker.security.loopback import is_loopback
 from broker.server.clock import now

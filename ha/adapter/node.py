@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.connection import Connection
-    from broker.engine import BrokerSettings, Peer
+    from broker.peer import Peer
+    from broker.settings import BrokerSettings
     from broker.store.node_files import NodeFiles
     from broker.store.store import Store
     from ha.adapter.ledger_port import LedgerPort

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.engine import BrokerSettings
+from broker.settings import BrokerSettings
 from broker.store.errors import OR_ANEW, StoreUnusable
 from broker.store.node_files import NodeFiles
 from ha.core.errors import LinkError

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
-from broker.engine import Peer
 from broker.model.values import ORIGIN, Position
+from broker.peer import Peer
 from ha.core.mirror.wire import CopyMethod
 from ha.core.record.in_sync_record import RecordVersion
 from ha.core.wire.link import VERSION, Ack, Method, batch_frame

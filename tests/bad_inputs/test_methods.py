@@ -10,7 +10,7 @@ import pytest
 from broker.amqp091.fields import write_longstr, write_shortstr, write_table
 from broker.amqp091.frames import PROTOCOL_HEADER, frame
 from broker.amqp091.grammar import encode, encode_frame
-from broker.engine import Peer
+from broker.peer import Peer
 from broker.security.access import Door
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import Raw, Seen, World, extension_frame, message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, head
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
-from broker.engine import Peer
+from broker.peer import Peer
 from tests.ha.pair import STEP, Host, Pair
 
 PERSISTENT = b"\x10\0\2"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from broker.engine import BrokerSettings, Peer
 from broker.model.values import Position, Scope
+from broker.peer import Peer
+from broker.settings import BrokerSettings
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog
 from broker.store.store import SegmentStore

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
-from broker.engine import Peer
 from broker.model.octets import as_octets, as_text
+from broker.peer import Peer
 from tests.ha.pair import Host, Pair, raw
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from broker.engine import Peer
+from broker.peer import Peer
 from broker.security.identity import HA, User
 from broker.security.logins import Logins
 from broker.security.tickets import Work

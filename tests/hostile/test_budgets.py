@@ -14,7 +14,6 @@ from broker.amqp091.fields import write_table
 from broker.amqp091.frames import HEADER, HEARTBEAT_FRAME, frame
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.properties import HEADERS
-from broker.engine import BrokerSettings
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue
 from broker.model.history.replication_id_set import to_ranges
@@ -23,6 +22,7 @@ from broker.model.queue.freeing import PIECE, stretches
 from broker.model.routing import headers_matcher, topic_trie
 from broker.model.routing.headers_matcher import LOOK
 from broker.model.vhost.turns import PER_RUN
+from broker.settings import BrokerSettings
 from tests.broker.amqp091.wire import Raw, World, message
 from tests.broker.stored import permission, user
 

@@ -15,7 +15,7 @@ from argon2 import extract_parameters
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.handshake import PEER_CAPABILITY
-from broker.engine import Peer
+from broker.peer import Peer
 from broker.security import check_queue, pauses
 from broker.security.authenticator import Authenticator, Check, Login
 from broker.security.identity import Identity, User

@@ -15,7 +15,7 @@ import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
-from broker.engine import Peer
+from broker.peer import Peer
 from broker.server import garbage, shell
 from broker.server.driven import DrivenConnection
 from broker.server.garbage import GarbageSchedule

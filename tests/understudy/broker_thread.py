@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from broker.engine import Broker, BrokerSettings
+from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.history.records import EntryPut
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.server.shell import Shell
+from broker.settings import BrokerSettings
 from understudy.shared.addresses import HostPort
 
 

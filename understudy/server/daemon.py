@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.engine import Broker, BrokerSettings
+from broker.engine import Broker
 from broker.model.values import ORIGIN, Position
 from broker.pieces import assembling_max
 from broker.security.access import Door
@@ -25,6 +25,7 @@ from broker.security.identity import ADMINISTRATOR, HA, User, default_users
 from broker.server.clock import now, wall_ms
 from broker.server.login_threads import LoginThreads
 from broker.server.shell import Shell
+from broker.settings import BrokerSettings
 from broker.store.errors import StoreError
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles

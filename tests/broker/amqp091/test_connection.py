@@ -9,9 +9,9 @@ import pytest
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
 from broker.amqp091.login import parse_amqplain, parse_plain
-from broker.engine import Peer
 from broker.errors import SyntaxError_
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
+from broker.peer import Peer
 from broker.security.authenticator import Authenticator, hash_password
 from broker.security.identity import User, default_users
 from tests.broker.amqp091.wire import LOOPBACK, OUTSIDE, World, extension_frame, message

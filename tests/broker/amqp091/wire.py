@@ -14,11 +14,13 @@ from broker.amqp091.connection import ServerConnection
 from broker.amqp091.fields import write_longstr
 from broker.amqp091.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADER, frame, head
 from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
-from broker.engine import Broker, BrokerSettings, Peer
+from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.values import Position
 from broker.model.vhost.vhosts import VirtualHosts
+from broker.peer import Peer
+from broker.settings import BrokerSettings
 
 LOOPBACK = Peer("127.0.0.1", 40000, loopback=True)
 OUTSIDE = Peer("192.0.2.7", 40000, loopback=False)

@@ -8,8 +8,8 @@ pytest.importorskip("proton")
 
 from proton import Delivery, Event, Message
 
-from broker.engine import Peer
 from broker.hooks import Applicant, Hold, Hooks, Refusal
+from broker.peer import Peer
 from broker.security.access import Door
 from tests.broker.amqp091.wire import ManualGate, World
 from tests.broker.amqp10.wire import Octets, Talker, detached, world10

@@ -12,8 +12,8 @@ from proton import Collector, Connection, Delivery, Event, Link, Message, Receiv
 
 from broker.amqp10.connection import PROTOCOLS
 from broker.connection import Connection as Served
-from broker.engine import Peer
 from broker.hooks import Hooks
+from broker.peer import Peer
 from tests.broker.amqp091.wire import LOOPBACK, World
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any
 
-from broker.engine import Broker, BrokerSettings
+from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.history.records import EntryPut
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.server.shell import Shell
+from broker.settings import BrokerSettings
 
 
 @dataclass

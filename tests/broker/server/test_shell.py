@@ -12,7 +12,7 @@ import pytest
 
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
-from broker.engine import Broker, BrokerSettings
+from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History
 from broker.model.vhost.vhosts import VirtualHosts
@@ -21,6 +21,7 @@ from broker.server import shell, sockets
 from broker.server.driven import Dialing
 from broker.server.shell import Shell
 from broker.server.sockets import peer_of
+from broker.settings import BrokerSettings
 from tests.broker.amqp091.wire import message
 from tests.broker.server.live import live_broker
 from tests.ports import free_ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.amqp091.frames import PROTOCOL_HEADER
 from broker.amqp091.grammar import encode_frame
-from broker.engine import Peer
+from broker.peer import Peer
 from tests.ha.pair import Host, Pair
 
 

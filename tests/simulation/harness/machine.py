@@ -13,8 +13,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from broker.engine import BrokerSettings
 from broker.model.history.records import Dequeue
+from broker.settings import BrokerSettings
 from broker.store.errors import StoreError
 from broker.store.node_files import NodeFiles
 from broker.store.segment_log import SegmentLog

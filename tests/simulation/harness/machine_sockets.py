@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.engine import Peer
+from broker.peer import Peer
 from tests.simulation.harness.network import End
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from broker.engine import BrokerSettings
+from broker.settings import BrokerSettings
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.client.fake_broker import FakeFailover
 from tests.understudy.client.test_publisher import bodies, publisher

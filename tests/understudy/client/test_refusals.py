@@ -14,7 +14,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from broker.engine import BrokerSettings
+from broker.settings import BrokerSettings
 from tests.understudy.broker_thread import BrokerThread
 from understudy.client import Consumer, Publisher, Refused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import amqp
 import pytest
 
-from broker.engine import BrokerSettings
+from broker.settings import BrokerSettings
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine
 from tests.understudy.broker_thread import BrokerThread

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("proton")
 from proton import Condition, Delivery, Event, EventType, Terminus
 
-from broker.engine import BrokerSettings
+from broker.settings import BrokerSettings
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.client.amqp10.plain import ORDERS, Exchange, Queue, declare, delete_exchange, records
 from tests.understudy.client.amqp10.scripted import Scripted, Served
