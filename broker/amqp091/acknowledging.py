@@ -20,8 +20,8 @@ from broker.model.values import Need, Reason, Scope
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.amqp091.connection import ServerConnection
     from broker.amqp091.delivery import ServedConsumer
+    from broker.amqp091.host import Host
     from broker.model.queue.queue import Queue
 
 
@@ -35,7 +35,7 @@ class Acknowledging(ChannelOutput):
 
     __slots__ = ("_in_flight", "_limit", "_unacked", "consumers", "transaction")
 
-    def __init__(self, connection: ServerConnection, number: int) -> None:
+    def __init__(self, connection: Host, number: int) -> None:
         super().__init__(connection, number)
         self.consumers: dict[str, ServedConsumer] = {}
         self.transaction: Transaction | None = None

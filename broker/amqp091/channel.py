@@ -23,8 +23,8 @@ from broker.amqp091.unacked import ACK_SIZE, Run, UnknownTag, parse_acks, parse_
 from broker.errors import AmqpError, CommandInvalid, NotImplemented_, PreconditionFailed, SyntaxError_
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
-    from broker.amqp091.publish import Assembly
+    from broker.amqp091.assembly import Assembly
+    from broker.amqp091.host import Host
     from broker.model.queue.requeueing import Returning
 
 _REJECT_ID = REJECT[3]
@@ -38,7 +38,7 @@ class Channel(Consuming):
 
     __slots__ = ("assembly", "confirming", "crossed", "failed", "next_publish_tag", "producer")
 
-    def __init__(self, connection: ServerConnection, number: int) -> None:
+    def __init__(self, connection: Host, number: int) -> None:
         super().__init__(connection, number)
         self.assembly: Assembly | None = None
         self.confirming = self.failed = self.crossed = False
@@ -124,7 +124,7 @@ class Channel(Consuming):
         if isinstance(session, str) and session:
             self.producer = f"{session}/{self.number}"
 
-    def wait_for(self, returning: Returning, serve: Callable[[Channel], None], *ids: int) -> None:
+    def wait_for(self, returning: Returning, serve: Callable[[], None], *ids: int) -> None:
         """`serve` what the client asks of a queue, by the method with these `ids`, once all is ready there;
         what it says next comes after."""
         go_on = self.connection.await_letters()
@@ -132,7 +132,7 @@ class Channel(Consuming):
         def ready() -> None:
             if self.is_open:
                 try:
-                    serve(self)
+                    serve()
                 except AmqpError as error:
                     error.class_id, error.method_id = ids
                     self.connection.fail(self, error)
@@ -144,7 +144,7 @@ class Channel(Consuming):
         """basic.get, of a queue to which nothing is on its way back."""
         queue = self.connection.vhost.queues.get(self.queue_name(arguments["queue"]))
         if queue is not None and queue.returning is not None:
-            self.wait_for(queue.returning, lambda channel: channel.get(arguments), 60, 70)
+            self.wait_for(queue.returning, lambda: self.get(arguments), 60, 70)
         else:
             self._get(arguments)
 

@@ -10,7 +10,7 @@ from broker.amqp091.held import Held
 from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
+    from broker.amqp091.host import Host
 
 
 class ChannelOutput:
@@ -18,7 +18,7 @@ class ChannelOutput:
 
     __slots__ = ("connection", "held", "is_open", "number")
 
-    def __init__(self, connection: ServerConnection, number: int) -> None:
+    def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
         self.is_open = True

@@ -7,10 +7,10 @@ closing. It never raises for what the peer sends. Implements `hooks.ExtensionPee
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 from broker.amqp091.channel import Channel
-from broker.amqp091.deadlines import arm_heartbeat, deadline_came
 from broker.amqp091.frames import (
     ACK,
     BODY,
@@ -18,6 +18,7 @@ from broker.amqp091.frames import (
     FRAME_END,
     HEADER,
     HEARTBEAT,
+    HEARTBEAT_FRAME,
     METHOD,
     NACK,
     OVERHEAD,
@@ -26,19 +27,23 @@ from broker.amqp091.frames import (
     extension_head,
     head,
 )
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.handshake import Handshake, Step, stranger
-from broker.amqp091.methods import State, serve_frame, serve_method
+from broker.amqp091.grammar import Method, decode_arguments, encode_frame, lookup
+from broker.amqp091.handshake import PEER_CAPABILITY, Handshake, Step, stranger
+from broker.amqp091.host import Failing, Host
 from broker.amqp091.publish import Publisher
-from broker.connection import Connection
 from broker.errors import (
     AmqpError,
+    BadChannel,
     ChannelError,
     CommandInvalid,
     FrameError,
     InternalError,
+    LoginRefused,
+    NotAllowed,
     UnexpectedFrame,
 )
+from broker.heartbeat import Verdict
+from broker.security.identity import ADMINISTRATOR, HA
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
@@ -63,13 +68,24 @@ _CONNECTION = 4300
 _CHANNEL = 2200
 """Octets that each takes, about, by the growth of a process with many."""
 
+EXTENSION_CLASS = 250
+LINK_METHODS = range(10, 50)
+"""Extension methods of the link between nodes: for users with the tag `ha` only. The others manage."""
 
-class ServerConnection(Connection):
+
+class State(enum.Enum):
+    OPENING = "opening"
+    RUNNING = "running"
+    CLOSING = "closing"
+    """We sent connection.close and wait for close-ok."""
+    CLOSED = "closed"
+
+
+class ServerConnection(Host):
     """Implements `hooks.ExtensionPeer`."""
 
     __slots__ = (
-        "_deaf", "capabilities", "channel_max", "channels", "extension_used", "frame_max",
-        "handshake", "payload_max", "publisher", "state",
+        "_deaf", "channel_max", "channels", "extension_used", "handshake", "publisher", "state",
     )  # fmt: skip
 
     def __init__(self, broker: Services, peer: Peer, now: float, memo: PublishMemo) -> None:
@@ -183,7 +199,7 @@ class ServerConnection(Connection):
             else:
                 if self.state is State.RUNNING:
                     self.spent += _FRAME
-                serve_frame(self, kind, number, buf, pos, end)
+                self._serve_frame(kind, number, buf, pos, end)
                 pos = end
                 if self.login is not None:
                     break
@@ -212,8 +228,136 @@ class ServerConnection(Connection):
             return pos
         if not self.is_management:
             self.spent += _METHOD + (end - pos >> 1)
-        serve_method(self, number, buf[pos + 7 : end - 1])
+        self._serve_method(number, buf[pos + 7 : end - 1])
         return end
+
+    def _serve_frame(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
+        """Serve a whole frame that is no method on a channel of a running connection."""
+        if kind == HEARTBEAT:
+            if number or end - pos != OVERHEAD:
+                raise FrameError("heartbeat on a channel other than 0, or with a payload")
+            return
+        if self.state is State.CLOSING:
+            self._serve_while_closing(kind, number, buf[pos + 7 : end - 1])
+            return
+        if kind == METHOD:
+            self.publisher.flush()
+            self._serve_method(number, buf[pos + 7 : end - 1])
+            return
+        if self.state is not State.RUNNING or number == 0:
+            raise UnexpectedFrame("content frame where a method was expected")
+        channel = self.channels.get(number)
+        if channel is None:
+            raise BadChannel(f"content frame on channel {number}, which is not open")
+        self.publisher.content(channel, kind, buf, pos, end)
+
+    def _serve_method(self, number: int, payload: bytes) -> None:
+        """Serve one method frame's payload, on channel `number`."""
+        method = lookup(payload)
+        if not method.from_client:
+            raise CommandInvalid(f"{method.name} is for servers to send", method.class_id, method.method_id)
+        try:
+            if number == 0:
+                self._on_channel_0(method, payload)
+            elif method.class_id == 10:
+                raise CommandInvalid(f"{method.name} on channel {number}")
+            elif self.state is not State.RUNNING:
+                raise CommandInvalid(f"{method.name} before the connection is open")
+            else:
+                self._on_channel(number, method, payload)
+        except AmqpError as error:
+            if not error.class_id:
+                error.class_id, error.method_id = method.class_id, method.method_id
+            raise
+
+    def _on_channel_0(self, method: Method, payload: bytes) -> None:
+        if method.class_id != 10:
+            if self.state is State.RUNNING:
+                raise BadChannel(f"{method.name} on channel 0")
+            raise CommandInvalid(f"{method.name} before the connection is open")
+        arguments = decode_arguments(method, payload)
+        if method.name == "connection.close":
+            self.log_closed("by the client")
+            self.let_go()
+            self.send(encode_frame(0, "connection.close-ok"))
+            self.clean = True
+            self.finish()
+        elif self.state is State.OPENING:
+            self.handshake.method(method, arguments, self.now)
+        elif method.name == "connection.update-secret":
+            # A secret that expires is a token of OAuth 2; a password holds for the connection that it opened.
+            self.log("connection.update-secret answered, and ignored: passwords do not expire")
+            self.send(encode_frame(0, "connection.update-secret-ok"))
+        else:
+            raise CommandInvalid(f"{method.name} on an open connection")
+
+    def _on_channel(self, number: int, method: Method, payload: bytes) -> None:
+        channel = self.channels.get(number)
+        if method.name == "channel.open":
+            self._open_channel(number, method, payload)
+            return
+        if channel is None:
+            raise BadChannel(f"{method.name} on channel {number}, which is not open")
+        try:
+            arguments = decode_arguments(method, payload)
+        except ChannelError as error:
+            if channel.is_open:
+                self.fail(channel, error)
+            return
+        if not channel.is_open:
+            channel.while_closing(method.name)
+        elif method.class_id == EXTENSION_CLASS:
+            self._extension(number, method.method_id, arguments["payload"])
+        elif self.is_management and method.class_id != 20:
+            raise NotAllowed("this connection claimed to speak the extension class only")
+        else:
+            try:
+                channel.method(method, arguments)
+            except ChannelError as error:
+                error.class_id, error.method_id = method.class_id, method.method_id
+                self.fail(channel, error)
+
+    def _open_channel(self, number: int, method: Method, payload: bytes) -> None:
+        present = self.channels.get(number)
+        if present is not None and not present.failed:
+            raise BadChannel("second 'channel.open' seen")
+        if present is not None and not present.crossed:
+            return  # closing, everything is swallowed
+        self._check_room()
+        decode_arguments(method, payload)
+        self.channels[number] = Channel(self, number)
+        self.send(encode_frame(number, "channel.open-ok"))
+
+    def _check_room(self) -> None:
+        """Channel-max limits how many channels are open, not their numbers, as in RabbitMQ. Raises
+        NotAllowed."""
+        limit = self.channel_max
+        if len(self.channels) >= limit:
+            opened = sum(channel.is_open for channel in self.channels.values())
+            if opened >= limit:
+                raise NotAllowed(
+                    f"number of channels opened ({opened}) has reached the negotiated channel_max ({limit})"
+                )
+
+    def _extension(self, number: int, method_id: int, payload: bytes) -> None:
+        """Link methods are for `ha`, on a connection that was let in as a peer's; the rest for
+        `administrator`, and for `ha` as well."""
+        of_link = method_id in LINK_METHODS
+        wanted = {HA} if of_link else {HA, ADMINISTRATOR}
+        if not wanted & self.tags or (of_link and not self.capability(PEER_CAPABILITY)):
+            raise LoginRefused(f"extension method {method_id} is refused to user '{self.user}'")
+        self.extension_used = True
+        self.broker.hooks.extension(self, number, method_id, payload)
+
+    def _serve_while_closing(self, kind: int, number: int, payload: bytes) -> None:
+        """We sent close: everything is discarded but close-ok, and a close that crossed ours."""
+        if kind != METHOD or number:
+            return
+        name = lookup(payload).name
+        if name == "connection.close":
+            self.send(encode_frame(0, "connection.close-ok"))
+        if name in ("connection.close-ok", "connection.close"):
+            self.finish()
 
     def _unfinished(self) -> bool:
         """Hand over what was gathered. Is it published in more turns than this one?"""
@@ -252,7 +396,7 @@ class ServerConnection(Connection):
         self.log_opened("AMQP 0-9-1")
         self.life.sent = now
         self.deadline = None
-        arm_heartbeat(self)
+        self._arm_heartbeat()
         if self.broker.blocked:
             self.block(True)
 
@@ -296,11 +440,40 @@ class ServerConnection(Connection):
         """A deadline has come: handshake, heartbeat or close."""
         self.now = now
         self.deadline = None
-        deadline_came(self, now)
+        if self.state is State.OPENING:
+            self._on_opening_timer(now)
+        elif self.state is State.CLOSING:
+            self.finish()
+        elif self.state is State.RUNNING:
+            self._beat(now)
+
+    def _on_opening_timer(self, now: float) -> None:
+        try:
+            self.handshake.timer(now)
+        except AmqpError as error:
+            self.close_for(error)
+        if self.state is State.OPENING:
+            self.arm(self.handshake.deadline)
+
+    def _beat(self, now: float) -> None:
+        life = self.life
+        verdict = life.check(now, listening=not self.paused_reading)
+        if verdict is Verdict.DEAD:
+            self.abandon(f"no sign of life for {2 * life.interval} s")
+            return
+        if verdict is Verdict.SEND and not self.clogged:
+            self.send(HEARTBEAT_FRAME)
+        self._arm_heartbeat()
+
+    def _arm_heartbeat(self) -> None:
+        """Be called when one is due, or the peer has been silent for too long."""
+        deadline = self.life.next_deadline()
+        if deadline is not None:
+            self.arm(deadline)
 
     # -- the end
 
-    def fail(self, channel: Channel, error: AmqpError) -> None:
+    def fail(self, channel: Failing, error: AmqpError) -> None:
         """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
         if not isinstance(error, ChannelError):
             self.close_for(error)
@@ -309,7 +482,7 @@ class ServerConnection(Connection):
         self.publisher.forget(channel)
         channel.close_for(error)
 
-    def forget_channel(self, channel: Channel) -> None:
+    def forget_channel(self, channel: Failing) -> None:
         """The channel is closed on both sides."""
         self.publisher.forget(channel)
         self.channels.pop(channel.number, None)

@@ -24,7 +24,7 @@ from broker.model.queue.arguments import check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
+    from broker.amqp091.host import Host
     from broker.model.queue.queue import Queue
 
 BURST = 4096
@@ -47,7 +47,7 @@ class Consuming(Acknowledging):
         "last_queue",
     )
 
-    def __init__(self, connection: ServerConnection, number: int) -> None:
+    def __init__(self, connection: Host, number: int) -> None:
         super().__init__(connection, number)
         self.last_queue = ""
         self._served = 0

@@ -8,23 +8,36 @@ not do it is told so, whether or not that is there; a passive declare is everybo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
+from broker.amqp091.host import Host
 from broker.authorization import demand, demand_exchange, demand_queue
+from broker.model.queue.requeueing import Returning
 from broker.model.values import Scope
-
-if TYPE_CHECKING:
-    from broker.amqp091.channel import Channel
 
 _Arguments = dict[str, Any]
 
 
-def _answer(channel: Channel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
+class DefiningChannel(Protocol):
+    """As `Channel` has it."""
+
+    last_queue: str
+
+    @property
+    def connection(self) -> Host: ...
+    def queue_name(self, name: str) -> str: ...
+    def answer(self, name: str, scope: Scope, **arguments: Any) -> None: ...
+    def answering_first(self) -> AbstractContextManager[None]: ...
+    def wait_for(self, returning: Returning, serve: Callable[[], None], *ids: int) -> None: ...
+
+
+def _answer(channel: DefiningChannel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
     if not arguments.get("nowait", False):
         channel.answer(name, scope, **reply)
 
 
-def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
+def _declare_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     if not arguments["passive"]:
         demand_exchange(channel.connection, arguments["exchange"], arguments["arguments"])
     exchange = channel.connection.vhost.declare_exchange(
@@ -35,18 +48,18 @@ def _declare_exchange(channel: Channel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "exchange.declare-ok", exchange.scope)
 
 
-def _delete_exchange(channel: Channel, arguments: _Arguments) -> None:
+def _delete_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     demand(channel.connection, "configure", "exchange", arguments["exchange"])
     scope = channel.connection.vhost.delete_exchange(arguments["exchange"], if_unused=arguments["if_unused"])
     _answer(channel, arguments, "exchange.delete-ok", scope)
 
 
-def _demand_exchanges(channel: Channel, arguments: _Arguments) -> None:
+def _demand_exchanges(channel: DefiningChannel, arguments: _Arguments) -> None:
     demand(channel.connection, "write", "exchange", arguments["destination"])
     demand(channel.connection, "read", "exchange", arguments["source"])
 
 
-def _bind_exchange(channel: Channel, arguments: _Arguments) -> None:
+def _bind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     _demand_exchanges(channel, arguments)
     scope = channel.connection.vhost.bind_exchange(
         arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
@@ -54,7 +67,7 @@ def _bind_exchange(channel: Channel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "exchange.bind-ok", scope)
 
 
-def _unbind_exchange(channel: Channel, arguments: _Arguments) -> None:
+def _unbind_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
     _demand_exchanges(channel, arguments)
     scope = channel.connection.vhost.unbind_exchange(
         arguments["destination"], arguments["source"], arguments["routing_key"], arguments["arguments"]
@@ -62,7 +75,7 @@ def _unbind_exchange(channel: Channel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "exchange.unbind-ok", scope)
 
 
-def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
+def _declare_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name, connection = arguments["queue"], channel.connection
     if not name and arguments["passive"]:
         name = channel.queue_name(name)
@@ -79,12 +92,12 @@ def _declare_queue(channel: Channel, arguments: _Arguments) -> None:
     )  # fmt: skip
 
 
-def _demand_binding(channel: Channel, queue: str, exchange: str) -> None:
+def _demand_binding(channel: DefiningChannel, queue: str, exchange: str) -> None:
     demand(channel.connection, "write", "queue", queue)
     demand(channel.connection, "read", "exchange", exchange)
 
 
-def _bind_queue(channel: Channel, arguments: _Arguments) -> None:
+def _bind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     key = arguments["routing_key"]
     if not arguments["queue"] and not key:
@@ -96,7 +109,7 @@ def _bind_queue(channel: Channel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "queue.bind-ok", scope)
 
 
-def _unbind_queue(channel: Channel, arguments: _Arguments) -> None:
+def _unbind_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     _demand_binding(channel, name, arguments["exchange"])
     scope = channel.connection.vhost.unbind_queue(
@@ -106,19 +119,19 @@ def _unbind_queue(channel: Channel, arguments: _Arguments) -> None:
     _answer(channel, arguments, "queue.unbind-ok", scope)
 
 
-def _purge_queue(channel: Channel, arguments: _Arguments) -> None:
+def _purge_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     demand(channel.connection, "read", "queue", name)
     queue = channel.connection.vhost.queue(name, owner=channel.connection)
     if queue.returning is not None:
         again = {**arguments, "queue": name}
-        channel.wait_for(queue.returning, lambda channel: _purge_queue(channel, again), 50, 30)
+        channel.wait_for(queue.returning, lambda: _purge_queue(channel, again), 50, 30)
         return
     removed = channel.connection.vhost.purge_queue(name, owner=channel.connection)
     _answer(channel, arguments, "queue.purge-ok", removed.scope, message_count=removed.messages)
 
 
-def _delete_queue(channel: Channel, arguments: _Arguments) -> None:
+def _delete_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     demand(channel.connection, "configure", "queue", name)
     with channel.answering_first():
@@ -128,7 +141,7 @@ def _delete_queue(channel: Channel, arguments: _Arguments) -> None:
         _answer(channel, arguments, "queue.delete-ok", removed.scope, message_count=removed.messages)
 
 
-DEFINITION_METHODS: dict[str, Callable[[Channel, _Arguments], None]] = {
+DEFINITION_METHODS: dict[str, Callable[[DefiningChannel, _Arguments], None]] = {
     "exchange.declare": _declare_exchange,
     "exchange.delete": _delete_exchange,
     "exchange.bind": _bind_exchange,

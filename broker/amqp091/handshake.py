@@ -22,7 +22,7 @@ from broker.security.access import Claim, refusal
 from understudy.shared.text import short
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
+    from broker.amqp091.host import Host
     from broker.security.tickets import Answer
     from broker.settings import BrokerSettings
 
@@ -61,7 +61,7 @@ class Handshake:
     __slots__ = ("_connection", "_name", "_vhost", "deadline", "step")
     __deletable__ = ("_connection",)
 
-    def __init__(self, connection: ServerConnection, now: float) -> None:
+    def __init__(self, connection: Host, now: float) -> None:
         self._connection = connection
         self.step = Step.HEADER
         self._name = self._vhost = ""

@@ -12,10 +12,11 @@ channel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
+from broker.amqp091.assembly import Assembly, Target, return_frame
 from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
-from broker.amqp091.grammar import BY_NAME, decode_arguments, encode_frame
+from broker.amqp091.grammar import BY_NAME, decode_arguments
 from broker.amqp091.properties import (
     HEADERS,
     PROPERTIES_AT,
@@ -25,9 +26,9 @@ from broker.amqp091.properties import (
     headers_of,
     without_bcc,
 )  # fmt: skip
+from broker.amqp091.transaction import TransactedChannel
 from broker.errors import (
     AmqpError,
-    BadChannel,
     ChannelError,
     ContentTooLarge,
     FrameError,
@@ -37,12 +38,11 @@ from broker.errors import (
     UnexpectedFrame,
 )
 from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
-from broker.pieces import PER_MESSAGE, Parts, gather
+from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel import Channel
-    from broker.amqp091.connection import ServerConnection
-    from broker.hooks import LargeMessage
+    from broker.amqp091.held import Held
+    from broker.amqp091.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
     from broker.model.vhost.enqueueing import Published
@@ -61,12 +61,17 @@ _EMPTY_HEADER = 14
 """Octets of the smallest content header payload: class, weight, body size, flags."""
 
 
-class Target(NamedTuple):
-    """What a basic.publish method frame says."""
+class PublishingChannel(TransactedChannel, Protocol):
+    """What publishes come on."""
 
-    exchange: str
-    routing_key: str
-    mandatory: bool
+    assembly: Assembly | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def held(self) -> Held: ...
+    def close_for(self, error: AmqpError) -> None: ...
+    def __hash__(self) -> int: ...
 
 
 class PublishMemo:
@@ -106,24 +111,6 @@ class PublishMemo:
         return known
 
 
-class Assembly:
-    """A publish whose frames are still coming, on one channel. `size`: octets that it counts for, from its
-    header on."""
-
-    __slots__ = ("kind", "largest", "parts", "remaining", "shown", "size", "target")
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.parts: Parts = []
-        self.kind = TRANSIENT
-        self.remaining = -1
-        """Octets of the body still to come; -1 before the header."""
-        self.largest = 0
-        self.shown: LargeMessage | None = None
-        """Who gets its parts while they come."""
-        self.size = 0
-
-
 class Publisher:
     """Gathers runs for one connection."""
 
@@ -133,10 +120,10 @@ class Publisher:
     )  # fmt: skip
     __deletable__ = ("_connection",)
 
-    def __init__(self, connection: ServerConnection, memo: PublishMemo) -> None:
+    def __init__(self, connection: Host, memo: PublishMemo) -> None:
         self._connection = connection
         self._memo = memo
-        self._channel: Channel | None = None
+        self._channel: PublishingChannel | None = None
         self._method = b""
         self._target = Target("", "", False)
         self._kind = TRANSIENT
@@ -159,7 +146,7 @@ class Publisher:
         """The connection is gone; refer to it no longer."""
         del self._connection
 
-    def publishes(self, channel: Channel, buf: bytes, pos: int, end: int) -> int:
+    def publishes(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> int:
         """At `pos` is a whole publish method frame that ends at `end`. Take all messages that start here and
         are whole and alike in route; returns where the rest begins."""
         method = buf[pos:end]
@@ -286,11 +273,8 @@ class Publisher:
             )  # fmt: skip
         return checked
 
-    def content(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
+    def content(self, channel: PublishingChannel, kind: int, buf: bytes, pos: int, end: int) -> None:
         """A header or body frame on its own. Raises what ends the connection."""
-        channel = self._connection.channels.get(number)
-        if channel is None:
-            raise BadChannel(f"content frame on channel {number}, which is not open")
         if not channel.is_open:
             return
         try:
@@ -302,7 +286,7 @@ class Publisher:
             self.flush()
             self._connection.fail(channel, error)
 
-    def _header(self, channel: Channel, buf: bytes, pos: int, end: int) -> None:
+    def _header(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> None:
         """A content header frame. Raises 505 without a publish before it, 501 or 502 if malformed, 311 if
         too large."""
         assembly = channel.assembly
@@ -328,7 +312,7 @@ class Publisher:
             assembly.shown = self._connection.broker.hooks.large_message(self._connection)
         self._gather(channel, assembly, buf[pos:end])
 
-    def _body(self, channel: Channel, buf: bytes, pos: int, end: int) -> None:
+    def _body(self, channel: PublishingChannel, buf: bytes, pos: int, end: int) -> None:
         """A body frame. Raises 505 without a header before it, 501 when it brings more than was announced."""
         assembly = channel.assembly
         if assembly is None or assembly.remaining < 0:
@@ -339,7 +323,7 @@ class Publisher:
         assembly.remaining -= length
         self._gather(channel, assembly, buf[pos:end])
 
-    def _gather(self, channel: Channel, assembly: Assembly, part: bytes) -> None:
+    def _gather(self, channel: PublishingChannel, assembly: Assembly, part: bytes) -> None:
         assembly.largest = max(assembly.largest, len(part))
         if assembly.shown is not None:
             assembly.shown.piece(part)
@@ -352,7 +336,7 @@ class Publisher:
         if self._connection.receives(octets) > self._connection.settings.assembling_max:
             raise ResourceError("too many bytes of unfinished messages on one connection", 60, 40)
 
-    def _complete(self, channel: Channel, assembly: Assembly, part: bytes) -> None:
+    def _complete(self, channel: PublishingChannel, assembly: Assembly, part: bytes) -> None:
         self._end(channel, assembly)
         if assembly.shown is None:
             self._add(channel, assembly, part)
@@ -362,13 +346,13 @@ class Publisher:
         assembly.shown.whole(self._raws[0], 0)
         self.flush()
 
-    def _end(self, channel: Channel, assembly: Assembly) -> None:
+    def _end(self, channel: Failing, assembly: Assembly) -> None:
         """It is whole, or dropped."""
         if assembly.size:
             self._connection.receives(-assembly.size)
         channel.assembly = None
 
-    def _add(self, channel: Channel, assembly: Assembly, last: bytes) -> None:
+    def _add(self, channel: PublishingChannel, assembly: Assembly, last: bytes) -> None:
         if channel is not self._channel or assembly.target != self._target or assembly.kind != self._kind:
             self.flush()
             self._prefix = self._joint = self._method = b""
@@ -382,7 +366,7 @@ class Publisher:
         assembly.parts.append(last)
         self._raws.append(b"".join(assembly.parts))
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: Failing) -> None:
         """The channel is going: drop its unfinished message, and keep no reference to it."""
         if channel.assembly is not None:
             if channel.assembly.shown is not None:
@@ -418,7 +402,9 @@ class Publisher:
         self._largest = largest if self._prefix else 0
 
 
-def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int) -> int:
+def _publish(
+    channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int
+) -> int:
     """At once where it is known that this takes no more than a turn; else in as many as it takes. To how many
     queues each goes, at most, and at least 1."""
     connection = channel.connection
@@ -442,8 +428,8 @@ def _publish(channel: Channel, target: Target, raws: list[bytes], kind: Checked,
 
 
 def _publish_run(
-    channel: Channel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
-    first: int,
+    channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
+    largest: int, first: int,
 ) -> None:  # fmt: skip
     if channel.transaction is not None:
         channel.transaction.publish(channel, route, raws, kind, largest, first, mandatory=target.mandatory)
@@ -454,7 +440,12 @@ def _publish_run(
 
 
 def _hand_over(
-    channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int, first: int
+    channel: PublishingChannel,
+    route: PublishRoute,
+    raws: list[bytes],
+    kind: Checked,
+    largest: int,
+    first: int,
 ) -> Published:
     return channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
@@ -463,7 +454,7 @@ def _hand_over(
     )  # fmt: skip
 
 
-def _answer(channel: Channel, done: Published, first: int, count: int) -> None:
+def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
     """So many messages, from number `first` on, have come into all their queues, or were refused."""
     if channel.confirming:
         need, accepted = done
@@ -475,7 +466,7 @@ def _answer(channel: Channel, done: Published, first: int, count: int) -> None:
 
 
 def _publish_in_turns(
-    channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
+    channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
 ) -> Steps[None]:
     """What fails closes the channel, or the connection."""
     vhost = channel.connection.vhost
@@ -493,7 +484,7 @@ def _publish_in_turns(
 
 
 def _publish_by_headers(
-    channel: Channel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
+    channel: PublishingChannel, target: Target, raws: list[bytes], kind: Checked, largest: int, first: int
 ) -> Steps[None]:
     """Route each message by its headers; consecutive ones with the same queues still make one run."""
     vhost = channel.connection.vhost
@@ -512,8 +503,8 @@ def _publish_by_headers(
 
 
 def _publish_divided(
-    channel: Channel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
-    first: int,
+    channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
+    largest: int, first: int,
 ) -> Steps[None]:  # fmt: skip
     share = channel.connection.settings.share
     steps = steps_of(len(route.queues), len(raws))
@@ -534,15 +525,7 @@ def _publish_divided(
     yield from publish_in_turns(route, raws, share, publish, told)
 
 
-def return_frame(channel: int, exchange: str, routing_key: str) -> bytes:
-    """basic.return with 312; the message follows."""
-    return encode_frame(
-        channel, "basic.return", reply_code=312, reply_text="NO_ROUTE", exchange=exchange,
-        routing_key=routing_key,
-    )  # fmt: skip
-
-
-def _return(channel: Channel, target: Target, raws: list[bytes]) -> None:
+def _return(channel: PublishingChannel, target: Target, raws: list[bytes]) -> None:
     """basic.return for each: mandatory, and routed to no queue."""
     method = return_frame(channel.number, target.exchange, target.routing_key)
     for raw in raws:

@@ -9,10 +9,10 @@ transactional.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from broker.amqp091.assembly import return_frame
 from broker.amqp091.properties import without_bcc
-from broker.amqp091.publish import return_frame
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.history.records import Commit
 from broker.model.queue.arguments import OverflowRule
@@ -21,7 +21,7 @@ from broker.model.values import Need
 from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel import Channel
+    from broker.amqp091.host import Host
     from broker.amqp091.properties import Checked
     from broker.amqp091.unacked import Run
     from broker.model.queue.queue import Queue
@@ -66,7 +66,7 @@ class Transaction:
         self.octets = 0
 
     def publish(
-        self, channel: Channel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
+        self, channel: TransactedChannel, route: PublishRoute, raws: list[bytes], kind: Checked, largest: int,
         first: int, *, mandatory: bool,
     ) -> None:  # fmt: skip
         """Hold a run, with the one before if they are alike. Raises ResourceError (506) when the connection
@@ -84,7 +84,7 @@ class Transaction:
         if connection.transacts(octets) > connection.settings.assembling_max:
             raise ResourceError("too many bytes of uncommitted messages on one connection", 60, 40)
 
-    def end(self, channel: Channel) -> list[Run]:
+    def end(self, channel: TransactedChannel) -> list[Run]:
         """Hold nothing any more; the deliveries that were settled, for a rollback."""
         channel.connection.transacts(-self.octets)
         runs = [run for _, some in self.settlements for run in some]
@@ -92,13 +92,34 @@ class Transaction:
         return runs
 
 
-def _transaction_of(channel: Channel) -> Transaction:
+class TransactedChannel(Protocol):
+    """What a transaction is of. As `Channel` has it."""
+
+    transaction: Transaction | None
+    next_publish_tag: int
+
+    @property
+    def connection(self) -> Host: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def confirming(self) -> bool: ...
+    @property
+    def producer(self) -> str | None: ...
+    def name_producer(self) -> None: ...
+    def reply(self, frame: bytes) -> None: ...
+    def answer(self, name: str, *, need: Need = Need.NONE) -> None: ...
+    def settle(self, how: Settlement, runs: list[Run], *, whole: bool) -> Need: ...
+    def outstanding_again(self, runs: list[Run]) -> None: ...
+
+
+def _transaction_of(channel: TransactedChannel) -> Transaction:
     if channel.transaction is None:
         raise PreconditionFailed("channel is not transactional")
     return channel.transaction
 
 
-def select(channel: Channel, arguments: dict[str, Any]) -> None:
+def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     """tx.select: from now on the channel is transactional. Raises 406 in confirm mode."""
     if channel.confirming:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
@@ -110,7 +131,7 @@ def select(channel: Channel, arguments: dict[str, Any]) -> None:
     channel.answer("tx.select-ok")
 
 
-def commit(channel: Channel, arguments: dict[str, Any]) -> None:
+def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     """tx.commit: first the publishes, then what was settled, all in this call and so in one batch. Raises 406
     if a full queue refuses any of it, or if it is too much for one step; then nothing is done."""
     transaction = _transaction_of(channel)
@@ -159,7 +180,7 @@ def _check_room(transaction: Transaction) -> None:
             raise PreconditionFailed(f"transaction not committed: queue '{queue.name}' is full")
 
 
-def _publish(channel: Channel, run: HeldRun) -> Need:
+def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
     vhost = channel.connection.vhost
     route = run.route
     if route.generation != vhost.generation or route.refusing:
@@ -179,7 +200,7 @@ def _publish(channel: Channel, run: HeldRun) -> Need:
     ).need  # fmt: skip
 
 
-def rollback(channel: Channel, arguments: dict[str, Any]) -> None:
+def rollback(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     """tx.rollback: publishes are forgotten, what was settled is outstanding again, and not requeued."""
     channel.outstanding_again(_transaction_of(channel).end(channel))
     channel.answer("tx.rollback-ok")

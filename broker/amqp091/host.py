@@ -1,0 +1,53 @@
+"""An AMQP 0-9-1 connection, as its handshake and its channels see it. `ServerConnection` is one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker.connection import Connection
+
+if TYPE_CHECKING:
+    from broker.amqp091.assembly import Assembly
+    from broker.errors import AmqpError
+
+
+class Failing(Protocol):
+    """A channel that comes to its end."""
+
+    assembly: Assembly | None
+
+    @property
+    def number(self) -> int: ...
+    def close_for(self, error: AmqpError) -> None: ...
+
+
+class Host(Connection):
+    """`capabilities`: those that the client says it has. `frame_max`: as negotiated; `payload_max`: what of
+    it is not overhead."""
+
+    __slots__ = ("capabilities", "frame_max", "payload_max")
+
+    capabilities: dict[str, Any]
+    frame_max: int
+    payload_max: int
+
+    # -- what the handshake decides
+
+    @abstractmethod
+    def tuned(self, frame_max: int, channel_max: int, heartbeat: int) -> None:
+        """Tune-Ok was accepted: the negotiated limits hold from the next frame on."""
+
+    @abstractmethod
+    def opened(self, now: float) -> None:
+        """Open-Ok is queued: ordinary life begins."""
+
+    # -- what ends a channel
+
+    @abstractmethod
+    def fail(self, channel: Failing, error: AmqpError) -> None:
+        """An error while serving `channel`: closes it, or the connection, as the error's kind says."""
+
+    @abstractmethod
+    def forget_channel(self, channel: Failing) -> None:
+        """The channel is closed on both sides."""
