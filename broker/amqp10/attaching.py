@@ -6,22 +6,28 @@ replies to one client, which ends with its link.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from proton import Link, Receiver, Sender, Terminus
 
-from broker.amqp10.incoming import Incoming
-from broker.amqp10.outgoing import REPLICATION_ID, Outgoing
+from broker.amqp10.incoming import Incoming, IncomingHost
+from broker.amqp10.outgoing import REPLICATION_ID, Outgoing, OutgoingHost
 from broker.authorization import demand, demand_queue
 from understudy.shared.amqp10.addresses import Address, of_queue, parse
 from understudy.shared.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, Fault
 
 if TYPE_CHECKING:
-    from broker.amqp10.links import Links
     from broker.model.queue.queue import Queue
 
 
-def incoming(links: Links, link: Receiver) -> Incoming:
+class LinksHost(IncomingHost, OutgoingHost, Protocol):
+    """For links of either kind."""
+
+    def serves(self, served: Incoming | Outgoing) -> bool: ...
+    def fail(self, served: Incoming | Outgoing, fault: Fault) -> None: ...
+
+
+def incoming(links: LinksHost, link: Receiver) -> Incoming:
     """The client sends."""
     connection, wanted = links.connection, link.remote_target
     if wanted.type == Terminus.COORDINATOR:
@@ -49,7 +55,7 @@ def incoming(links: Links, link: Receiver) -> Incoming:
     return Incoming(links, link, target, f"{name}/{link.name}" if told else None)
 
 
-def outgoing(links: Links, link: Sender) -> Outgoing:
+def outgoing(links: LinksHost, link: Sender) -> Outgoing:
     """The client receives."""
     connection, wanted = links.connection, link.remote_source
     _check_source(wanted)
@@ -84,7 +90,7 @@ def _check_source(wanted: Terminus) -> None:
         raise Fault(NOT_IMPLEMENTED, "filters and selectors are not supported")
 
 
-def _queue(links: Links, address: str) -> Queue:
+def _queue(links: LinksHost, address: str) -> Queue:
     connection = links.connection
     source = parse(address)
     if source.queue is None:

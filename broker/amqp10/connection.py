@@ -13,11 +13,11 @@ from proton import Collector, Endpoint, Event, EventType, Transport
 from proton import Connection as Engine
 
 from broker.amqp10 import entry
+from broker.amqp10.host import Host
 from broker.amqp10.links import Links
 from broker.amqp10.outgoing import BURST
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Step
-from broker.connection import Connection
 from broker.errors import AmqpError
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
@@ -37,7 +37,7 @@ from understudy.shared.text import short
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.connection import Services
+    from broker.connection import Connection, Services
     from broker.peer import Peer
     from broker.security.tickets import Answer
 
@@ -73,21 +73,18 @@ def _unheard(transport: Transport, sentence: str) -> None:
     """What the engine would write to stderr: its errors are events besides, and told in the log."""
 
 
-class Amqp10Connection(Connection):
-    """`engine`: Proton's connection. `links`: what it serves, and what waits for gates."""
+class Amqp10Connection(Host):
+    """`links`: what it serves, and what waits for gates."""
 
     __slots__ = (
         "_buffers", "_collector", "_deaf", "_doomed", "_give_up", "_let_in", "_most_buffers", "_numbers",
-        "_room", "_says_after", "_serving", "_transport", "claimed", "engine", "links", "step", "stranger",
+        "_room", "_says_after", "_serving", "_transport", "links",
     )  # fmt: skip
 
     def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
         self.step = Step.SASL_HEADER
-        self.claimed = ""
-        """The name that it has given."""
-        self.stranger = ""
-        """Why it is to try again, here or elsewhere: told once it has opened."""
+        self.claimed = self.stranger = ""
         self._let_in = self._deaf = self._doomed = False
         self._serving = self._room = False
         self._buffers = self._most_buffers = 0

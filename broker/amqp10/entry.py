@@ -22,7 +22,7 @@ from understudy.shared.amqp10.conditions import FORCED, Fault
 from understudy.shared.amqp10.sasl import AUTH, OK, outcome
 
 if TYPE_CHECKING:
-    from broker.amqp10.connection import Amqp10Connection
+    from broker.amqp10.host import Host
     from broker.security.tickets import Answer
 
 _VHOST = "vhost:"
@@ -30,7 +30,7 @@ _TOLD = ("product", "version", "platform", "producer", "connection_name")
 _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 
 
-def login(connection: Amqp10Connection, response: bytes) -> None:
+def login(connection: Host, response: bytes) -> None:
     """Name and password, in SASL PLAIN's form; the outcome is sent."""
     try:
         name, password = parse_plain(response)
@@ -44,7 +44,7 @@ def login(connection: Amqp10Connection, response: bytes) -> None:
         answered(connection, answer)
 
 
-def answered(connection: Amqp10Connection, answer: Answer) -> None:
+def answered(connection: Host, answer: Answer) -> None:
     """Who the client is, or why not. One that is told of a wrong password gives up, so whoever may be right,
     here later or elsewhere, is told to try again, and only once it has opened."""
     broker = connection.broker
@@ -64,12 +64,12 @@ def answered(connection: Amqp10Connection, answer: Answer) -> None:
     connection.step = Step.AMQP_HEADER
 
 
-def _refuse(connection: Amqp10Connection) -> None:
+def _refuse(connection: Host) -> None:
     connection.send(outcome(AUTH))
     connection.abandon("no user, and so no connection")
 
 
-def opening(connection: Amqp10Connection) -> None:
+def opening(connection: Host) -> None:
     """The client's open has come. Raises what closes the connection."""
     if connection.stranger:
         raise Fault(FORCED, connection.stranger)
@@ -84,7 +84,7 @@ def opening(connection: Amqp10Connection) -> None:
     ask(connection, connection.now)
 
 
-def ask(connection: Amqp10Connection, now: float) -> None:
+def ask(connection: Host, now: float) -> None:
     """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again later."""
     answer = connection.broker.hooks.connection_opening(connection, management=False)
     if isinstance(answer, Refusal):
@@ -105,7 +105,7 @@ def ask(connection: Amqp10Connection, now: float) -> None:
     connection.admitted(now)
 
 
-def _enter(connection: Amqp10Connection) -> None:
+def _enter(connection: Host) -> None:
     """Only now: before, this node may not have known. The hostname of open names the virtual host as
     RabbitMQ has it, `vhost:NAME`; any other is that of a machine."""
     hostname = connection.engine.remote_hostname or ""

@@ -8,7 +8,7 @@ refuses, or the message cannot be read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proton import Condition, Delivery, Receiver
 
@@ -36,7 +36,9 @@ from understudy.shared.amqp10.conditions import (
 from understudy.shared.amqp10.types import DecodeError
 
 if TYPE_CHECKING:
-    from broker.amqp10.links import Links
+    from collections.abc import Callable
+
+    from broker.amqp10.host import Host
     from broker.hooks import LargeMessage
 
 WINDOW = 500
@@ -63,6 +65,19 @@ class _Run(NamedTuple):
         return self._replace(deliveries=deliveries, messages=messages, first=self.first + at)
 
 
+class IncomingHost(Protocol):
+    """What such a link asks of the connection's links. As `Links` has it."""
+
+    @property
+    def connection(self) -> Host: ...
+    def credit(self, link: Incoming) -> None: ...
+    def gather(self, link: Incoming) -> None: ...
+    def flush(self) -> None: ...
+    def hold(self, need: Need, after: Callable[[], None]) -> None: ...
+    def serves(self, served: Incoming) -> bool: ...
+    def fail(self, served: Incoming, fault: Fault) -> None: ...
+
+
 class Incoming:
     """`target`: None for the anonymous terminus, whose messages say themselves where they go. `producer`
     names what comes here in the ledger, where the client gave its connection a name; its messages are
@@ -73,7 +88,9 @@ class Incoming:
         "_parts", "_run", "_shown", "_shown_at", "link", "producer", "target",
     )  # fmt: skip
 
-    def __init__(self, links: Links, link: Receiver, target: Address | None, producer: str | None) -> None:
+    def __init__(
+        self, links: IncomingHost, link: Receiver, target: Address | None, producer: str | None
+    ) -> None:
         self._links = links
         self.link = link
         self.target = target

@@ -22,7 +22,7 @@ from understudy.shared.amqp10.conditions import LIMIT, Fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.amqp10.connection import Amqp10Connection
+    from broker.amqp10.host import Host
     from broker.amqp10.incoming import Incoming
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
@@ -46,7 +46,7 @@ class _TickEnd:
 
     __slots__ = ("connection", "held")
 
-    def __init__(self, connection: Amqp10Connection) -> None:
+    def __init__(self, connection: Host) -> None:
         self.connection = connection
         self.held = Held(0)
 
@@ -71,7 +71,7 @@ class Links:
         "unsettled",
     )
 
-    def __init__(self, connection: Amqp10Connection) -> None:
+    def __init__(self, connection: Host) -> None:
         self.connection = connection
         self.held = Held(0)
         self._tick_end = _TickEnd(connection)

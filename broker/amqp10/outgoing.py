@@ -7,7 +7,7 @@ dispatch, at the end of a tick. Without an outcome, or with `released`, a messag
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from proton import Delivery, Sender
 
@@ -22,7 +22,9 @@ from broker.model.values import Need, Reason
 from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
 if TYPE_CHECKING:
-    from broker.amqp10.links import Links
+    from collections.abc import Callable
+
+    from broker.amqp10.host import Host
     from broker.model.queue.queue import Queue
 
 BURST = 256
@@ -31,6 +33,33 @@ UNSETTLED_MAX = 5000
 """Deliveries of one link that may be unsettled. Credit beyond waits until the client has settled some."""
 REPLICATION_ID = "x-replication-id"
 """Property of the link that asks for, and message annotation that carries, the replication id."""
+
+
+class OutgoingHost(Protocol):
+    """What such a link asks of the connection's links. As `Links` has it."""
+
+    turn: int
+    unsettled: int
+
+    @property
+    def connection(self) -> Host: ...
+    @property
+    def starving(self) -> dict[Outgoing, None]: ...
+    @property
+    def turns(self) -> dict[Outgoing, None]: ...
+    @property
+    def burst(self) -> int: ...
+    @property
+    def unsettled_room(self) -> int: ...
+    @property
+    def piled_up(self) -> int: ...
+    def wait_turn(self, link: Outgoing) -> None: ...
+    def settle(self, served: Outgoing, delivery: Delivery, need: Need) -> None: ...
+    def settle_later(self, served: Outgoing, delivery: Delivery) -> None: ...
+    def at_end_of_tick(self, what: Callable[[], None]) -> None: ...
+    def hold(self, need: Need, after: Callable[[], None]) -> None: ...
+    def serves(self, served: Outgoing) -> bool: ...
+    def fail(self, served: Outgoing, fault: Fault) -> None: ...
 
 
 class Outgoing:
@@ -42,7 +71,14 @@ class Outgoing:
     )  # fmt: skip
 
     def __init__(
-        self, links: Links, link: Sender, queue: Queue, *, settled: bool, wants_id: bool, temporary: bool
+        self,
+        links: OutgoingHost,
+        link: Sender,
+        queue: Queue,
+        *,
+        settled: bool,
+        wants_id: bool,
+        temporary: bool,
     ) -> None:
         self._links = links
         self.link = link
