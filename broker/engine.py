@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 from itertools import count
 
-from broker.amqp091.connection import ServerConnection
-from broker.amqp091.message_format import MESSAGE_FORMAT
-from broker.amqp091.publish import PublishMemo
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
+from broker.amqp091.publishing.publish import PublishMemo
+from broker.amqp091.server.connection import ServerConnection
 from broker.connection import Connection, Holder, Services
 from broker.disk_alarm import DiskAlarm
 from broker.errors import NotAllowed

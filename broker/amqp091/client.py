@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker.amqp091.frames import (
+from broker.amqp091.codec.frames import (
     EXTENSION_OVERHEAD,
     FRAME_END,
     HEARTBEAT,
@@ -22,7 +22,7 @@ from broker.amqp091.frames import (
     extension_head,
     head,
 )
-from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
+from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
 from broker.errors import AmqpError, FrameError
 from broker.heartbeat import Heartbeat, Verdict
 from understudy.shared.text import short

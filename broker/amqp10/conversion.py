@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from broker.amqp091.frames import BODY, OVERHEAD, body_of, frame
-from broker.amqp091.properties import PRIORITY, PROPERTIES_AT, Checked, headers_of
+from broker.amqp091.codec.frames import BODY, OVERHEAD, body_of, frame
+from broker.amqp091.codec.properties import PRIORITY, PROPERTIES_AT, Checked, headers_of
 from broker.amqp10.from_091 import Pair, Translated, annotation, deaths, translated
 from broker.amqp10.to_091 import AMQP_TYPE, Converted, converted
 from broker.model.octets import readable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from proton import symbol
 
-from broker.amqp091.login import parse_plain
+from broker.amqp091.server.login import parse_plain
 from broker.amqp10.reply_codes import condition_of
 from broker.amqp10.steps import Step
 from broker.authorization import Access

@@ -10,8 +10,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from broker.amqp091 import fields
-from broker.amqp091.properties import (
+from broker.amqp091.codec import fields
+from broker.amqp091.codec.properties import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     DELIVERY_MODE,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proton import Condition, Delivery, Receiver
 
-from broker.amqp091.properties import Checked, headers_of
+from broker.amqp091.codec.properties import Checked, headers_of
 from broker.amqp10.conversion import Incoming as Message
 from broker.amqp10.conversion import incoming as converted
 from broker.amqp10.reply_codes import fault_of

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from broker.amqp091.properties import (
+from broker.amqp091.codec.properties import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
     DELIVERY_MODE,

@@ -11,7 +11,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.frames import HEADER, body_frames, frame
+from broker.amqp091.codec.frames import HEADER, body_frames, frame
 from ha.core.effects import Announce
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.amqp091.client import SPEAKS_TLS, ClientConnection, Closed, ExtensionReceived, Opened
-from broker.amqp091.handshake import PEER_CAPABILITY
+from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.errors import LoginRefused, NotAllowed
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.peer_check import FOLLOWER_CAPABILITY

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.amqp091.handshake import PEER_CAPABILITY
+from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.errors import NotAllowed
 from ha.core.mirror.wire import CopyMethod
 from ha.core.wire.link import Method

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import World, message
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from broker.amqp091.fields import Timestamp, read_table, write_longstr, write_shortstr, write_table
-from broker.amqp091.frames import frame
-from broker.amqp091.grammar import encode
-from broker.amqp091.properties import HEADERS
+from broker.amqp091.codec.fields import Timestamp, read_table, write_longstr, write_shortstr, write_table
+from broker.amqp091.codec.frames import frame
+from broker.amqp091.codec.grammar import encode
+from broker.amqp091.codec.properties import HEADERS
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import Raw, Seen, World, message
 

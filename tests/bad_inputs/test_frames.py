@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER, frame
-from broker.amqp091.grammar import encode, encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER, frame
+from broker.amqp091.codec.grammar import encode, encode_frame
 from broker.pieces import MIB, assembling_max
 from tests.bad_inputs.neighbour import neighbour_unharmed
 from tests.broker.amqp091.wire import Raw, Seen, World, content, message

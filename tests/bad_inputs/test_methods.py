@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp091.fields import write_longstr, write_shortstr, write_table
-from broker.amqp091.frames import PROTOCOL_HEADER, frame
-from broker.amqp091.grammar import encode, encode_frame
+from broker.amqp091.codec.fields import write_longstr, write_shortstr, write_table
+from broker.amqp091.codec.frames import PROTOCOL_HEADER, frame
+from broker.amqp091.codec.grammar import encode, encode_frame
 from broker.peer import Peer
 from broker.security.access import Door
 from tests.bad_inputs.neighbour import neighbour_unharmed

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.fields import write_table
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.properties import HEADERS
+from broker.amqp091.codec.fields import write_table
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.properties import HEADERS
 from broker.memory_alarm import INTERVAL, PATIENCE
 from tests.broker.amqp091.transacting import transacting
 from tests.broker.amqp091.wire import Raw, World, content, frame, message

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from tests.failover.cluster import PATIENCE, Login
 from understudy.shared.addresses import HostPort
 

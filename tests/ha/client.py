@@ -6,8 +6,8 @@ consumes with acks.
 
 from __future__ import annotations
 
-from broker.amqp091.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, head
-from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
+from broker.amqp091.codec.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, head
+from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
 from broker.peer import Peer
 from tests.ha.pair import STEP, Host, Pair
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.fields import write_table
-from broker.amqp091.frames import HEADER, HEARTBEAT_FRAME, frame
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.properties import HEADERS
+from broker.amqp091.codec.fields import write_table
+from broker.amqp091.codec.frames import HEADER, HEARTBEAT_FRAME, frame
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.properties import HEADERS
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue
 from broker.model.history.replication_id_set import to_ranges

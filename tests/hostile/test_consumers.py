@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.channel import Channel
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.server.channel import Channel
 from broker.model.queue.consumer import Consumers
 from broker.model.queue.removals import HAND, STEPS
 from tests.broker.amqp091.wire import Raw, World, message

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.grammar import encode_frame
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.queue.queue import Mode

@@ -12,9 +12,9 @@ from typing import Any, cast
 import pytest
 from argon2 import extract_parameters
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.handshake import PEER_CAPABILITY
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.server.handshake import PEER_CAPABILITY
 from broker.peer import Peer
 from broker.security import check_queue, pauses
 from broker.security.authenticator import Authenticator, Check, Login

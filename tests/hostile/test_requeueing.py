@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091 import consuming
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.server import consuming
 from broker.model.history.records import Entry, Envelope
 from broker.model.queue.put_back import put_back
 from broker.model.queue.queue import Queue

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from broker.peer import Peer
 from broker.server import garbage, shell
 from broker.server.driven import DrivenConnection

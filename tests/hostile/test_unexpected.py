@@ -13,7 +13,7 @@ def test_an_unexpected_error_is_one_line_that_says_where(monkeypatch: pytest.Mon
 
     world = World()
     clients = [world.open() for _ in range(3)]
-    monkeypatch.setattr("broker.amqp091.connection.ServerConnection._serve_method", broken)
+    monkeypatch.setattr("broker.amqp091.server.connection.ServerConnection._serve_method", broken)
     for client in clients:
         client.send(1, "queue.declare", queue="q")
         assert b"INTERNAL_ERROR" in client.inbox

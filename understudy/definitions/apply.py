@@ -19,7 +19,7 @@ import amqp
 from amqp import spec
 from amqp.exceptions import AMQPError, ChannelError
 
-from broker.amqp091.fields import write_table
+from broker.amqp091.codec.fields import write_table
 from broker.model.octets import as_octets
 from understudy.client_tls import tls_of
 from understudy.definitions.entries import Entry

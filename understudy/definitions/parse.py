@@ -23,7 +23,7 @@ from pydantic import (
     ValidationInfo,
 )
 
-from broker.amqp091.fields import ARGUMENTS_MAX, write_table
+from broker.amqp091.codec.fields import ARGUMENTS_MAX, write_table
 from broker.model.history.value_codec import canonical
 from broker.model.octets import as_text
 from broker.model.queue.arguments import QUEUE_TYPES, WHOLE_NUMBERS, fault_of, value_fault

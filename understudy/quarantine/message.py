@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.amqp091.fields import read_octets, read_table, text_or_octets, write_longstr, write_shortstr
-from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, body_of
-from broker.amqp091.properties import HEADERS, PROPERTIES_AT, USER_ID, check, entries_of, table_span
+from broker.amqp091.codec.fields import read_octets, read_table, text_or_octets, write_longstr, write_shortstr
+from broker.amqp091.codec.frames import BODY, FRAME_END, HEADER, OVERHEAD, body_of
+from broker.amqp091.codec.properties import HEADERS, PROPERTIES_AT, USER_ID, check, entries_of, table_span
 from broker.amqp10.conversion import as_0_9_1, is_stored
 from broker.errors import AmqpError
 from broker.model.octets import as_octets, as_text, is_unicode

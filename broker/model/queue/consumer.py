@@ -1,7 +1,7 @@
 """A consumer of one queue, and the sink through which it is served.
 
-Owner: the channel that made the consumer (`broker.amqp091.channel`), which is also its sink. The queue calls
-the sink from `Queue.dispatch`, at the end of a tick; the sink never calls back into the queue from there.
+Owner: whoever made the consumer, a channel say, and is also its sink. The queue calls the sink from
+`Queue.dispatch`, at the end of a tick; the sink never calls back into the queue from there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.amqp091.content_check import unreadable
+from broker.amqp091.codec.content_check import unreadable
 from broker.model.history.record_codec import CorruptRecord, decode_records
 from broker.model.history.records import Dequeue, EnqueueRun, MessageId, QueueDeclare, RawRun, Record
 from broker.model.history.replication_id_set import Range, ReplicationIdSet

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import BY_NAME
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import BY_NAME
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.model.history.records import EntryDelete, EntryPut
 from tests.broker.amqp091.wire import Raw, Seen, World, extension_frame, message

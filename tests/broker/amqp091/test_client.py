@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
-from broker.amqp091.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.hooks import ExtensionPeer, Hooks, Refusal
 from tests.broker.amqp091.wire import Raw, World
 

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from broker.amqp091.fields import Float32, Timestamp, read_table, write_table
-from broker.amqp091.frames import body_frames, body_of, frame, reframe
-from broker.amqp091.grammar import METHODS, decode_arguments, encode, encode_frame, lookup, parse_grammar
-from broker.amqp091.properties import check, headers_of, with_header
+from broker.amqp091.codec.fields import Float32, Timestamp, read_table, write_table
+from broker.amqp091.codec.frames import body_frames, body_of, frame, reframe
+from broker.amqp091.codec.grammar import (
+    METHODS,
+    decode_arguments,
+    encode,
+    encode_frame,
+    lookup,
+    parse_grammar,
+)
+from broker.amqp091.codec.properties import check, headers_of, with_header
 from broker.errors import AmqpError, PreconditionFailed, SyntaxError_
 from broker.model.octets import as_text
 from tests.broker.amqp091.wire import content

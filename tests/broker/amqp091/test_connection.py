@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.login import parse_amqplain, parse_plain
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.server.login import parse_amqplain, parse_plain
 from broker.errors import SyntaxError_
 from broker.hooks import ExtensionPeer, Hold, Hooks, Refusal
 from broker.peer import Peer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp091.frames import METHOD, NACK, body_of, frame
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.properties import headers_of
+from broker.amqp091.codec.frames import METHOD, NACK, body_of, frame
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.properties import headers_of
 from broker.model.history.records import Entry
 from broker.model.queue.queue import Queue
 from tests.broker.amqp091.wire import Raw, World, content, message

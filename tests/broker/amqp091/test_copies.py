@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pika.spec import BasicProperties
 
-from broker.amqp091.frames import frame
-from broker.amqp091.properties import MOST_COPIES, headers_of, without_bcc
+from broker.amqp091.codec.frames import frame
+from broker.amqp091.codec.properties import MOST_COPIES, headers_of, without_bcc
 from tests.broker.amqp091.wire import Raw, World, content, message
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pika.frame import Header, Method, decode_frame
 from pika.spec import BasicProperties
 
-from broker.amqp091.dead_letter import MOST_DEATHS, cycles, dead_lettered
-from broker.amqp091.fields import Timestamp, read_table, write_table
-from broker.amqp091.frames import body_of
-from broker.amqp091.properties import HEADERS, PROPERTIES_AT, check, headers_of, table_span
+from broker.amqp091.codec.dead_letter import MOST_DEATHS, cycles, dead_lettered
+from broker.amqp091.codec.fields import Timestamp, read_table, write_table
+from broker.amqp091.codec.frames import body_of
+from broker.amqp091.codec.properties import HEADERS, PROPERTIES_AT, check, headers_of, table_span
 from broker.model.queue.removals import Death
 from tests.broker.amqp091.wire import content
 

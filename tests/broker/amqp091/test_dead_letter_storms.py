@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.message_format import Amqp091Format
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.message_format import Amqp091Format
 from broker.model.queue.removals import COPIES, WORK_AT_ONCE, work_of
 from tests.broker.amqp091.wire import Raw, World, message
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.fields import write_longstr, write_octets
-from broker.amqp091.frames import frame
-from broker.amqp091.properties import headers_of
+from broker.amqp091.codec.fields import write_longstr, write_octets
+from broker.amqp091.codec.frames import frame
+from broker.amqp091.codec.properties import headers_of
 from broker.model.octets import as_octets, as_text
 from tests.broker.amqp091.wire import Raw, World, message
 

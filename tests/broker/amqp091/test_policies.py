@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.grammar import encode_frame
 from broker.model.history.records import EntryDelete, EntryPut
 from tests.broker.amqp091.wire import Raw, World, message
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.properties import headers_of
+from broker.amqp091.codec.properties import headers_of
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.queue.cut import held_after

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.grammar import encode_frame
 from broker.peer import Peer
 from ha.adapter.management.status_view import query_of
 from tests.broker.amqp091.test_attributes import properties

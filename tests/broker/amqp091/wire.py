@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from broker.amqp091.connection import ServerConnection
-from broker.amqp091.fields import write_longstr
-from broker.amqp091.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADER, frame, head
-from broker.amqp091.grammar import decode_arguments, encode_frame, lookup
+from broker.amqp091.codec.fields import write_longstr
+from broker.amqp091.codec.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADER, frame, head
+from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
+from broker.amqp091.server.connection import ServerConnection
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History

@@ -8,8 +8,8 @@ from typing import Any
 from pika.frame import Header, decode_frame
 from pika.spec import BasicProperties
 
-from broker.amqp091.content_check import unreadable
-from broker.amqp091.properties import HEADERS
+from broker.amqp091.codec.content_check import unreadable
+from broker.amqp091.codec.properties import HEADERS
 from broker.amqp10.conversion import as_0_9_1, incoming, outgoing
 from broker.model.queue.removals import Death
 from tests.broker.amqp091.wire import content

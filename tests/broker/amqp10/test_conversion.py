@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pika.spec import BasicProperties
 
-from broker.amqp091.frames import body_of
-from broker.amqp091.message_format import MESSAGE_FORMAT
-from broker.amqp091.properties import PROPERTIES_AT, check, headers_of, with_header
+from broker.amqp091.codec.frames import body_of
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
+from broker.amqp091.codec.properties import PROPERTIES_AT, check, headers_of, with_header
 from broker.amqp10.conversion import as_0_9_1, incoming, is_stored
 from broker.amqp10.to_091 import MOST_HEADERS
 from tests.broker.amqp091.wire import content

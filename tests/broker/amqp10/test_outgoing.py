@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from pika.spec import BasicProperties
 
-from broker.amqp091.fields import write_octets
-from broker.amqp091.message_format import MESSAGE_FORMAT
-from broker.amqp091.properties import CONTENT_TYPE
+from broker.amqp091.codec.fields import write_octets
+from broker.amqp091.codec.message_format import MESSAGE_FORMAT
+from broker.amqp091.codec.properties import CONTENT_TYPE
 from broker.amqp10.conversion import incoming
 from broker.model.octets import as_text
 from tests.broker.amqp091.wire import content

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.content_check import unreadable
-from broker.amqp091.frames import body_of, frame
-from broker.amqp091.properties import PROPERTIES_AT, check, headers_of
+from broker.amqp091.codec.content_check import unreadable
+from broker.amqp091.codec.frames import body_of, frame
+from broker.amqp091.codec.properties import PROPERTIES_AT, check, headers_of
 from broker.amqp10.conversion import Incoming, as_0_9_1, incoming
 from tests.broker.amqp10.messages import (
     ROUTE,

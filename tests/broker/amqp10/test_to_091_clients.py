@@ -6,7 +6,7 @@ from typing import Any
 
 from pika.spec import BasicProperties
 
-from broker.amqp091.properties import headers_of
+from broker.amqp091.codec.properties import headers_of
 from broker.amqp10.conversion import Incoming, incoming
 from tests.broker.amqp091.wire import Raw, Seen, World, content
 from tests.broker.amqp10.messages import payload, section

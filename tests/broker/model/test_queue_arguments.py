@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.fields import Float32, Timestamp
+from broker.amqp091.codec.fields import Float32, Timestamp
 from broker.errors import PreconditionFailed
 from broker.model.queue.arguments import (
     LONGEST,

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from broker.engine import Broker
 from broker.hooks import Hooks
 from broker.model.history.history import History

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from broker.security.tls import Tls, TlsFiles
 from tests.broker.amqp091.wire import message
 from tests.broker.server.live import Live, live_broker

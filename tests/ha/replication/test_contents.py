@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.amqp091.frames import BODY, HEADER, frame
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import BODY, HEADER, frame
+from broker.amqp091.codec.grammar import encode_frame
 from tests.broker.amqp091.wire import LOOPBACK, Raw, message
 from tests.ha.pair import STEP, Host, Pair
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.amqp091.frames import BODY, HEADER, frame
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import BODY, HEADER, frame
+from broker.amqp091.codec.grammar import encode_frame
 from broker.model.values import Position
 from ha.core.primary.remote_backup import Phase, RemoteBackup
 from ha.core.record.in_sync_record import Incarnation, RecordVersion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from broker.amqp091.connection import ServerConnection
+from broker.amqp091.server.connection import ServerConnection
 from broker.model.values import ORIGIN, Position
 from tests.ha.pair import Host, Notes, Pair
 

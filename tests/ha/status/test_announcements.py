@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from broker.amqp091.frames import BODY, HEADER, head
+from broker.amqp091.codec.frames import BODY, HEADER, head
 from broker.errors import AccessRefused, PreconditionFailed
 from broker.model.history.records import Entry
 from tests.ha.pair import Host, Pair

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from broker.peer import Peer
 from tests.ha.pair import Host, Pair
 

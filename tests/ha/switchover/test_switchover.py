@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.frames import PROTOCOL_HEADER
-from broker.amqp091.grammar import encode_frame
+from broker.amqp091.codec.frames import PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import encode_frame
 from broker.peer import Peer
 from ha.adapter.inbox import Arrived
 from ha.core.wire.link import Method, to_json

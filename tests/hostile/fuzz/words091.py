@@ -7,8 +7,8 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from broker.amqp091.frames import BODY, HEADER, HEARTBEAT_FRAME, PROTOCOL_HEADER, frame
-from broker.amqp091.grammar import BY_NAME, METHODS, Method, encode_frame
+from broker.amqp091.codec.frames import BODY, HEADER, HEARTBEAT_FRAME, PROTOCOL_HEADER, frame
+from broker.amqp091.codec.grammar import BY_NAME, METHODS, Method, encode_frame
 
 NAMES = ("", "q", "own", "x", "amq.topic", "amq.fanout", "amq.headers", "amq.rabbitmq.trace", "a.b", "ö" * 9)
 KEYS = (

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.amqp091.channel import _HANDLERS
-from broker.amqp091.definitions import DEFINITION_METHODS
+from broker.amqp091.server.channel import _HANDLERS
+from broker.amqp091.server.definitions import DEFINITION_METHODS
 from broker.model.values import Reason
 from ha.core.election import switchover
 from ha.core.election.promotion import Step

@@ -14,7 +14,7 @@ from broker.peer import Peer
 from tests.simulation.harness.network import End
 
 if TYPE_CHECKING:
-    from broker.amqp091.connection import ServerConnection
+    from broker.amqp091.server.connection import ServerConnection
     from tests.simulation.harness.machine import Machine
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, get_args
 
-from broker.amqp091.channel import Channel
-from broker.amqp091.frames import REJECT
+from broker.amqp091.codec.frames import REJECT
+from broker.amqp091.server.channel import Channel
 from broker.model.history.records import Dequeue, Record
 from broker.model.vhost.vhost import VirtualHost
 from ha.adapter.effect_runner import EffectRunner

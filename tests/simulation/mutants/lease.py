@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.amqp091.connection import ServerConnection
+from broker.amqp091.server.connection import ServerConnection
 from ha.core.backup.backup import Backup
 from ha.core.election.promotion import Promotion
 from ha.core.primary.remote_backup import RemoteBackup

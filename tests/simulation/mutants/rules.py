@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.amqp091 import dead_letter, message_format
+from broker.amqp091.codec import dead_letter, message_format
 from broker.model.history.history import History
 from broker.model.history.records import Entry
 from broker.model.queue.arguments import NO_RULES

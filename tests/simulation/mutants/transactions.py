@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from broker.amqp091 import acknowledging
-from broker.amqp091 import channel as channel_module
-from broker.amqp091 import transaction as transaction_module
-from broker.amqp091.acknowledging import Acknowledging
-from broker.amqp091.channel import Channel
-from broker.amqp091.channel_output import ChannelOutput
-from broker.amqp091.transaction import HeldRun, Settlement
+from broker.amqp091.publishing import transaction as transaction_module
+from broker.amqp091.publishing.transaction import HeldRun, Settlement
+from broker.amqp091.server import acknowledging
+from broker.amqp091.server import channel as channel_module
+from broker.amqp091.server.acknowledging import Acknowledging
+from broker.amqp091.server.channel import Channel
+from broker.amqp091.server.channel_output import ChannelOutput
 from broker.model.history.history import History
 from broker.model.values import Need
 from tests.simulation.mutants.mutant import Mutant, Patch

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.fields import read_table, write_table
+from broker.amqp091.codec.fields import read_table, write_table
 from broker.model.history.value_codec import canonical
 from ha.adapter.management.definitions_view import from_json, to_json
 from tests.understudy.definitions.made import (

@@ -13,7 +13,7 @@ import amqp
 import pika
 import pytest
 
-from broker.amqp091.frames import HEADER, body_frames, frame
+from broker.amqp091.codec.frames import HEADER, body_frames, frame
 from broker.amqp10.conversion import incoming
 from broker.model.history.records import Entry, Envelope
 from broker.model.octets import as_text

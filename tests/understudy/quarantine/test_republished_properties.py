@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.amqp091.fields import write_longstr, write_shortstr
-from broker.amqp091.frames import HEADER, body_frames, frame
-from broker.amqp091.properties import check
+from broker.amqp091.codec.fields import write_longstr, write_shortstr
+from broker.amqp091.codec.frames import HEADER, body_frames, frame
+from broker.amqp091.codec.properties import check
 from broker.model.history.records import Envelope
 from broker.store.files import RealFiles
 from ha.adapter.quarantine import Quarantine

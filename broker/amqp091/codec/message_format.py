@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.amqp091.dead_letter import cycles, dead_lettered
-from broker.amqp091.frames import OVERHEAD
-from broker.amqp091.properties import headers_of
+from broker.amqp091.codec.dead_letter import cycles, dead_lettered
+from broker.amqp091.codec.frames import OVERHEAD
+from broker.amqp091.codec.properties import headers_of
 from broker.model.queue.removals import Death
 
 

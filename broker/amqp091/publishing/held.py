@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from broker.amqp091.frames import ack_frame, nack_frame
+from broker.amqp091.codec.frames import ack_frame, nack_frame
 from broker.model.history.completion import Completion
 from broker.model.values import ORIGIN, Need, Position
 

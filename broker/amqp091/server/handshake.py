@@ -12,9 +12,9 @@ import platform
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.frames import FRAME_MIN, PROTOCOL_HEADER
-from broker.amqp091.grammar import Method, encode_frame
-from broker.amqp091.login import MECHANISMS, credentials
+from broker.amqp091.codec.frames import FRAME_MIN, PROTOCOL_HEADER
+from broker.amqp091.codec.grammar import Method, encode_frame
+from broker.amqp091.server.login import MECHANISMS, credentials
 from broker.authorization import Access
 from broker.errors import AmqpError, CommandInvalid, ConnectionForced, LoginRefused, NotAllowed
 from broker.hooks import Hold, Refusal
@@ -22,7 +22,7 @@ from broker.security.access import Claim, refusal
 from understudy.shared.text import short
 
 if TYPE_CHECKING:
-    from broker.amqp091.host import Host
+    from broker.amqp091.server.host import Host
     from broker.security.tickets import Answer
     from broker.settings import BrokerSettings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.properties import TRANSIENT
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.properties import TRANSIENT
 from broker.pieces import Parts
 
 if TYPE_CHECKING:

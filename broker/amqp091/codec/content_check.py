@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD
-from broker.amqp091.properties import PROPERTIES_AT, check
+from broker.amqp091.codec.frames import BODY, FRAME_END, HEADER, OVERHEAD
+from broker.amqp091.codec.properties import PROPERTIES_AT, check
 from broker.errors import PreconditionFailed, SyntaxError_
 
 _CLASS = b"\0\x3c"

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.amqp091.assembly import Assembly, Target, return_frame
-from broker.amqp091.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
-from broker.amqp091.grammar import BY_NAME, decode_arguments
-from broker.amqp091.properties import (
+from broker.amqp091.codec.frames import BODY, FRAME_END, HEADER, OVERHEAD, head
+from broker.amqp091.codec.grammar import BY_NAME, decode_arguments
+from broker.amqp091.codec.properties import (
     HEADERS,
     PROPERTIES_AT,
     TRANSIENT,
@@ -26,7 +25,8 @@ from broker.amqp091.properties import (
     headers_of,
     without_bcc,
 )  # fmt: skip
-from broker.amqp091.transaction import TransactedChannel
+from broker.amqp091.publishing.assembly import Assembly, Target, return_frame
+from broker.amqp091.publishing.transaction import TransactedChannel
 from broker.errors import (
     AmqpError,
     ChannelError,
@@ -41,8 +41,8 @@ from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
-    from broker.amqp091.held import Held
-    from broker.amqp091.host import Failing, Host
+    from broker.amqp091.publishing.held import Held
+    from broker.amqp091.server.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
     from broker.model.vhost.enqueueing import Published

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.amqp091.fields import read_table, write_longstr
+from broker.amqp091.codec.fields import read_table, write_longstr
 from broker.errors import CommandInvalid, SyntaxError_
 
 

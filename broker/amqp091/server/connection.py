@@ -10,8 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel import Channel
-from broker.amqp091.frames import (
+from broker.amqp091.codec.frames import (
     ACK,
     BODY,
     EXTENSION_OVERHEAD,
@@ -27,10 +26,11 @@ from broker.amqp091.frames import (
     extension_head,
     head,
 )
-from broker.amqp091.grammar import Method, decode_arguments, encode_frame, lookup
-from broker.amqp091.handshake import PEER_CAPABILITY, Handshake, Step, stranger
-from broker.amqp091.host import Failing, Host
-from broker.amqp091.publish import Publisher
+from broker.amqp091.codec.grammar import Method, decode_arguments, encode_frame, lookup
+from broker.amqp091.publishing.publish import Publisher
+from broker.amqp091.server.channel import Channel
+from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, Step, stranger
+from broker.amqp091.server.host import Failing, Host
 from broker.errors import (
     AmqpError,
     BadChannel,
@@ -47,7 +47,7 @@ from broker.security.identity import ADMINISTRATOR, HA
 from understudy.shared.text import short, shown
 
 if TYPE_CHECKING:
-    from broker.amqp091.publish import PublishMemo
+    from broker.amqp091.publishing.publish import PublishMemo
     from broker.connection import Services
     from broker.peer import Peer
     from broker.security.tickets import Answer

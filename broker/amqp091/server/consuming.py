@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.acknowledging import Acknowledging
-from broker.amqp091.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
-from broker.amqp091.grammar import encode_frame
-from broker.amqp091.properties import without_bcc
-from broker.amqp091.served_frames import served_frames
-from broker.amqp091.unacked import Run
+from broker.amqp091.codec.grammar import encode_frame
+from broker.amqp091.codec.properties import without_bcc
+from broker.amqp091.codec.served_frames import served_frames
+from broker.amqp091.server.acknowledging import Acknowledging
+from broker.amqp091.server.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
+from broker.amqp091.server.unacked import Run
 from broker.authorization import demand
 from broker.errors import NotAllowed, NotFound, NotImplemented_
 from broker.model.history.records import Entry
@@ -24,7 +24,7 @@ from broker.model.queue.arguments import check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 
 if TYPE_CHECKING:
-    from broker.amqp091.host import Host
+    from broker.amqp091.server.host import Host
     from broker.model.queue.queue import Queue
 
 BURST = 4096

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from broker.amqp091.host import Host
+from broker.amqp091.server.host import Host
 from broker.authorization import demand, demand_exchange, demand_queue
 from broker.model.queue.requeueing import Returning
 from broker.model.values import Scope

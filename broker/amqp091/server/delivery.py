@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.amqp091.frames import METHOD, tag_bytes
-from broker.amqp091.properties import with_header, without_bcc
-from broker.amqp091.served_frames import served_frames
+from broker.amqp091.codec.frames import METHOD, tag_bytes
+from broker.amqp091.codec.properties import with_header, without_bcc
+from broker.amqp091.codec.served_frames import served_frames
 from broker.model.history.records import Entry, Envelope
 from broker.model.queue.consumer import Consumer, DeliverySink
 

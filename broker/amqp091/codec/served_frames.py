@@ -4,7 +4,7 @@ its own protocol. The one place of this package that knows of messages published
 
 from __future__ import annotations
 
-from broker.amqp091.frames import reframe
+from broker.amqp091.codec.frames import reframe
 from broker.amqp10.conversion import as_0_9_1, is_stored
 
 

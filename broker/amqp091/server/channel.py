@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091 import transaction
-from broker.amqp091.consuming import Consuming
-from broker.amqp091.definitions import DEFINITION_METHODS
-from broker.amqp091.delivery import Staged
-from broker.amqp091.frames import REJECT
-from broker.amqp091.grammar import Method, encode_frame
-from broker.amqp091.held import Held
-from broker.amqp091.transaction import Settlement
-from broker.amqp091.unacked import ACK_SIZE, Run, UnknownTag, parse_acks, parse_alike
+from broker.amqp091.codec.frames import REJECT
+from broker.amqp091.codec.grammar import Method, encode_frame
+from broker.amqp091.publishing import transaction
+from broker.amqp091.publishing.held import Held
+from broker.amqp091.publishing.transaction import Settlement
+from broker.amqp091.server.consuming import Consuming
+from broker.amqp091.server.definitions import DEFINITION_METHODS
+from broker.amqp091.server.delivery import Staged
+from broker.amqp091.server.unacked import ACK_SIZE, Run, UnknownTag, parse_acks, parse_alike
 from broker.errors import AmqpError, CommandInvalid, NotImplemented_, PreconditionFailed, SyntaxError_
 
 if TYPE_CHECKING:
-    from broker.amqp091.assembly import Assembly
-    from broker.amqp091.host import Host
+    from broker.amqp091.publishing.assembly import Assembly
+    from broker.amqp091.server.host import Host
     from broker.model.queue.requeueing import Returning
 
 _REJECT_ID = REJECT[3]

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
-from broker.amqp091.fields import Timestamp, read_octets, write_longstr, write_shortstr
-from broker.amqp091.frames import HEADER, OVERHEAD, frame
-from broker.amqp091.properties import (
+from broker.amqp091.codec.fields import Timestamp, read_octets, write_longstr, write_shortstr
+from broker.amqp091.codec.frames import HEADER, OVERHEAD, frame
+from broker.amqp091.codec.properties import (
     DELIVERY_MODE,
     EXPIRATION,
     HEADERS,

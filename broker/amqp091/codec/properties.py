@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from broker.amqp091.fields import (
+from broker.amqp091.codec.fields import (
     read_octets,
     read_shortstr,
     read_table,
@@ -20,7 +20,7 @@ from broker.amqp091.fields import (
     write_longstr,
     write_shortstr,
 )
-from broker.amqp091.frames import HEADER, OVERHEAD, frame
+from broker.amqp091.codec.frames import HEADER, OVERHEAD, frame
 from broker.errors import PreconditionFailed, SyntaxError_
 from broker.model.octets import as_text
 from broker.model.queue.arguments import LONGEST, field_type

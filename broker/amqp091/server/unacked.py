@@ -10,11 +10,11 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.amqp091.frames import FRAME_END
+from broker.amqp091.codec.frames import FRAME_END
 from broker.model.history.records import Entry
 
 if TYPE_CHECKING:
-    from broker.amqp091.delivery import ServedConsumer
+    from broker.amqp091.server.delivery import ServedConsumer
     from broker.model.queue.queue import Queue
 
 ACK_SIZE = 21

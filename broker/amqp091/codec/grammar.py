@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from broker.amqp091.fields import (
+from broker.amqp091.codec.fields import (
     read_arguments,
     read_longstr,
     read_octets,

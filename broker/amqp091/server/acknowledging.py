@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.channel_output import ChannelOutput
-from broker.amqp091.transaction import Settlement, Transaction
-from broker.amqp091.unacked import Run, Unacked, UnknownTag
+from broker.amqp091.publishing.transaction import Settlement, Transaction
+from broker.amqp091.server.channel_output import ChannelOutput
+from broker.amqp091.server.unacked import Run, Unacked, UnknownTag
 from broker.errors import NotImplemented_, PreconditionFailed
 from broker.model.history.records import Entry
 from broker.model.queue.requeueing import Delivered
@@ -20,8 +20,8 @@ from broker.model.values import Need, Reason, Scope
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.amqp091.delivery import ServedConsumer
-    from broker.amqp091.host import Host
+    from broker.amqp091.server.delivery import ServedConsumer
+    from broker.amqp091.server.host import Host
     from broker.model.queue.queue import Queue
 
 

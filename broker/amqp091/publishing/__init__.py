@@ -1,0 +1,1 @@
+"""What clients publish on a channel: runs of messages, transactions, and what waits to be confirmed."""
