@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.amqp091.codec.grammar import encode_frame
-from broker.amqp091.server.channel import Channel
+from broker.amqp091.server.consuming import ChannelConsumers
 from broker.model.queue.consumer import Consumers
 from broker.model.queue.removals import HAND, STEPS
 from tests.broker.amqp091.wire import Raw, World, message
@@ -27,8 +27,8 @@ def consume(client: Raw, count: int, queue: str = "q") -> None:
 def test_they_come_get_one_message_each_and_go_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     looked_through: list[Any] = []
-    credit, walk = Channel.credit, Consumers.__iter__
-    monkeypatch.setattr(Channel, "credit", lambda self, one: asked.append(one) or credit(self, one))
+    credit, walk = ChannelConsumers.credit, Consumers.__iter__
+    monkeypatch.setattr(ChannelConsumers, "credit", lambda self, one: asked.append(one) or credit(self, one))
     monkeypatch.setattr(Consumers, "__iter__", lambda self: looked_through.append(self) or walk(self))
     world = World()
     client, publisher = world.open(), world.open()

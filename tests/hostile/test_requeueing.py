@@ -201,7 +201,7 @@ def test_deliveries_of_one_message_each_are_few_runs() -> None:
     client = hall.consumer()
     for _ in range(640):
         hall.fill(1)
-    unacked = client.connection.channels[1]._unacked
+    unacked = client.connection.channels[1].unacked
     assert len(unacked) == 640 and len(unacked._runs) == 10
     for tag in (5, 64, 65, 640):
         client.send(1, "basic.ack", delivery_tag=tag)
@@ -218,8 +218,8 @@ def test_the_limit_of_a_channel_is_looked_at_once_for_many_acks(monkeypatch: pyt
     hall.fill(1000)
     assert hall.q.unacked_count == 1000
     woken: list[Any] = []
-    wake = consuming.Consuming._wake
-    monkeypatch.setattr(consuming.Consuming, "_wake", lambda self: woken.append(self) or wake(self))
+    wake = consuming.ChannelConsumers.wake
+    monkeypatch.setattr(consuming.ChannelConsumers, "wake", lambda self: woken.append(self) or wake(self))
     hall.say(client, "basic.ack", delivery_tag=0, multiple=True)
     assert len(woken) == 1
 

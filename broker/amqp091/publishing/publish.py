@@ -41,7 +41,6 @@ from broker.model.vhost.turns import PER_RUN, publish_in_turns, steps_of
 from broker.pieces import PER_MESSAGE, gather
 
 if TYPE_CHECKING:
-    from broker.amqp091.publishing.held import Held
     from broker.amqp091.server.host import Failing, Host
     from broker.model.routing.publish_route import PublishRoute
     from broker.model.steps import Steps
@@ -68,10 +67,7 @@ class PublishingChannel(TransactedChannel, Protocol):
 
     @property
     def is_open(self) -> bool: ...
-    @property
-    def held(self) -> Held: ...
     def close_for(self, error: AmqpError) -> None: ...
-    def __hash__(self) -> int: ...
 
 
 class PublishMemo:
@@ -458,11 +454,12 @@ def _answer(channel: PublishingChannel, done: Published, first: int, count: int)
     """So many messages, from number `first` on, have come into all their queues, or were refused."""
     if channel.confirming:
         need, accepted = done
+        output = channel.output
         if accepted:
-            channel.held.confirm(first + accepted - 1, need, channel.connection.vhost.history.position)
+            output.held.confirm(first + accepted - 1, need, output.connection.vhost.history.position)
         if accepted < count:
-            channel.held.refuse(first + count - 1)
-        channel.connection.broker.holding[channel] = None
+            output.held.refuse(first + count - 1)
+        output.connection.broker.holding[output] = None
 
 
 def _publish_in_turns(

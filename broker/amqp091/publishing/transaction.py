@@ -23,6 +23,7 @@ from broker.model.vhost.turns import steps_of
 if TYPE_CHECKING:
     from broker.amqp091.codec.properties import Checked
     from broker.amqp091.server.host import Host
+    from broker.amqp091.server.output import Output
     from broker.amqp091.server.unacked import Run
     from broker.model.queue.queue import Queue
 
@@ -101,14 +102,14 @@ class TransactedChannel(Protocol):
     @property
     def connection(self) -> Host: ...
     @property
+    def output(self) -> Output: ...
+    @property
     def number(self) -> int: ...
     @property
     def confirming(self) -> bool: ...
     @property
     def producer(self) -> str | None: ...
     def name_producer(self) -> None: ...
-    def reply(self, frame: bytes) -> None: ...
-    def answer(self, name: str, *, need: Need = Need.NONE) -> None: ...
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool) -> Need: ...
     def outstanding_again(self, runs: list[Run]) -> None: ...
 
@@ -128,7 +129,7 @@ def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
         channel.next_publish_tag = 1
         if channel.connection.vhost.history.ledger_wanted:
             channel.name_producer()
-    channel.answer("tx.select-ok")
+    channel.output.answer("tx.select-ok")
 
 
 def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
@@ -150,7 +151,7 @@ def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
             Commit(channel.producer, transaction.publishes[0].first, last.first + len(last.raws) - 1)
         )
     transaction.end(channel)
-    channel.answer("tx.commit-ok", need=need)
+    channel.output.answer("tx.commit-ok", need=need)
 
 
 def _check_size(transaction: Transaction, most: int) -> None:
@@ -192,7 +193,7 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
     if run.mandatory and not route.queues:
         method = return_frame(channel.number, route.exchange, route.routing_key)
         for raw in run.raws:
-            channel.reply(method + (without_bcc(raw) if run.kind.blind else raw))
+            channel.output.reply(method + (without_bcc(raw) if run.kind.blind else raw))
     return vhost.publish(
         route, run.raws, persistent=run.kind.persistent, channel=channel.number, largest_frame=run.largest,
         producer=channel.producer, first_tag=run.first, expiration=run.kind.expiration,
@@ -203,4 +204,4 @@ def _publish(channel: TransactedChannel, run: HeldRun) -> Need:
 def rollback(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     """tx.rollback: publishes are forgotten, what was settled is outstanding again, and not requeued."""
     channel.outstanding_again(_transaction_of(channel).end(channel))
-    channel.answer("tx.rollback-ok")
+    channel.output.answer("tx.rollback-ok")

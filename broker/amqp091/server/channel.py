@@ -1,9 +1,9 @@
-"""One channel: its methods, confirms, and its end.
+"""One channel: its methods, what clients settle, and its end.
 
-Owner: `ServerConnection`. What it consumes and acknowledges is in its bases, `Consuming` and `Acknowledging`,
-the order of its replies in `ChannelOutput`; definitions (exchanges, queues, bindings) are in
-`definitions.py`, transactions in `transaction.py`. Errors are raised as `ChannelError` or `ConnectionError_`;
-the connection adds class and method ids.
+Owner: `ServerConnection`. A channel holds its `Output` (the order of its replies), its `ChannelConsumers` and
+its `Unacked`; what acks, nacks and recover do about the last is here. Definitions (exchanges, queues,
+bindings) are in `definitions.py`, transactions in `transaction.py`. Errors are raised as `ChannelError` or
+`ConnectionError_`; the connection adds class and method ids.
 """
 
 from __future__ import annotations
@@ -14,36 +14,69 @@ from typing import TYPE_CHECKING, Any
 from broker.amqp091.codec.frames import REJECT
 from broker.amqp091.codec.grammar import Method, encode_frame
 from broker.amqp091.publishing import transaction
-from broker.amqp091.publishing.held import Held
-from broker.amqp091.publishing.transaction import Settlement
-from broker.amqp091.server.consuming import Consuming
+from broker.amqp091.publishing.transaction import Settlement, Transaction
+from broker.amqp091.server.consuming import ChannelConsumers
 from broker.amqp091.server.definitions import DEFINITION_METHODS
-from broker.amqp091.server.delivery import Staged
-from broker.amqp091.server.unacked import ACK_SIZE, Run, UnknownTag, parse_acks, parse_alike
-from broker.errors import AmqpError, CommandInvalid, NotImplemented_, PreconditionFailed, SyntaxError_
+from broker.amqp091.server.output import Output
+from broker.amqp091.server.unacked import (
+    ACK_SIZE,
+    Run,
+    Unacked,
+    UnknownTag,
+    need_of_dequeue,
+    parse_acks,
+    parse_alike,
+)
+from broker.errors import (
+    AmqpError,
+    CommandInvalid,
+    NotFound,
+    NotImplemented_,
+    PreconditionFailed,
+    SyntaxError_,
+)
+from broker.model.queue.requeueing import Delivered
+from broker.model.values import Need, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from broker.amqp091.publishing.assembly import Assembly
     from broker.amqp091.server.host import Host
+    from broker.model.history.records import Entry
+    from broker.model.queue.queue import Queue
     from broker.model.queue.requeueing import Returning
 
 _REJECT_ID = REJECT[3]
+_AT_ONCE = 1024
+"""Messages that a client gives back, and that are ready again before its next word is served."""
 
 
-class Channel(Consuming):
-    """`producer` names this channel's publishes in the ledger: only where the client gave its connection a
-    name (client property `producer`) and asked for confirms, or for transactions. From then on
-    `next_publish_tag` counts its messages. `failed`: an error has closed it.
+class Channel:
+    """`transaction`: None unless the channel is transactional. `last_queue`: the queue declared last, which
+    is what an empty queue name means. `producer` names this channel's publishes in the ledger: only where
+    the client gave its connection a name (client property `producer`) and asked for confirms, or for
+    transactions. From then on `next_publish_tag` counts its messages. `failed`: an error has closed it.
     `crossed`: the client has closed it, too, before it knew."""
 
-    __slots__ = ("assembly", "confirming", "crossed", "failed", "next_publish_tag", "producer")
+    __slots__ = (
+        "assembly", "confirming", "connection", "consumers", "crossed", "failed", "is_open", "last_queue",
+        "next_publish_tag", "number", "output", "producer", "transaction", "unacked",
+    )  # fmt: skip
 
     def __init__(self, connection: Host, number: int) -> None:
-        super().__init__(connection, number)
+        self.connection = connection
+        self.number = number
+        self.is_open = True
+        self.output = Output(connection, number)
+        self.unacked = Unacked()
+        self.consumers = ChannelConsumers(self.output, self.unacked)
+        self.transaction: Transaction | None = None
         self.assembly: Assembly | None = None
         self.confirming = self.failed = self.crossed = False
         self.next_publish_tag = 1
         self.producer: str | None = None
+        self.last_queue = ""
 
     # -- methods
 
@@ -58,6 +91,16 @@ class Channel(Consuming):
             raise NotImplemented_(method.name)
         define(self, arguments)
 
+    def queue_name(self, name: str) -> str:
+        """`name`, or the queue declared last on this channel where it is empty."""
+        if name:
+            return name
+        if not self.last_queue:
+            raise NotFound("no previously declared queue")
+        return self.last_queue
+
+    # -- what the client settles
+
     def acks(self, buf: bytes, pos: int, end: int) -> int:
         """At `pos` is a whole basic.ack frame that ends at `end`. Serve it and those of this channel that
         follow at once; where the rest begins."""
@@ -67,11 +110,11 @@ class Channel(Consuming):
         try:
             for low, high in ranges:
                 if low > 0:
-                    self._acked(self._unacked.take(low, high))
+                    self._acked(self.unacked.take(low, high))
                 elif low == 0:
                     raise UnknownTag(0, [])
                 else:
-                    self._acked(self._unacked.take_through(high) if high else self._unacked.take_all())
+                    self._acked(self.unacked.take_through(high) if high else self.unacked.take_all())
         except UnknownTag as unknown:
             self._acked(unknown.settled)
             self.connection.fail(self, PreconditionFailed(f"unknown delivery tag {unknown.tag}", 60, 80))
@@ -91,7 +134,7 @@ class Channel(Consuming):
         unknown: int | None = None
         try:
             for low, high in ranges:
-                runs += self._unacked.take(low, high)
+                runs += self.unacked.take(low, high)
         except UnknownTag as fault:
             runs += fault.settled
             unknown = fault.tag
@@ -101,12 +144,95 @@ class Channel(Consuming):
             self.connection.fail(self, error)
         return end
 
+    def _acked(self, runs: list[Run]) -> None:
+        if self.transaction is not None:
+            self.transaction.settlements.append((Settlement.ACK, runs))
+            return
+        for run in runs:
+            run.queue.acknowledge(run.entries)
+        self.consumers.settled(runs)
+
+    def settle(self, how: Settlement, runs: list[Run], *, whole: bool = False) -> Need:
+        """Do now what the client wants done with `runs`; what a reply that promises it waits for.
+        `whole`: all dead letters are made now, and not only the first ones."""
+        if how is Settlement.REQUEUE:
+            self._requeue(runs)
+            return Need.NONE
+        need = Need.NONE
+        for run in runs:
+            reason = Reason.ACKED if how is Settlement.ACK else Reason.REJECTED
+            if not run.queue.drop(run.entries, reason, whole=whole):
+                run.queue.after_dying(self.connection.await_letters())
+            need = max(need, need_of_dequeue(run.queue))
+            if how is Settlement.REJECT and run.queue.rules.dead_letters:
+                need = Need.DURABLE  # of wherever it goes
+        self.consumers.settled(runs)
+        return need
+
+    def outstanding_again(self, runs: list[Run]) -> None:
+        """A rollback: they were settled in the transaction, and can be again."""
+        self.unacked.put_back(runs)
+
+    def _take(self, tag: int, *, multiple: bool) -> list[Run]:
+        try:
+            if not multiple:
+                return self.unacked.take(tag, tag)
+            return self.unacked.take_through(tag) if tag else self.unacked.take_all()
+        except UnknownTag:
+            raise PreconditionFailed(f"unknown delivery tag {tag}") from None
+
+    def _ack(self, arguments: dict[str, Any]) -> None:
+        self._acked(self._take(arguments["delivery_tag"], multiple=arguments["multiple"]))
+
+    def _nack(self, arguments: dict[str, Any]) -> None:
+        runs = self._take(arguments["delivery_tag"], multiple=arguments.get("multiple", False))
+        self._refused(Settlement.REQUEUE if arguments["requeue"] else Settlement.REJECT, runs)
+
+    def _refused(self, how: Settlement, runs: list[Run]) -> None:
+        if self.transaction is not None:
+            self.transaction.settlements.append((how, runs))
+        else:
+            self.settle(how, runs)
+
+    def _requeue(self, runs: list[Run], *, failed: bool = True) -> None:
+        """`failed`: as `Queue.requeue` has it; False for what the client has not got."""
+        self.consumers.settled(runs)
+        if len(runs) > _AT_ONCE or sum([len(run.entries) for run in runs]) > _AT_ONCE:
+            self._give_back(runs, {run.queue: None for run in runs}, failed=failed)
+            self._requeue_some()
+            return
+        by_queue: dict[Queue, list[Entry]] = {}
+        for run in runs:
+            by_queue.setdefault(run.queue, []).extend(run.entries)
+        for queue, entries in by_queue.items():
+            queue.requeue(entries, failed=failed)
+
+    def _give_back(self, runs: list[Run], queues: Iterable[Queue], *, failed: bool = True) -> None:
+        """The same in pieces, and without a word of credit. `queues`: all that they are of."""
+        if runs:
+            given = list[Delivered](runs)
+            self.connection.vhost.removals.requeueing.give_back(given, queues, failed=failed)
+
+    def _requeue_some(self) -> None:
+        self.connection.vhost.removals.requeueing.work()
+
+    def _recover(self, arguments: dict[str, Any]) -> None:
+        self._recover_async(arguments)
+        self.output.answer("basic.recover-ok")
+
+    def _recover_async(self, arguments: dict[str, Any]) -> None:
+        if not arguments["requeue"]:
+            raise NotImplemented_("requeue=false")
+        self._requeue(self.unacked.take_all())
+
+    # -- the other methods
+
     def _close(self, arguments: dict[str, Any]) -> None:
         self._let_go()
         self._requeue_some()
-        self.is_open = False
+        self._shut()
         close_ok = encode_frame(self.number, "channel.close-ok")
-        self.reply(close_ok, after=lambda: self.connection.forget_channel(self))
+        self.output.reply(close_ok, after=lambda: self.connection.forget_channel(self))
 
     def _select(self, arguments: dict[str, Any]) -> None:
         if self.transaction is not None:
@@ -116,7 +242,7 @@ class Channel(Consuming):
             self.next_publish_tag = 1
         self.name_producer()
         if not arguments["nowait"]:
-            self.answer("confirm.select-ok")
+            self.output.answer("confirm.select-ok")
 
     def name_producer(self) -> None:
         """Publishes are noted under the name that the client gave its connection, if it did."""
@@ -140,13 +266,18 @@ class Channel(Consuming):
 
         returning.afters.append(ready)
 
+    def consume(self, arguments: dict[str, Any]) -> None:
+        """basic.consume."""
+        self.consumers.consume(self.queue_name(arguments["queue"]), arguments)
+
     def get(self, arguments: dict[str, Any]) -> None:
         """basic.get, of a queue to which nothing is on its way back."""
-        queue = self.connection.vhost.queues.get(self.queue_name(arguments["queue"]))
+        name = self.queue_name(arguments["queue"])
+        queue = self.connection.vhost.queues.get(name)
         if queue is not None and queue.returning is not None:
             self.wait_for(queue.returning, lambda: self.get(arguments), 60, 70)
         else:
-            self._get(arguments)
+            self.consumers.get(name, no_ack=arguments["no_ack"])
 
     # -- the end
 
@@ -177,25 +308,26 @@ class Channel(Consuming):
     def end(self) -> None:
         """Let go of everything; confirms still held are never sent. What it held is ready again at the end of
         the tick, or later. Idempotent."""
-        self.is_open = False
+        self._shut()
         self._let_go()
-        self.held = Held(self.number)
-        self.connection.broker.holding.pop(self, None)
+        self.output.drop()
+
+    def _shut(self) -> None:
+        self.is_open = False
+        self.consumers.stop()
 
     def _let_go(self) -> None:
         vhost = self.connection.vhost
-        consumers, self.consumers = self.consumers, {}
-        staged, self._staged = self._staged, Staged()
-        runs = self._unacked.take_all()
-        queues = dict(self._unacked.queues)
+        consumers, unsent = self.consumers.let_go()
+        runs = self.unacked.take_all()
+        queues = dict(self.unacked.queues)
         if self.transaction is not None:
             settled = self.transaction.end(self)
             queues.update({run.queue: None for run in settled})
             runs += settled
-        unsent = [Run(0, entries, c.queue, c) for c, entries in staged.batches if not c.no_ack]
         self._give_back(unsent, {run.queue: None for run in unsent}, failed=False)
         self._give_back(runs, queues)
-        for consumer in consumers.values():
+        for consumer in consumers:
             vhost.cancel(consumer.queue, consumer)
 
 
@@ -206,11 +338,11 @@ def _refuse_flow_ok(channel: Channel, arguments: dict[str, Any]) -> None:
 
 def _grant_access(channel: Channel, arguments: dict[str, Any]) -> None:
     """A ticket of AMQP 0-8, which no method looks at."""
-    channel.answer("access.request-ok", ticket=1)
+    channel.output.answer("access.request-ok", ticket=1)
 
 
 _HANDLERS: dict[str, Callable[[Channel, dict[str, Any]], None]] = {
-    "channel.flow": Channel._flow,
+    "channel.flow": lambda channel, arguments: channel.consumers.flow(arguments),
     "channel.flow-ok": _refuse_flow_ok,
     "channel.close": Channel._close,
     "channel.close-ok": _refuse_flow_ok,
@@ -219,9 +351,9 @@ _HANDLERS: dict[str, Callable[[Channel, dict[str, Any]], None]] = {
     "tx.select": transaction.select,
     "tx.commit": transaction.commit,
     "tx.rollback": transaction.rollback,
-    "basic.qos": Channel._qos,
-    "basic.consume": Channel._consume,
-    "basic.cancel": Channel._cancel,
+    "basic.qos": lambda channel, arguments: channel.consumers.qos(arguments),
+    "basic.consume": Channel.consume,
+    "basic.cancel": lambda channel, arguments: channel.consumers.cancel(arguments),
     "basic.cancel-ok": lambda channel, arguments: None,
     "basic.get": Channel.get,
     "basic.ack": Channel._ack,

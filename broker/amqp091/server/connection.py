@@ -406,7 +406,7 @@ class ServerConnection(Host):
         if self.state is not State.RUNNING:
             return
         for channel in list(self.channels.values()):
-            channel.resume()
+            channel.consumers.resume()
         self._go_on(self._feed)
 
     # -- back-pressure on publishers

@@ -1,7 +1,8 @@
 """What a channel's consumers get: consume, cancel, get, qos, flow, and deliveries as far as there is room.
 
-Base of `Channel`, and the `DeliverySink` of its consumers: queues call `credit` and `deliver` from their
-dispatch, at the end of a tick.
+Owner: `Channel`. The `DeliverySink` of its consumers: queues call `credit` and `deliver` from their dispatch,
+at the end of a tick. It fills the channel's `Unacked`, and is told what has left that: credit goes back as
+messages are settled, in a transaction at its commit.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import without_bcc
 from broker.amqp091.codec.served_frames import served_frames
-from broker.amqp091.server.acknowledging import Acknowledging
 from broker.amqp091.server.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
-from broker.amqp091.server.unacked import Run
+from broker.amqp091.server.output import Output
+from broker.amqp091.server.unacked import Run, Unacked
 from broker.authorization import demand
-from broker.errors import NotAllowed, NotFound, NotImplemented_
+from broker.errors import NotAllowed, NotImplemented_
 from broker.model.history.records import Entry
 from broker.model.queue.arguments import check_consumer_arguments
 from broker.model.queue.consumer import Consumer
 
 if TYPE_CHECKING:
-    from broker.amqp091.server.host import Host
     from broker.model.queue.queue import Queue
 
 BURST = 4096
@@ -33,98 +33,93 @@ _LOOK_AT = 16
 """Messages whose sizes stand for those behind them."""
 
 
-class Consuming(Acknowledging):
-    """`last_queue`: the queue declared last, which is what an empty queue name means."""
+class ChannelConsumers:
+    """`by_tag`. Messages in flight are counted per consumer and per channel, for qos."""
 
     __slots__ = (
-        "_cancels",
-        "_flowing",
-        "_gets_held",
-        "_next_tag",
-        "_prefetch",
-        "_served",
-        "_staged",
-        "last_queue",
-    )
+        "_cancels", "_connection", "_flowing", "_gets_held", "_in_flight", "_limit", "_next_tag", "_number",
+        "_output", "_prefetch", "_served", "_staged", "_unacked", "by_tag",
+    )  # fmt: skip
 
-    def __init__(self, connection: Host, number: int) -> None:
-        super().__init__(connection, number)
-        self.last_queue = ""
+    def __init__(self, output: Output, unacked: Unacked) -> None:
+        self._output = output
+        self._connection = output.connection
+        self._number = output.number
+        self._unacked = unacked
+        self.by_tag: dict[str, ServedConsumer] = {}
         self._served = 0
         self._staged = Staged()
         self._next_tag = 1
+        self._limit = 0
+        """Limit of the whole channel (qos with global)."""
+        self._in_flight = 0
         self._prefetch = 0
         """Limit that new consumers get."""
         self._flowing = True
         self._cancels: list[bytes] | None = None
         self._gets_held = 0
-        """Messages of basic.get that wait in `held`: deliveries wait for them, so that tags go out in order
-        and a multiple ack only ever reaches what the client has seen."""
+        """Messages of basic.get that wait in `Output.held`: deliveries wait for them, so that tags go out in
+        order and a multiple ack only ever reaches what the client has seen."""
 
     @property
     def client(self) -> str:
-        return self.connection.peer.address
+        return self._connection.peer.address
 
-    def queue_name(self, name: str) -> str:
-        """`name`, or the queue declared last on this channel where it is empty."""
-        if name:
-            return name
-        if not self.last_queue:
-            raise NotFound("no previously declared queue")
-        return self.last_queue
-
-    def _flow(self, arguments: dict[str, Any]) -> None:
+    def flow(self, arguments: dict[str, Any]) -> None:
+        """channel.flow."""
         self._flowing = arguments["active"]
-        self.answer("channel.flow-ok", active=self._flowing)
+        self._output.answer("channel.flow-ok", active=self._flowing)
         if self._flowing:
             self.resume()
 
-    def _qos(self, arguments: dict[str, Any]) -> None:
+    def qos(self, arguments: dict[str, Any]) -> None:
+        """basic.qos."""
         if arguments["prefetch_size"]:
             raise NotImplemented_("prefetch_size!=0")
         if arguments["global_"]:
             self._limit = arguments["prefetch_count"]
         else:
             self._prefetch = arguments["prefetch_count"]
-        self.answer("basic.qos-ok")
-        self._wake()
+        self._output.answer("basic.qos-ok")
+        self.wake()
 
-    def _consume(self, arguments: dict[str, Any]) -> None:
-        vhost = self.connection.vhost
-        name = self.queue_name(arguments["queue"])
-        demand(self.connection, "read", "queue", name)
-        queue = vhost.queue(name, owner=self.connection)
+    def consume(self, name: str, arguments: dict[str, Any]) -> None:
+        """basic.consume, from the queue of this name."""
+        vhost = self._connection.vhost
+        demand(self._connection, "read", "queue", name)
+        queue = vhost.queue(name, owner=self._connection)
         tag = arguments["consumer_tag"] or self._new_tag()
-        if tag in self.consumers:
+        if tag in self.by_tag:
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-        most = self.connection.settings.consumer_max_per_channel
-        if len(self.consumers) >= most:
+        most = self._connection.settings.consumer_max_per_channel
+        if len(self.by_tag) >= most:
             raise NotAllowed(f"reached maximum ({most}) of consumers per channel")
         check_consumer_arguments(arguments["arguments"], f"queue '{name}' in vhost '{vhost.name}'")
         consumer = ServedConsumer(
-            queue, tag, self, self.number, limit=self._prefetch, no_ack=arguments["no_ack"],
+            queue, tag, self, self._number, limit=self._prefetch, no_ack=arguments["no_ack"],
             exclusive=arguments["exclusive"], arguments=arguments["arguments"],
         )  # fmt: skip
         vhost.consume(queue, consumer)
-        self.consumers[tag] = consumer
-        ok = b"" if arguments["nowait"] else encode_frame(self.number, "basic.consume-ok", consumer_tag=tag)
-        self.reply(ok, after=lambda: self._start(consumer))
+        self.by_tag[tag] = consumer
+        ok = b"" if arguments["nowait"] else encode_frame(self._number, "basic.consume-ok", consumer_tag=tag)
+        self._output.reply(ok, after=lambda: self._start(consumer))
 
     def _new_tag(self) -> str:
         self._served += 1
-        return f"amq.ctag-{self.number}.{self._served}"
+        return f"amq.ctag-{self._number}.{self._served}"
 
     def _start(self, consumer: ServedConsumer) -> None:
         consumer.started = True
         consumer.queue.schedule()
 
-    def _cancel(self, arguments: dict[str, Any]) -> None:
-        consumer = self.consumers.pop(arguments["consumer_tag"], None)
+    def cancel(self, arguments: dict[str, Any]) -> None:
+        """basic.cancel."""
+        consumer = self.by_tag.pop(arguments["consumer_tag"], None)
         if consumer is not None:
             self._unstage(consumer)
-            self.connection.vhost.cancel(consumer.queue, consumer)
+            self._connection.vhost.cancel(consumer.queue, consumer)
         if not arguments["nowait"]:
-            self.answer("basic.cancel-ok", consumer_tag=arguments["consumer_tag"])
+            self._output.answer("basic.cancel-ok", consumer_tag=arguments["consumer_tag"])
 
     def _unstage(self, consumer: ServedConsumer) -> None:
         """What was staged for a consumer that ends goes back, or, if it never acks, out."""
@@ -140,10 +135,10 @@ class Consuming(Acknowledging):
     def credit(self, consumer: Consumer) -> int:
         """How many messages `consumer` may get now (called by its queue)."""
         assert isinstance(consumer, ServedConsumer)
-        if not consumer.started or not self._flowing or not self.is_open or self._gets_held:
+        if not consumer.started or not self._flowing or self._gets_held:
             return 0
-        if self._staged or self.connection.delivery_budget <= 0:
-            self.connection.choke()
+        if self._staged or self._connection.delivery_budget <= 0:
+            self._connection.choke()
             return 0
         room = BURST
         if consumer.no_ack:
@@ -161,10 +156,10 @@ class Consuming(Acknowledging):
         if queue.watched:
             return BURST
         head = list(islice(queue.ready, _LOOK_AT))
-        budget, octets = self.connection.delivery_budget, sum([len(entry[2]) for entry in head])
+        budget, octets = self._connection.delivery_budget, sum([len(entry[2]) for entry in head])
         room = fit(head, budget) if octets > budget else len(head) * budget // max(octets, 1)
         if room < len(queue.ready):
-            self.connection.choke()
+            self._connection.choke()
         return room
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
@@ -175,35 +170,35 @@ class Consuming(Acknowledging):
             consumer.in_flight += count
             self._in_flight += count
         if count >= BURST:
-            self.connection.choke()
+            self._connection.choke()
         self._send_or_stage(consumer, entries)
 
     def _send_or_stage(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
-        count = fit(entries, self.connection.delivery_budget)
+        count = fit(entries, self._connection.delivery_budget)
         if count < len(entries):
             self._staged.batches.append((consumer, entries[count:]))
-            self.connection.choke()
+            self._connection.choke()
             entries = entries[:count]
         self._write(consumer, entries)
 
     def _write(self, consumer: ServedConsumer, entries: list[Entry]) -> None:
-        connection = self.connection
+        connection = self._connection
         tag = self._next_tag
         self._next_tag = tag + len(entries)
         if not consumer.no_ack:
             self._unacked.add(Run(tag, entries, consumer.queue, consumer))
-        octets = write_deliveries(connection.out, consumer, tag, entries, self.number, connection.frame_max)
+        octets = write_deliveries(connection.out, consumer, tag, entries, self._number, connection.frame_max)
         connection.sent(octets)
 
     def resume(self) -> None:
         """The connection has room again, or flow is on: first what is staged, then more from the queues."""
-        if not self._flowing or not self.is_open or self._gets_held:
+        if not self._flowing or self._gets_held:
             return
         batches = self._staged.batches
         while batches:
-            budget = self.connection.delivery_budget
+            budget = self._connection.delivery_budget
             if budget <= 0:
-                self.connection.choke()
+                self._connection.choke()
                 return
             consumer, entries = batches[0]
             count = fit(entries, budget)
@@ -212,19 +207,19 @@ class Consuming(Acknowledging):
             else:
                 batches.popleft()
             self._write(consumer, entries[:count])
-        self._wake()
+        self.wake()
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue went away: basic.cancel to clients that understand it (called by the queue)."""
         staged = self._staged.take_of(consumer)
         if not consumer.no_ack:
             self._in_flight -= len(staged)
-        if self.consumers.pop(consumer.tag, None) is None or not self.is_open:
+        if self.by_tag.pop(consumer.tag, None) is None:
             return
-        if self.connection.capability("consumer_cancel_notify"):
-            cancel = encode_frame(self.number, "basic.cancel", consumer_tag=consumer.tag, nowait=True)
+        if self._connection.capability("consumer_cancel_notify"):
+            cancel = encode_frame(self._number, "basic.cancel", consumer_tag=consumer.tag, nowait=True)
             if self._cancels is None:
-                self.reply(cancel)
+                self._output.reply(cancel)
             else:
                 self._cancels.append(cancel)
 
@@ -238,39 +233,74 @@ class Consuming(Acknowledging):
         finally:
             cancels, self._cancels = self._cancels, None
             for cancel in cancels:
-                self.reply(cancel)
+                self._output.reply(cancel)
 
-    def _get(self, arguments: dict[str, Any]) -> None:
-        connection = self.connection
-        name = self.queue_name(arguments["queue"])
+    def get(self, name: str, *, no_ack: bool) -> None:
+        """basic.get, from the queue of this name."""
+        connection = self._connection
         demand(connection, "read", "queue", name)
         queue = connection.vhost.queue(name, owner=connection)
         connection.vhost.whole.used(queue)
-        entry = queue.pop(no_ack=arguments["no_ack"])
+        entry = queue.pop(no_ack=no_ack)
         if entry is None:
-            self.answer("basic.get-empty")
+            self._output.answer("basic.get-empty")
             return
         tag = self._next_tag
         self._next_tag = tag + 1
-        if not arguments["no_ack"]:
+        if not no_ack:
             self._unacked.add(Run(tag, [entry], queue, None))
         _, envelope, raw = entry
         if envelope.blind:
             raw = without_bcc(raw)
         if queue.returns:
             (raw,) = with_counts([raw], [entry], queue.returns)
-        if envelope.channel != self.number or envelope.largest_frame > connection.frame_max:
-            raw = served_frames(raw, self.number, connection.frame_max)
+        if envelope.channel != self._number or envelope.largest_frame > connection.frame_max:
+            raw = served_frames(raw, self._number, connection.frame_max)
         method = encode_frame(
-            self.number, "basic.get-ok", delivery_tag=tag, redelivered=envelope.redelivered,
+            self._number, "basic.get-ok", delivery_tag=tag, redelivered=envelope.redelivered,
             exchange=envelope.exchange, routing_key=envelope.routing_key, message_count=queue.message_count,
         )  # fmt: skip
-        if not self.held:
-            self.reply(method + raw)
+        if not self._output.held:
+            self._output.reply(method + raw)
             return
         self._gets_held += 1
-        self.reply(method + raw, after=self._got)
+        self._output.reply(method + raw, after=self._got)
 
     def _got(self) -> None:
         self._gets_held -= 1
         self.resume()
+
+    # -- back from the client
+
+    def settled(self, runs: list[Run]) -> None:
+        """Give back the credit of messages that are no longer outstanding."""
+        limit = self._limit
+        for run in runs:
+            consumer = run.consumer
+            if consumer is None:
+                continue
+            count = len(run.entries)
+            consumer.in_flight -= count
+            self._in_flight -= count
+            if not limit and consumer.limit:
+                run.queue.schedule()
+        if limit and runs:
+            self.wake()
+
+    def wake(self) -> None:
+        """Any of them may get more than before."""
+        for consumer in self.by_tag.values():
+            consumer.queue.schedule()
+
+    # -- the end
+
+    def stop(self) -> None:
+        """The channel is closed: they get nothing more."""
+        self._flowing = False
+
+    def let_go(self) -> tuple[list[ServedConsumer], list[Run]]:
+        """They are the channel's no longer: who they were, and what was staged for them, to be given back."""
+        consumers, self.by_tag = self.by_tag, {}
+        staged, self._staged = self._staged, Staged()
+        unsent = [Run(0, entries, c.queue, c) for c, entries in staged.batches if not c.no_ack]
+        return list(consumers.values()), unsent

@@ -8,10 +8,11 @@ not do it is told so, whether or not that is there; a passive declare is everybo
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from broker.amqp091.server.consuming import ChannelConsumers
 from broker.amqp091.server.host import Host
+from broker.amqp091.server.output import Output
 from broker.authorization import demand, demand_exchange, demand_queue
 from broker.model.queue.requeueing import Returning
 from broker.model.values import Scope
@@ -26,15 +27,17 @@ class DefiningChannel(Protocol):
 
     @property
     def connection(self) -> Host: ...
+    @property
+    def output(self) -> Output: ...
+    @property
+    def consumers(self) -> ChannelConsumers: ...
     def queue_name(self, name: str) -> str: ...
-    def answer(self, name: str, scope: Scope, **arguments: Any) -> None: ...
-    def answering_first(self) -> AbstractContextManager[None]: ...
     def wait_for(self, returning: Returning, serve: Callable[[], None], *ids: int) -> None: ...
 
 
 def _answer(channel: DefiningChannel, arguments: _Arguments, name: str, scope: Scope, **reply: Any) -> None:
     if not arguments.get("nowait", False):
-        channel.answer(name, scope, **reply)
+        channel.output.answer(name, scope, **reply)
 
 
 def _declare_exchange(channel: DefiningChannel, arguments: _Arguments) -> None:
@@ -134,7 +137,7 @@ def _purge_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
 def _delete_queue(channel: DefiningChannel, arguments: _Arguments) -> None:
     name = channel.queue_name(arguments["queue"])
     demand(channel.connection, "configure", "queue", name)
-    with channel.answering_first():
+    with channel.consumers.answering_first():
         removed = channel.connection.vhost.delete_queue(
             name, owner=channel.connection, if_unused=arguments["if_unused"], if_empty=arguments["if_empty"]
         )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.amqp091.codec.frames import FRAME_END
 from broker.model.history.records import Entry
+from broker.model.routing.publish_route import need_of
+from broker.model.values import Need, Scope
 
 if TYPE_CHECKING:
     from broker.amqp091.server.delivery import ServedConsumer
@@ -152,6 +154,13 @@ class Unacked:
                 runs.insert(at + 1, Run(high + 1, entries[stop:], run.queue, run.consumer))
             del entries[start:]
         return piece
+
+
+def need_of_dequeue(queue: Queue) -> Need:
+    """When it is safe that messages have left `queue`."""
+    if queue.deleted:
+        return Need.NONE
+    return need_of(queue.content_scope if queue.stored else queue.content_scope & ~Scope.STORE)
 
 
 class AckRange(NamedTuple):

@@ -54,7 +54,7 @@ def breaks(client: Raw) -> None:
 
 
 def gives_back_and_cancels(client: Raw) -> None:
-    tag = next(iter(client.connection.channels[1].consumers))
+    tag = next(iter(client.connection.channels[1].consumers.by_tag))
     back = encode_frame(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
     client.raw(encode_frame(1, "basic.cancel", consumer_tag=tag) + back)
 

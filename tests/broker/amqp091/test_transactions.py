@@ -270,7 +270,7 @@ def test_many_rollbacks_leave_the_list_as_it_was() -> None:
     for tag in (5, 1, 9, 10, 2):
         client.send(1, "basic.ack", delivery_tag=tag)
         client.call(1, "tx.rollback")
-    outstanding = client.connection.channels[1]._unacked
+    outstanding = client.connection.channels[1].unacked
     assert [(run.first, len(run.entries)) for run in outstanding._runs] == [(1, 10)]
 
 

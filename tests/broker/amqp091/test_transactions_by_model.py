@@ -150,7 +150,7 @@ class Run:
             held = [entry[0] for entry in self.world.vhost.queues[queue].ready]
             assert held == [message.sequence for message in self.ready[queue, self.made[queue]]]
         for side in self.sides:
-            assert len(side.client.connection.channels[1]._unacked) == len(side.outstanding)
+            assert len(side.client.connection.channels[1].unacked) == len(side.outstanding)
             assert bool(side.client.connection.uncommitted) == bool(side.published)
 
 

@@ -8,11 +8,9 @@ from unittest import mock
 
 from broker.amqp091.publishing import transaction as transaction_module
 from broker.amqp091.publishing.transaction import HeldRun, Settlement
-from broker.amqp091.server import acknowledging
 from broker.amqp091.server import channel as channel_module
-from broker.amqp091.server.acknowledging import Acknowledging
 from broker.amqp091.server.channel import Channel
-from broker.amqp091.server.channel_output import ChannelOutput
+from broker.amqp091.server.output import Output
 from broker.model.history.history import History
 from broker.model.values import Need
 from tests.simulation.mutants.mutant import Mutant, Patch
@@ -56,9 +54,9 @@ def _acks_last(commit: Handler) -> Handler:
         def then() -> None:
             done = [channel.settle(how, runs) for how, runs in settlements]
             channel.connection.vhost.history.gather()
-            channel.answer("tx.commit-ok", need=max([need, *done]))
+            channel.output.answer("tx.commit-ok", need=max([need, *done]))
 
-        channel.reply(b"", need=need, after=then)
+        channel.output.reply(b"", need=need, after=then)
 
     return broken
 
@@ -88,7 +86,7 @@ def _keeping_publishes(rollback: Handler) -> Handler:
 
 
 def _acked_at_once(acked: Any) -> Any:
-    def broken(self: Acknowledging, runs: Any) -> None:
+    def broken(self: Channel, runs: Any) -> None:
         held, self.transaction = self.transaction, None
         acked(self, runs)
         self.transaction = held
@@ -138,19 +136,19 @@ MUTANTS = (
         "commit-ok before the backups have it",
         "Commit-ok is sent as soon as the primary has done the commit.",
         (7,),
-        (Patch(ChannelOutput, "answer", _needs(Need.NONE)),),
+        (Patch(Output, "answer", _needs(Need.NONE)),),
     ),
     Mutant(
         "commit-ok before the disk",
         "Commit-ok waits for memories where what is persistent has to wait for disks.",
         (7,),
-        (Patch(ChannelOutput, "answer", _needs(Need.APPLIED)),),
+        (Patch(Output, "answer", _needs(Need.APPLIED)),),
     ),
     Mutant(
         "commit-ok before the disk has the acks",
         "Commit-ok waits for what the disk is to keep of the publishes, not of the dequeues.",
         (7,),
-        (Patch(acknowledging, "need_of_dequeue", lambda original: lambda queue: Need.APPLIED),),
+        (Patch(channel_module, "need_of_dequeue", lambda original: lambda queue: Need.APPLIED),),
     ),
     Mutant(
         "leave the acks of a commit gathered",
@@ -183,13 +181,13 @@ MUTANTS = (
         "requeue what is rolled back",
         "After a rollback what was acked is ready again, and not outstanding: its client gets it twice.",
         (7,),
-        (Patch(Acknowledging, "outstanding_again", lambda original: Acknowledging._requeue),),
+        (Patch(Channel, "outstanding_again", lambda original: Channel._requeue),),
     ),
     Mutant(
         "acknowledge at once in a transaction",
         "Acks do not wait for the commit, and no rollback undoes them.",
         (7,),
-        (Patch(Acknowledging, "_acked", _acked_at_once),),
+        (Patch(Channel, "_acked", _acked_at_once),),
     ),
     Mutant(
         "publish at once in a transaction",

@@ -1,4 +1,4 @@
-"""What a channel says: frames in order, each once what it reports is safe. Base of `Acknowledging`."""
+"""What a channel says: frames in order, each once what it reports is safe. Owner: `Channel`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
     from broker.amqp091.server.host import Host
 
 
-class ChannelOutput:
-    """`held`: what waits for gates, and what waits behind it."""
+class Output:
+    """`held`: what waits for gates, and what waits behind it. A `Holder` of the broker's."""
 
-    __slots__ = ("connection", "held", "is_open", "number")
+    __slots__ = ("connection", "held", "number")
 
     def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
-        self.is_open = True
         self.held = Held(number)
 
     def reply(
@@ -47,3 +46,8 @@ class ChannelOutput:
     ) -> None:
         """`reply` with a method frame."""
         self.reply(encode_frame(self.number, name, **arguments), scope, need=need)
+
+    def drop(self) -> None:
+        """What is held is never said."""
+        self.held = Held(self.number)
+        self.connection.broker.holding.pop(self, None)
