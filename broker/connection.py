@@ -65,7 +65,7 @@ class Services(Protocol):
     vhost: VirtualHost
     logins: Logins
     memory: MemoryAlarm
-    repeats: Repeats
+    repeats: Repeats[str]
     log_client: Callable[[str], None]
     dirty: list[Connection]
     resuming: dict[Connection, None]

@@ -6,6 +6,11 @@ Owner: whoever logs for strangers, who may come by the thousand. Pure: time is p
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from understudy.shared.codes import Coded
+
+S = TypeVar("S", str, Coded)
 
 EVERY = 1.0
 """Seconds."""
@@ -13,31 +18,32 @@ _KINDS = 1000
 """Kinds that are told apart; what is beyond shares one."""
 
 
-class _Kind:
+class _Kind(Generic[S]):
     __slots__ = ("count", "last", "until")
 
-    def __init__(self, until: float) -> None:
-        self.until, self.count, self.last = until, 0, ""
+    def __init__(self, until: float, first: S) -> None:
+        self.until, self.count = until, 0
+        self.last: S = first
 
 
-class Repeats:
+class Repeats(Generic[S]):
     """`due`: when `flush` is to be called, or None."""
 
     __slots__ = ("_kinds", "_log", "due")
 
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
-        self._kinds: dict[Hashable, _Kind] = {}
+    def __init__(self, log: Callable[[S], None]) -> None:
+        self._log: Callable[[S], None] = log
+        self._kinds: dict[Hashable, _Kind[S]] = {}
         self.due: float | None = None
 
-    def say(self, kind: Hashable, sentence: str, now: float) -> None:
+    def say(self, kind: Hashable, sentence: S, now: float) -> None:
         """Log it, unless one of its kind was logged within the last second: then it is counted."""
         if kind not in self._kinds and len(self._kinds) >= _KINDS:
             kind = None
         known = self._kinds.get(kind)
         if known is None:
             self._log(sentence)
-            self._kinds[kind] = _Kind(now + EVERY)
+            self._kinds[kind] = _Kind(now + EVERY, sentence)
         else:
             known.count += 1
             known.last = sentence

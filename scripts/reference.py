@@ -1,4 +1,5 @@
-"""Writes docs/reference/cli.md from click and the tables of configuration.md from pydantic.
+"""Writes docs/reference/cli.md from click, error-codes.md from the catalogues of codes, and the tables of
+configuration.md from pydantic.
 
 `make reference` calls it.
 
@@ -19,12 +20,21 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import broker.codes
+import understudy.codes
+import understudy.ledger.codes
 from understudy.cli.main import cli
 from understudy.config.settings import Settings
 from understudy.config.types import parse_size
+from understudy.shared.codes import Code
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 120
+CATALOGUES = {
+    "The broker": broker.codes,
+    "Ledgers, of brokers and clients": understudy.ledger.codes,
+    "Commands, the configuration, HTTP and the process": understudy.codes,
+}
 
 
 def commands() -> str:
@@ -104,6 +114,51 @@ def _wrapped(paragraph: str) -> list[str]:
     return lines
 
 
+def entries() -> dict[str, list[Code]]:
+    """What each catalogue lists, by its heading, in the order of the names."""
+    return {
+        heading: sorted(
+            (each for each in vars(module).values() if isinstance(each, Code)), key=lambda code: code.name
+        )
+        for heading, module in CATALOGUES.items()
+    }
+
+
+def error_codes() -> str:
+    """docs/reference/error-codes.md."""
+    lines = [
+        "# Error codes",
+        "",
+        "This page lists the codes of refusals, errors and warnings, and what to do. "
+        "`make reference` generates it.",
+        "",
+        *_wrapped(
+            "A code never changes, and no code is used for anything else later. The sentence around it may "
+            "change in any release, so scripts and alarms look for the code. You find it:"
+        ),
+        "",
+        "- at the end of a line on standard error or in the log: `understudy: ... (listen-failed)`;",
+        '- as `"code"` beside `"reason"` in JSON: answers of HTTP, and commands with `--format json`;',
+        '- as `"code"` in the log with `log.format = "json"`.',
+        "",
+        *_wrapped(
+            "A wrong use of the command line has no code: the line names the option, and the "
+            "[exit code](exit-codes.md) is 2 or 3. What closes a channel or a connection of a client has the "
+            "code of AMQP: [bad input](bad-inputs.md)."
+        ),
+        "",
+    ]
+    for heading, codes in entries().items():
+        lines += [f"## {heading}", ""]
+        for code in codes:
+            sentence = re.sub(r"\{[^}]*\}", "…", code.sentence)
+            lines += [f"### `{code.name}`", ""]
+            if sentence != "…":
+                lines += ["```text", sentence, "```", ""]
+            lines += [*_wrapped(code.meaning), "", *_wrapped(f"**Do:** {code.action}"), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def settings() -> str:
     """docs/reference/configuration.md: its prose as it is, the tables between the marks anew."""
     text = (REFERENCE / "configuration.md").read_text()
@@ -175,3 +230,4 @@ def _in_units(value: float, units: Sequence[tuple[str, float]]) -> str:
 if __name__ == "__main__":
     (REFERENCE / "cli.md").write_text(commands())
     (REFERENCE / "configuration.md").write_text(settings())
+    (REFERENCE / "error-codes.md").write_text(error_codes())

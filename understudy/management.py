@@ -13,8 +13,10 @@ import time
 from typing import Any
 
 from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from understudy import codes
 from understudy.client_tls import tls_of
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import Coded, CodedError
 from understudy.shared.tls_faults import fault_of
 
 MANAGE = 50
@@ -32,8 +34,8 @@ def could_serve(status: dict[str, Any]) -> bool:
     return status["status"] in SERVING or (status["status"] == "ready" and status["promotable"] is True)
 
 
-class Unreachable(Exception):
-    """No answer: refused, unknown, silent, or not a broker of this kind. `str()` is one line."""
+class Unreachable(CodedError):
+    """No answer: refused, unknown, silent, or not a broker of this kind."""
 
 
 class Unanswered(Unreachable):
@@ -79,8 +81,10 @@ class _Asked:
     def __init__(self) -> None:
         self.yes = False
 
-    def fault(self, text: str) -> Unreachable:
-        return Unanswered(text) if self.yes else Unreachable(text)
+    def fault(self, cause: str) -> Unreachable:
+        if self.yes:
+            return Unanswered(codes.NODE_NO_ANSWER.say(cause=cause))
+        return Unreachable(codes.NODE_UNREACHABLE.say(cause=cause))
 
 
 def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
@@ -110,7 +114,7 @@ def _converse(
                     if len(question) > client.extension_room:
                         room = client.extension_room
                         raise TooLarge(
-                            f"a question of {len(question)} octets is more than {address} takes ({room})"
+                            codes.QUESTION_TOO_LARGE.say(octets=len(question), address=address, room=room)
                         )
                     asked.yes = True
                     client.send_extension(MANAGE, question)
@@ -121,7 +125,11 @@ def _converse(
                         return found
                 case Closed():
                     if event.by_peer and event.code not in _ENDINGS:
-                        raise Unreachable(_closed(address, event))
+                        raise Unreachable(
+                            codes.NODE_REFUSED_CONNECTION.say(
+                                address=address, reply_code=event.code, text=event.text
+                            )
+                        )
                     raise asked.fault(_closed(address, event))
                 case _:
                     raise asked.fault(f"{address} answered with something that is not a management answer")
@@ -142,6 +150,14 @@ def _converse(
         else:
             client.eof(time.monotonic())
             client.lost(time.monotonic())
+
+
+def refusal_of(answer: dict[str, Any]) -> Coded:
+    """Why the node says no."""
+    reason, code = answer.get("reason"), answer.get("code")
+    if not reason:
+        return codes.NO_REASON.say()
+    return Coded(code, str(reason)) if isinstance(code, str) else codes.NODE_REFUSES.say(reason=reason)
 
 
 def _whole(answer: bytearray) -> dict[str, Any] | None:

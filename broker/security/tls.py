@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
+from broker import codes
 from broker.security.certificate_names import CertificateNames, names_of
+from understudy.shared.codes import Coded
 from understudy.shared.tls_faults import fault_of, words
 
 _BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
@@ -67,7 +69,7 @@ class Tls:
     """The contexts of one node, read anew when its files change."""
 
     def __init__(
-        self, files: TlsFiles, log: Callable[[str], None] = lambda sentence: None, hosts: Sequence[str] = ()
+        self, files: TlsFiles, log: Callable[[Coded], None] = lambda said: None, hosts: Sequence[str] = ()
     ) -> None:
         """`hosts`: where peers find the nodes of the pair, this one among them. Raises TlsFault; not for what
         others would refuse, see `flaw`."""
@@ -132,7 +134,7 @@ class Tls:
                 raise flaw
         except TlsFault as fault:
             self.refused = True
-            self._log(f"TLS files are not taken, the ones of before stay in use: {fault}")
+            self._log(codes.TLS_RELOAD.say(fault=fault))
             return False
         self._now, self.refused = found, False
         return True

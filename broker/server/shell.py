@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from broker import codes
 from broker.repeats import EVERY, Repeats
 from broker.security.access import Door
 from broker.server.clock import now, wall_ms
@@ -22,6 +23,7 @@ from broker.server.listener import listen
 from broker.server.places import Places
 from broker.server.resolving import Unresolved, connect
 from broker.server.sockets import DIAL_TIMEOUT, READ_SIZE, Inbound, Outbound
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,6 @@ STRANGERS_SHARE = 0.001
 """Seconds of each tick for those who have not logged in. A confirm takes some six turns of the loop."""
 CROWD = 16
 """So many that wait to be heard keep others waiting at the door."""
-_NO_PLACE = "every place for connections is taken"
 _LINGER_AT_STOP = 0.5
 """Seconds that a stop waits for such sockets."""
 
@@ -58,7 +59,7 @@ class Shell:
         self.dialing: Dialing | None = driven if isinstance(driven, Dialing) else None
         self._places: Places[Inbound] = Places(clients, reserve)
         self._lingering_max = lingering
-        self._repeats = Repeats(_LOGGER.warning)
+        self._repeats = Repeats[Coded](_LOGGER.warning)
         self.dial_tls: Callable[[], SSLContext] | None = None
         """Asked at each dial for what TLS it is to be; None: none."""
         self.carry: Callable[[], None] | None = None
@@ -108,18 +109,19 @@ class Shell:
             return False
         admitted, goes = self._places.enter(socket)
         if goes is not None:
-            self.warn("no place", f"connection {goes.peer}: {_NO_PLACE}, and it has not logged in")
+            said = codes.NO_PLACE.say(connection=f"connection {goes.peer} closed, which has not logged in")
+            self.warn("no place", said)
             goes.abort()
         if not admitted:
-            self.warn("no place", f"connection refused: {_NO_PLACE}")
+            self.warn("no place", codes.NO_PLACE.say(connection="connection refused"))
             return False
         self._idle.clear()
         return True
 
-    def warn(self, kind: str, sentence: str) -> None:
+    def warn(self, kind: str, said: Coded) -> None:
         """What strangers may cause any number of times: once a second, with a count."""
         waits = self._repeats.due is not None
-        self._repeats.say(kind, sentence, now())
+        self._repeats.say(kind, said, now())
         if not waits:
             self.loop.call_later(EVERY, self._flush_repeats)
 
@@ -202,7 +204,7 @@ class Shell:
             self._run_tick()
         except Exception as error:
             # The machine is in an unknown state: nothing more may be confirmed by it.
-            _LOGGER.exception("a tick failed")
+            _LOGGER.exception(codes.TICK_FAILED.say(error=repr(error)))
             self._reason = f"internal error: {error!r}"
             self._stopping = True
             self._stop.set()

@@ -15,11 +15,13 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from broker import codes
 from broker.peer import Peer
 from broker.security.access import Door
 from broker.security.loopback import is_loopback
 from broker.server.clock import now
 from broker.server.tls_stream import TlsStream
+from understudy.shared.codes import Coded
 from understudy.shared.octets import blocks
 from understudy.shared.tls_faults import fault_of
 
@@ -70,7 +72,7 @@ class SocketOwner(Protocol):
     def linger(self, socket: Inbound, limit: float) -> None: ...
     def lingered(self, socket: Inbound) -> None: ...
     def left(self, socket: Inbound) -> None: ...
-    def warn(self, kind: str, sentence: str) -> None: ...
+    def warn(self, kind: str, said: Coded) -> None: ...
     def tick_soon(self) -> None: ...
 
 
@@ -297,7 +299,7 @@ class Inbound(_Socket):
             self.untrusted("it left in the middle of the TLS handshake")
 
     def untrusted(self, fault: str) -> None:
-        self.shell.warn(f"{self.host}: {fault}", f"connection {self.peer}: {fault}")
+        self.shell.warn(f"{self.host}: {fault}", codes.TLS_HANDSHAKE.say(peer=self.peer, fault=fault))
 
     def pause_writing(self) -> None:
         if self.connection is not None:

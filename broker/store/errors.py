@@ -7,6 +7,11 @@ sentence.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from broker import codes
+from understudy.shared.codes import Code, Coded
+
 OR_ANEW = (
     "if another node of its pair has everything, move the data directory away and let this node join that "
     "one as a new one; else restore it from a backup"
@@ -17,6 +22,12 @@ OR_ANEW = (
 class StoreError(Exception):
     """Base: the data directory cannot be used. `str()` is one line, meant for a person."""
 
+    entry: ClassVar[Code] = codes.STORE_UNUSABLE
+
+    @property
+    def said(self) -> Coded:
+        return self.entry.say(fault=self)
+
 
 class StoreUnusable(StoreError):
     """The directory or a file in it cannot be created, read or written."""
@@ -25,9 +36,13 @@ class StoreUnusable(StoreError):
 class StoreLocked(StoreError):
     """Another process holds the data directory."""
 
+    entry = codes.STORE_LOCKED
+
 
 class StoreCorrupt(StoreError):
     """Bytes that had been synced are not what was written. Names the file and the offset in bytes."""
+
+    entry = codes.STORE_DAMAGED
 
     def __init__(self, path: str, offset: int, what: str, remedy: str = OR_ANEW) -> None:
         super().__init__(f"{path} is damaged at offset {offset}: {what}; nothing was changed; {remedy}")

@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker import codes
 from broker.store.errors import StoreCorrupt, StoreError, StoreMisuse, StoreUnusable
 from broker.store.files import AppendFile, FileLayer
+from understudy.shared.codes import Coded
 from understudy.shared.file_errors import of_file
 
 FILE_BYTES = 64 << 20
@@ -42,7 +44,7 @@ class Spill:
 
     def __init__(
         self, files: FileLayer, directory: str, limit: int, resident: Callable[[], int],
-        log: Callable[[str], None],
+        log: Callable[[Coded], None],
     ) -> None:  # fmt: skip
         self._files = files
         self._directory = directory
@@ -210,10 +212,7 @@ class Spill:
             with self._flushed:
                 self._broken = True
                 self._flushed.notify_all()
-            self._log(
-                f"{self._directory} cannot be written ({error.strerror or error}): messages stay in memory "
-                f"from now on. See to the disk; a restart tries again"
-            )
+            self._log(codes.OVERFLOW.say(directory=self._directory, cause=error.strerror or error))
             return False
         return True
 

@@ -12,7 +12,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PARTS = (
     "understudy/__init__.py", "understudy/py.typed", "understudy/client", "understudy/client_tls.py",
-    "understudy/ledger/__init__.py", "understudy/ledger/ranges.py", "understudy/ledger/writer.py",
+    "understudy/ledger/__init__.py", "understudy/ledger/codes.py", "understudy/ledger/ranges.py",
+    "understudy/ledger/writer.py",
     "understudy/shared",
 )  # fmt: skip
 

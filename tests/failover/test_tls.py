@@ -70,7 +70,7 @@ def test_new_certificates_while_the_pair_is_up(pair: SecurePair) -> None:
     for name in NAMES:
         pair.until(lambda name=name: pair.shown(name) != before[name], f"{name} to show its new certificate")
     (pair.folder / "right.key").write_text("no key")
-    pair.until(lambda: pair.said("right", "TLS files are not taken"), "right to refuse its broken key")
+    pair.until(lambda: pair.said("right", "(tls-reload-failed)"), "right to refuse its broken key")
     assert pair.shown("right") != before["right"]
     for name, status in (("left", "active"), ("right", "ready")):
         found = pair.answer(name)
@@ -90,7 +90,7 @@ def test_new_certificates_that_would_part_the_pair_are_not_taken(pair: SecurePai
     os.replace(other.key, pair.folder / "left.key")
     os.replace(other.certificate, pair.folder / "left.pem")
     pair.hang_up("left")
-    refused = "TLS files are not taken, the ones of before stay in use: tls.certificate: "
+    refused = "previous certificates: tls.certificate: "
     ran_out = f"{refused}{pair.folder}/right.pem: has run out, at "
     issuer = (
         f"{refused}{pair.folder}/left.pem: is refused by who has this tls.ca ({pair.authority.ca}): unable"
@@ -237,7 +237,10 @@ def test_a_key_of_another_certificate_ends_the_start_in_one_line(tmp_path: Path)
         "--set", "broker.tls_listen=127.0.0.1:0", "--set", f"tls.certificate={one.certificate}",
         "--set", f"tls.key={other.key}",
     )  # fmt: skip
-    assert (code, err) == (2, f"understudy: tls.key: {other.key}: is not the key of the certificate\n")
+    assert (code, err) == (
+        2,
+        f"understudy: tls.key: {other.key}: is not the key of the certificate (config-invalid)\n",
+    )
     assert not (tmp_path / "d").exists()
 
 

@@ -1,4 +1,4 @@
-"""Pages of commands and settings are what the program says, and the site has each page."""
+"""Pages of commands, settings and codes are what the program says, and the site has each page."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def test_the_page_of_commands_is_up_to_date() -> None:
 def test_the_tables_of_settings_are_up_to_date() -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert page.read_text() == REFERENCE["settings"](), "make reference"
+
+
+def test_the_page_of_codes_is_up_to_date() -> None:
+    page = ROOT / "docs" / "reference" / "error-codes.md"
+    assert page.read_text() == REFERENCE["error_codes"](), "make reference"
 
 
 def test_each_page_has_its_place_on_the_site() -> None:

@@ -184,7 +184,7 @@ def test_the_command_line_says_why_there_is_no_tls(
     code, _, said = understudy(capsys, "ping", "-b", address(live), "--tls-ca", other)
     assert code == 1 and f"no TLS with {address(live)}: its certificate is not taken: unable to get" in said
     code, _, said = understudy(capsys, "ping", "-b", f"amqps://{live.host}:{live.port}", "--tls-ca", other)
-    assert code == 1 and said.endswith("what it sent is not TLS\n")
+    assert code == 1 and said.endswith("what it sent is not TLS (node-unreachable)\n")
     code, _, said = understudy(capsys, "ping", "-b", f"{live.host}:{live.tls_port}")
     assert code == 1 and "the server speaks TLS, and was not spoken to in it" in said
     assert len(said.splitlines()) == 1

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from understudy import codes
 from understudy.cli.options import Failed, Wrong
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import make_folders
@@ -60,7 +61,7 @@ def install(root: Path, python: Path) -> None:
         changed += _write(script, _script(python, version), 0o755)
         _remove_others(root / MODULES, {version, before})
     except OSError as error:
-        raise Failed(f"cannot write {of_file(error)}") from None
+        raise Failed(codes.FILE_FAILED.say(fault=f"cannot write {of_file(error)}")) from None
     for path in changed:
         click.echo(path)
     click.echo(f"ocf:understudy:understudy {'is installed' if changed else 'was up to date'}")
@@ -125,7 +126,7 @@ def _script(python: Path, version: str) -> str:
     filled = (f"#!{python} -ISB", f"BINARY = {_program()!r}", f"MODULES = {version!r}")
     for line, instead in zip(_LINES, filled, strict=True):
         if text.count(line) != 1:
-            raise Failed("the agent's script is not the one of this program")
+            raise Failed(codes.AGENT_FAILED.say(fault="the agent's script is not the one of this program"))
         text = text.replace(line, instead)
     return text
 
@@ -142,4 +143,4 @@ def _compile(folder: Path, python: Path) -> None:
         [python, "-ISB", "-m", "compileall", "-q", folder], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise Failed(f"{python} cannot compile the agent: {' '.join((done.stdout + done.stderr).split())}")
+        raise Failed(codes.AGENT_FAILED.say(fault=f"{python} cannot compile it: {done.stdout}{done.stderr}"))

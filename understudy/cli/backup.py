@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 from rich.table import Table
 
+from understudy import codes
 from understudy.archive.manifest import BackupFailed, BackupMisuse, Manifest
 from understudy.archive.restore import restore as make_node
 from understudy.archive.take import take
@@ -87,7 +88,7 @@ def _ending() -> Iterator[None]:
     except BackupMisuse as error:
         raise Wrong(str(error)) from None
     except BackupFailed as error:
-        raise Failed(str(error)) from None
+        raise Failed(codes.ARCHIVE_FAILED.say(fault=error)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

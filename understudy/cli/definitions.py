@@ -19,6 +19,7 @@ from typing import Any
 import click
 from rich.progress import MofNCompleteColumn
 
+from understudy import codes
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.node import primary_of, question, status_of
 from understudy.cli.options import Failed, Wrong, broker_options, leave, node_options, progress_bar
@@ -66,7 +67,8 @@ def export(file: Path, address: HostPort, user: str, password: str, timeout: flo
     try:
         _write(file, pieces)
     except OSError as error:
-        raise Failed(f"cannot write {file}: {error.strerror or error}") from None
+        fault = f"cannot write {file}: {error.strerror or error}"
+        raise Failed(codes.FILE_FAILED.say(fault=fault)) from None
 
 
 @definitions.command("import")
@@ -100,11 +102,11 @@ def import_(
             check_vhost(vhost, wanted, there)
         plan = plan_of(wanted, there, quorum_as_classic=quorum_as_classic)
     except DefinitionsError as error:
-        raise Wrong(f"{file}: {error}") from None
+        raise Wrong(codes.DEFINITIONS_INVALID.say(fault=f"{file}: {error}")) from None
     _tell_left_out(plan)
     if strict and (missed := sum(left.matters for left in plan.left_out)):
-        raise Wrong(f"{file}: {counted(missed, 'kind')} of things that are not to be had here; "
-                    "nothing was changed")  # fmt: skip
+        fault = f"{file}: {counted(missed, 'kind')} of things that Understudy does not support"
+        raise Wrong(codes.DEFINITIONS_UNSUPPORTED.say(fault=fault))
     if dry_run:
         outcome = expected(plan)
     else:
@@ -128,7 +130,7 @@ def _listing(
         while not listing.take(question(address, COMMAND, user, password, timeout, listing.question())):
             pass
     except ListingRefused as error:
-        raise Failed(f"{address}: {error}") from None
+        raise Failed(error.said.about(f"{address}")) from None
     return address, listing.found
 
 
@@ -136,7 +138,7 @@ def _there(found: dict[str, list[dict[str, Any]]], address: HostPort) -> Definit
     try:
         return answered(dict(found))
     except DefinitionsError as error:
-        raise Failed(f"{address} has a definition that is none: {error}") from None
+        raise Failed(codes.BAD_ANSWER.say(fault=f"{address}: a definition is invalid: {error}")) from None
 
 
 # -- files
@@ -146,11 +148,12 @@ def _read(file: Path, vhost: str | None) -> Definitions:
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise Wrong(f"cannot read {file}: {error.strerror or error}") from None
+        fault = f"cannot read {file}: {error.strerror or error}"
+        raise Wrong(codes.FILE_FAILED.say(fault=fault)) from None
     try:
         return read_definitions(raw, vhost=vhost)
     except DefinitionsError as error:
-        raise Wrong(f"{file}: {error}") from None
+        raise Wrong(codes.DEFINITIONS_INVALID.say(fault=f"{file}: {error}")) from None
 
 
 def _write(file: Path, pieces: Iterable[bytes]) -> None:
@@ -205,8 +208,10 @@ def _tell(plan: Plan, outcome: Outcome, address: HostPort, form: str, *, dry_run
     for line in outcome.refused:
         click.echo(f"understudy: {'would be refused' if dry_run else 'refused'}: {line}", err=True)
     if outcome.why:
-        done = outcome.done
-        raise Failed(f"{address}: stopped after {done:,} of {len(plan.items):,}: {outcome.why}; "
-                     "it may be done again")  # fmt: skip
+        raise Failed(
+            codes.DEFINITIONS_STOPPED.say(
+                address=address, done=outcome.done, all=len(plan.items), cause=outcome.why
+            )
+        )
     if outcome.refused:
         leave(FAILED)

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from understudy import codes
 from understudy.cli.exit_codes import FAILED, by_signal
 from understudy.cli.options import Failed, Wrong, leave
 from understudy.demo.demo import Demo, DemoFailed, Options, Outcome
@@ -68,7 +69,7 @@ def demo(messages: int, rate: float, keep: bool, folder: Path) -> None:
         with ended_by_signals(), Progress(console) as progress:
             outcome = Demo(Options(messages, rate, folder), progress).run()
     except DemoFailed as error:
-        raise Failed(f"{error}; see {folder / 'logs'}") from None
+        raise Failed(codes.DEMO_FAILED.say(fault=f"{error}; see {folder / 'logs'}")) from None
     show(console, outcome, messages)
     if keep:
         console.print(f"ledgers, data and logs are in {escape(str(folder))}", soft_wrap=True)
@@ -83,11 +84,12 @@ def check_spark() -> None:
     from spark.session import SparkUnavailable, find_java
 
     if find_spec("pyspark") is None:
-        raise Failed("PySpark is not installed: pip install 'understudy-amqp[spark]'")
+        fault = "PySpark is not installed: pip install 'understudy-amqp[spark]'"
+        raise Failed(codes.SPARK_MISSING.say(fault=fault))
     try:
         find_java()
     except SparkUnavailable as error:
-        raise Failed(str(error)) from None
+        raise Failed(codes.SPARK_MISSING.say(fault=error)) from None
 
 
 def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:

@@ -15,14 +15,16 @@ from typing import Any, NoReturn
 import click
 
 from broker.model.vhost.policy_rules import without_effect
+from understudy import codes
 from understudy.cli.node import everything, primary_of, question, rows, status_of, wide_console
 from understudy.cli.options import Failed, Wrong, broker_options, given_password
 from understudy.definitions.apply import DEFINE
 from understudy.definitions.parse import VHOST
 from understudy.definitions.strict_json import DefinitionsError, read_json
 from understudy.definitions.unsupported import counted
-from understudy.management import SERVING, TooLarge, Unreachable, ask
+from understudy.management import SERVING, TooLarge, Unreachable, ask, refusal_of
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import Coded
 
 LISTING = "directory"
 _APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "exchanges")
@@ -48,7 +50,7 @@ class _Broker:
     def listing(self, kind: str) -> list[dict[str, Any]]:
         answer = question(self.address, LISTING, *self._login)
         if not answer.get("ok"):
-            raise Failed(f"{self.address}: {answer.get('reason')}")
+            raise Failed(refusal_of(answer).about(f"{self.address}"))
         found = answer.get(kind, [])
         return found if isinstance(found, list) else []
 
@@ -70,7 +72,7 @@ class _Broker:
         answer = self._ask(change)
         if not answer.get("ok"):
             refused = answer.get("refused", False)
-            raise (Wrong if refused else Failed)(f"{self.address}: {answer.get('reason')}")
+            raise (Wrong if refused else Failed)(refusal_of(answer).about(f"{self.address}"))
         changed = bool(answer.get("changed"))
         if action == "put" or changed:
             self._tell(changed, done if changed else f"{done} already")
@@ -84,9 +86,10 @@ class _Broker:
                 self.address, DEFINE, {"changes": [change]}, user=user, password=password, timeout=timeout
             )
         except TooLarge as error:
-            raise Failed(str(error)) from None
+            raise Failed(error.said) from None
         except Unreachable as error:
-            raise Failed(f"{error}: ask the primary whether it is so now") from None
+            said, way = error.said, "ask the primary whether it is so now"
+            raise Failed(Coded(said.code, f"{said.sentence}: {way}")) from None
 
     def _tell(self, changed: bool, text: str) -> None:
         if self._form == "json":
@@ -95,7 +98,7 @@ class _Broker:
             click.echo(f"{self.address}: {text}")
 
     def nothing(self, text: str) -> NoReturn:
-        raise Failed(f"{self.address}: there is no {text}")
+        raise Failed(codes.NOT_THERE.say(address=self.address, what=text))
 
 
 # -- virtual hosts
@@ -187,8 +190,8 @@ def add_user(name: str, tags: tuple[str, ...], from_stdin: bool, **broker: Any) 
     for line in node.listing("users"):
         if line["name"] == name:
             configured, stored = "it is changed in the configuration", "see `understudy user password`"
-            how = configured if line.get("configured") else stored
-            raise Failed(f"{node.address}: there is a user {name!r} already: {how}")
+            way = configured if line.get("configured") else stored
+            raise Failed(codes.USER_EXISTS.say(address=node.address, name=name, way=way))
     value = {"password_hash": _new_hash(from_stdin), "tags": sorted(set(tags))}
     node.change("put", "user", "", name, value, f"user {name!r} is there, without permissions")
 

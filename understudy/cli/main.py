@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from spark.streams import OutputLost, ended, prepare
-from understudy import __version__
+from understudy import __version__, codes
 from understudy.cli.exit_codes import DONE, FAILED, INTERRUPTED, SUMMARY, UNDONE, WRONG
 from understudy.cli.process import heard, quiet
 from understudy.shared.file_errors import of_file
@@ -171,7 +171,7 @@ def run(command: Callable[..., Any], arguments: list[str] | None = None) -> int:
         click.echo("understudy: interrupted", err=True)
         return INTERRUPTED
     except OSError as error:
-        click.echo(f"understudy: {of_file(error)}", err=True)
+        click.echo(f"understudy: {codes.FILE_FAILED.say(fault=of_file(error))}", err=True)
         return FAILED
     except OutputLost:
         return UNDONE

@@ -12,10 +12,11 @@ from rich.box import ROUNDED
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from understudy import codes
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.options import Failed, broker_options, cell, duration_value, given_tls, leave
 from understudy.client_tls import parse_broker
-from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve
+from understudy.management import SERVING, STATUSES, Unanswered, Unreachable, ask, could_serve, refusal_of
 from understudy.shared.addresses import HostPort
 
 _COLOURS = {"active": "green", "standalone": "green", "ready": "green", "recovering": "yellow"}
@@ -52,11 +53,12 @@ def question(
         return ask(address, command, args, user=user, password=password, timeout=timeout)
     except Unanswered as error:
         if not told_by:
-            raise Failed(str(error)) from None
-        doubt = f"it is not known whether it took place: {told_by} --broker {address} tells"
-        raise Failed(f"{command}: {error}; {doubt}") from None
+            raise Failed(error.said) from None
+        doubt = f"the node may have done it: {told_by} --broker {address} tells"
+        cause = f"{command}: {error.said.sentence}; {doubt}"
+        raise Failed(codes.NODE_NO_ANSWER.say(cause=cause)) from None
     except Unreachable as error:
-        raise Failed(str(error)) from None
+        raise Failed(error.said) from None
 
 
 @click.command()
@@ -95,18 +97,21 @@ def ready(address: HostPort, user: str, password: str, timeout: float, form: str
             found = status_of(ask(address, "status", user=user, password=password, timeout=timeout))
             is_ready = could_serve(found)
             but = ", but could not serve now" if found["status"] == "ready" and not is_ready else ""
-            text = f"{found['name']} is {found['status']}{but}: {found['reason']}"
+            said = codes.NOT_READY.say(
+                name=found["name"], status=found["status"], but=but, reason=found["reason"]
+            )
         except Unreachable as error:
-            found, is_ready, text = None, False, str(error)
+            is_ready, said = False, error.said
         if is_ready or last:
             break
         time.sleep(0.1)
     if form == "json":
-        click.echo(json.dumps({"ready": is_ready, "reason": text}))
+        code = {} if is_ready else {"code": said.code}
+        click.echo(json.dumps({"ready": is_ready, **code, "reason": said.sentence}))
     if not is_ready:
-        raise Failed(text)
+        raise Failed(said)
     if form == "table":
-        click.echo(text)
+        click.echo(said.sentence)
 
 
 @click.command()
@@ -198,7 +203,7 @@ def query(address: HostPort, user: str, password: str, timeout: float, form: str
 def ping(address: HostPort, user: str, password: str, timeout: float, form: str) -> None:
     """Exit with 0 if the node answers, whatever its status."""
     began = time.monotonic()
-    _checked(question(address, "ping", user, password, timeout))
+    checked(question(address, "ping", user, password, timeout))
     took = (time.monotonic() - began) * 1000
     if form == "json":
         click.echo(json.dumps({"ok": True, "broker": str(address), "ms": round(took, 2)}))
@@ -210,27 +215,33 @@ def _do(
     address: HostPort, command: str, user: str, password: str, timeout: float, form: str, args: dict[str, Any]
 ) -> None:
     answer = question(address, command, user, password, timeout, args, "understudy status")
-    done = bool(answer.get("ok"))
+    tell_done(answer, f"{command} refused by {address}", f"{address}", form)
+
+
+def tell_done(answer: dict[str, Any], refused: str, subject: str, form: str) -> None:
+    """Tell what has become of a command. Failed if it was refused, with `refused` before the reason."""
     reason = str(answer.get("reason", ""))
+    said = None if answer.get("ok") else refusal_of(answer)
     if form == "json":
-        click.echo(json.dumps({"ok": done, "reason": reason}))
-    if not done:
-        raise Failed(f"{command} refused by {address}: {reason}")
+        click.echo(json.dumps({"ok": True, "reason": reason} if said is None else said.answer()))
+    if said is not None:
+        raise Failed(said.about(refused))
     if form == "table":
-        click.echo(f"{address}: {reason}")
+        click.echo(f"{subject}: {reason}")
 
 
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+def checked(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer. Failed if it is no."""
     if not answer.get("ok"):
-        raise Failed(str(answer.get("reason", "the node refused without a reason")))
+        raise Failed(refusal_of(answer))
     return answer
 
 
 def status_of(answer: dict[str, Any]) -> dict[str, Any]:
     """The status object of an answer, with the seven keys that programs rely on first."""
-    found = _checked(answer).get("status")
+    found = checked(answer).get("status")
     if not isinstance(found, dict):
-        raise Failed("the node's answer has no status")
+        raise Failed(codes.BAD_ANSWER.say(fault="it has no status"))
     return {**{key: found.get(key) for key in _STATUS_KEYS}, **found}
 
 

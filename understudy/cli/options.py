@@ -23,6 +23,7 @@ from understudy.client_tls import ClientTls, FileFault, parse_broker, tls_of
 from understudy.config.types import parse_positive_duration
 from understudy.ledger.segments import FORMS
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import Coded
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import in_the_way
 from understudy.shared.text import shown
@@ -31,9 +32,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Failed(click.ClickException):
-    """It could not be done: one line, exit code 1."""
+    """It could not be done: one line with a code, exit code 1."""
 
     exit_code = FAILED
+
+    def __init__(self, said: Coded) -> None:
+        super().__init__(str(said))
+        self.said = said
 
 
 class Judge(click.Command):
@@ -113,9 +118,15 @@ def stop(command: str, text: str, status: int) -> NoReturn:
 
 
 class Wrong(click.ClickException):
-    """The user asked for something that makes no sense: one line, exit code 2."""
+    """The user asked for something that makes no sense: one line, exit code 2.
+
+    A wrong input has a code. A wrong use of the command line has none: the line names the option.
+    """
 
     exit_code = WRONG
+
+    def __init__(self, said: Coded | str) -> None:
+        super().__init__(str(said))
 
 
 def address_value(ctx: click.Context, _param: click.Parameter, value: str) -> HostPort:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from understudy import codes
 from understudy.cli.demo import prepare
 from understudy.cli.options import Failed
 from understudy.cli.process import Stop, stopping
@@ -99,7 +100,7 @@ class Pair:
         try:
             ask(self._addresses[name], "promote", {"force_lossy": False}, timeout=_PATIENCE)
         except Unreachable as error:
-            raise Failed(f"node {name} was not promoted: {error}") from None
+            raise Failed(error.said.about(f"node {name} was not promoted")) from None
 
     def _until(self, condition: Callable[[], bool], what: str) -> bool:
         """False when asked to stop. Failed if a node ends, or when it takes too long."""
@@ -107,11 +108,16 @@ class Pair:
         while not self._stop():
             for name, node in self._nodes.items():
                 if node.exit_code is not None:
-                    raise Failed(f"node {name} ended: {node.last_words() or node.exit_code}")
+                    raise Failed(
+                        codes.PAIR_ENDED.say(
+                            fault=f"node {name} ended: {node.last_words() or node.exit_code}"
+                        )
+                    )
             if condition():
                 return True
             if time.monotonic() > deadline:
-                raise Failed(f"waited {_PATIENCE:.0f} s for {what}; see {self._folder / 'logs'}")
+                fault = f"waited {_PATIENCE:.0f} s for {what}; see {self._folder / 'logs'}"
+                raise Failed(codes.PAIR_ENDED.say(fault=fault))
             time.sleep(_POLL)
         return False
 
@@ -133,5 +139,5 @@ class Pair:
                 click.echo(f"{name} ended: {cause}; to start it again:")
                 click.echo(f"  understudy {shlex.join(self._serve(name))}")
             if not self._nodes:
-                raise Failed("both nodes have ended")
+                raise Failed(codes.PAIR_ENDED.say(fault="both nodes have ended"))
             time.sleep(_POLL)

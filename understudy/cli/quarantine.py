@@ -21,6 +21,7 @@ from rich.table import Table
 
 from broker.model.octets import as_octets
 from ha.adapter.quarantine import routing_key_fields
+from understudy import codes
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.options import (
     Failed,
@@ -44,6 +45,7 @@ from understudy.quarantine.journal import Notes, NotesError
 from understudy.quarantine.message import Message
 from understudy.quarantine.reader import QuarantineFolder, QueueSummary, Unreadable
 from understudy.quarantine.republish import Outcome, Republishing, Way
+from understudy.shared.codes import Coded
 from understudy.shared.text import shown
 
 _PLAIN_WIDTH = 140
@@ -192,7 +194,7 @@ def republish(
         raise Wrong("--to and --route exclude each other")
     folder = _open(data_dir, config)
     if folder.notes is None:
-        raise Failed(folder.notes_damage)
+        raise Failed(codes.QUARANTINE_UNREADABLE.say(fault=folder.notes_damage))
     with _reading(folder) as progress:
         chosen = list(_chosen(folder, queues, wanted, progress))
     if not chosen and (queues or wanted):
@@ -211,7 +213,7 @@ def republish(
                 with progress_bar("republishing", len(todo), MofNCompleteColumn()) as progress:
                     Republishing(folder.notes, outcome, way, stop).run(todo, progress)
         except NotesError as error:
-            raise Failed(str(error)) from None
+            raise Failed(codes.QUARANTINE_UNREADABLE.say(fault=error)) from None
         code = stop.code
     _tell_outcome(outcome, form, doubtful, folder, dry_run=dry_run)
     if code or outcome.why or outcome.refused or doubtful or folder.damage:
@@ -283,19 +285,22 @@ def _nothing_to_do(outcome: Outcome, folder: QuarantineFolder) -> str:
 # -- choosing and showing
 
 
-def _none_such(folder: QuarantineFolder, queues: tuple[str, ...], wanted: str | None) -> str:
+def _none_such(folder: QuarantineFolder, queues: tuple[str, ...], wanted: str | None) -> Coded:
     """Of what was asked for there is nothing."""
     what = "no messages" if wanted is None else f"no message {wanted}"
     names = " or ".join(repr(queue) for queue in queues)
-    return f"{what}{f' of queue {names}' if queues else ''} in {folder.path}"
+    fault = f"{what}{f' of queue {names}' if queues else ''} in {folder.path}"
+    return codes.QUARANTINE_NONE.say(fault=fault)
 
 
 def _open(data_dir: Path | None, config: Path | None) -> QuarantineFolder:
     try:
         path = data_dir if data_dir is not None else load(config, (), {}).broker.data_dir
         return QuarantineFolder(path)
-    except (ConfigError, Unreadable) as error:
-        raise Wrong(str(error)) from None
+    except ConfigError as error:
+        raise Wrong(codes.CONFIG_INVALID.say(fault=error)) from None
+    except Unreadable as error:
+        raise Wrong(codes.QUARANTINE_UNREADABLE.say(fault=error)) from None
 
 
 @contextmanager
@@ -305,7 +310,7 @@ def _reading(folder: QuarantineFolder) -> Iterator[Callable[[int], None]]:
         with progress_bar("reading", folder.size(), DownloadColumn()) as progress:
             yield progress
     except Unreadable as error:
-        raise Failed(str(error)) from None
+        raise Failed(codes.QUARANTINE_UNREADABLE.say(fault=error)) from None
 
 
 def _chosen(

@@ -8,8 +8,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from understudy.cli.node import question, rows, status_of
-from understudy.cli.options import Failed, Wrong, broker_options
+from understudy.cli.node import question, rows, status_of, tell_done
+from understudy.cli.options import Wrong, broker_options
 from understudy.shared.addresses import HostPort, parse_addresses
 
 _WIDTH = 140
@@ -43,14 +43,8 @@ def replicate(
         addresses = [str(found) for found in _source(str(source))]
         command, args = "replicate", {"source": addresses, "queue": queue, "name": name}
     answer = question(address, command, *login, args, "understudy replicate --list")
-    done, reason = bool(answer.get("ok")), str(answer.get("reason", ""))
-    if form == "json":
-        click.echo(json.dumps({"ok": done, "reason": reason}))
-    if not done:
-        said = "" if answer.get("changed") else "replicate refused by "
-        raise Failed(f"{said}{address}: {reason}")
-    if form == "table":
-        click.echo(f"{address}: {reason}")
+    refused = "" if answer.get("changed") else "replicate refused by "
+    tell_done(answer, f"{refused}{address}", f"{address}", form)
 
 
 def _source(text: str) -> tuple[HostPort, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from understudy import codes
 from understudy.cli.exit_codes import FAILED
 from understudy.cli.options import Failed, Wrong, given_password, leave
 from understudy.cli.process import heard, quiet
@@ -51,7 +52,7 @@ def serve(
     try:
         settings = load(path, overrides, flags)
     except ConfigError as error:
-        raise Wrong(str(error)) from None
+        raise Wrong(codes.CONFIG_INVALID.say(fault=error)) from None
     quiet()  # an interrupt of a module in C that loads another one comes out as an ImportError
     from understudy.server.daemon import CannotStart, serve_until_stopped
 
@@ -59,11 +60,11 @@ def serve(
     try:
         stopped = serve_until_stopped(settings)
     except ConfigError as error:
-        raise Wrong(str(error)) from None
+        raise Wrong(codes.CONFIG_INVALID.say(fault=error)) from None
     except CannotStart as error:
-        raise Failed(str(error)) from None
+        raise Failed(error.said) from None
     if stopped is not None:
-        click.echo(f"understudy: stopped: {' '.join(stopped.split())}", err=True)
+        click.echo(f"understudy: {codes.NODE_STOPPED.say(reason=stopped)}", err=True)
         leave(FAILED)
 
 

@@ -298,8 +298,8 @@ class LogSection(_Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`, to standard error."""
     format: Literal["text", "json"] = "text"
-    """`text`, or `json`: one object a line with `time` (UTC), `level`, `logger`, `message`, and `traceback`
-    after a fault of the program."""
+    """`text`, or `json`: one object a line with `time` (UTC), `level`, `logger`, `message`, `code` from
+    warnings on, and `traceback` after a fault of the program."""
 
 
 class Settings(BaseSettings):

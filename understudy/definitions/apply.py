@@ -89,7 +89,9 @@ def carry_out(
     declared = [item for item in plan.items if not isinstance(item, Entry)]
     try:
         _Putting(plan, outcome, address, user, password, timeout).all(entries, progress)
-    except (Unreachable, _Stopped) as error:
+    except Unreachable as error:
+        outcome.why = error.said.sentence
+    except _Stopped as error:
         outcome.why = str(error)
     for vhost in dict.fromkeys(item.vhost for item in declared):
         if not outcome.why:
@@ -150,7 +152,7 @@ class _Putting:
             why, parts = self._why, [[entry] for entry in batch]
         except TooLarge as error:
             middle = len(batch) // 2
-            why, parts = f"{name_of(batch[0])}: {error}", [batch[:middle], batch[middle:]]
+            why, parts = f"{name_of(batch[0])}: {error.said.sentence}", [batch[:middle], batch[middle:]]
         if len(batch) == 1:
             self._outcome.refused.append(shown(why))
             return

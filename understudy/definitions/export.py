@@ -13,6 +13,8 @@ from typing import Any
 
 from understudy import __version__
 from understudy.definitions.parse import DEFAULT_DESCRIPTION, FORMAT_VERSION, LISTS, VHOST
+from understudy.management import refusal_of
+from understudy.shared.codes import CodedError
 
 COMMAND = "definitions"
 PRODUCT = "Understudy"
@@ -23,8 +25,8 @@ _ROWS = 500
 _PIECES = ("vhosts", "users", "permissions", "policies", "exchanges", "queues", "bindings")
 
 
-class ListingRefused(Exception):
-    """The node's reason; one line."""
+class ListingRefused(CodedError):
+    """The node's reason."""
 
 
 class Listing:
@@ -52,7 +54,7 @@ class Listing:
             self._restart()
             return False
         if not answer.get("ok"):
-            raise ListingRefused(str(answer.get("reason", "the node refused without a reason")))
+            raise ListingRefused(refusal_of(answer))
         for kind, lines in self.found.items():
             lines += answer.get(kind, [])
         self._args = {"start": answer["next"], "as_of": answer["as_of"]}

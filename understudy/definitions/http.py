@@ -13,12 +13,14 @@ from typing import Any
 
 from aiohttp import web
 
+from understudy import codes
 from understudy.definitions.apply import carry_out, expected, summary_of
 from understudy.definitions.export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions.parse import answered, read_definitions
 from understudy.definitions.plan import check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import Coded
 
 LARGEST = 32 * 1024 * 1024
 """Octets of a posted file."""
@@ -45,7 +47,7 @@ class DefinitionsApi:
         try:
             document = await asyncio.to_thread(document_of, await self._listing())
         except ListingRefused as error:
-            return _no(503, str(error))
+            return _no(503, error.said)
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache"}
         )
@@ -66,12 +68,12 @@ class DefinitionsApi:
         options = {name: _TRUTHS.get(request.query.get(name, "false").lower()) for name in _OPTIONS}
         for name in (*_OPTIONS, "vhost"):
             if len(request.query.getall(name, ())) > 1:
-                return _no(400, f"{name} is given twice")
+                return _bad(f"{name} is given twice")
         for name, value in options.items():
             if value is None:
-                return _no(400, f"{name} is true or false")
+                return _bad(f"{name} is true or false")
         if self._amqp is None:
-            return _no(503, "this node has no AMQP listener")
+            return _no(503, codes.NO_AMQP_LISTENER.say())
         try:
             vhost = request.query.get("vhost")
             file = await asyncio.to_thread(read_definitions, await self._body(request), vhost=vhost)
@@ -81,14 +83,14 @@ class DefinitionsApi:
             quorum = bool(options["quorum_as_classic"])
             plan = await asyncio.to_thread(plan_of, file, there, quorum_as_classic=quorum)
         except DefinitionsError as error:
-            return _no(400, str(error))
+            return _no(400, codes.DEFINITIONS_INVALID.say(fault=error))
         except ListingRefused as error:
-            return _no(503, str(error))
+            return _no(503, error.said)
         except TimeoutError:
-            return _no(408, "the body did not come in time")
+            return _no(408, codes.HTTP_TIMEOUT.say())
         if options["strict"] and any(left.matters for left in plan.left_out):
             texts = "; ".join(left.text for left in plan.left_out if left.matters)
-            return _no(400, f"not to be had here: {texts}")
+            return _no(400, codes.DEFINITIONS_UNSUPPORTED.say(fault=f"not supported: {texts}"))
         dry = bool(options["dry_run"])
         if dry:
             outcome = expected(plan)
@@ -124,8 +126,12 @@ async def _body(request: web.Request) -> bytes:
     return bytes(body)
 
 
-def _no(status: int, reason: str) -> web.Response:
-    return web.json_response({"ok": False, **_error(status), "reason": reason}, status=status)
+def _no(status: int, said: Coded) -> web.Response:
+    return web.json_response(said.answer() | _error(status), status=status)
+
+
+def _bad(fault: str) -> web.Response:
+    return _no(400, codes.HTTP_BAD_ARGUMENTS.say(fault=fault))
 
 
 def _error(status: int) -> dict[str, str]:

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from understudy.ledger import codes
 from understudy.shared.file_errors import of_file
 from understudy.shared.folders import make_folders
 
@@ -269,7 +270,7 @@ class LedgerWriter:
             self._written = self._ts
             if self._failing:
                 self._failing = False
-                LOG.warning("ledger %s: it is written again; %d records are missing", self.path, self.lost)
+                LOG.warning(codes.WRITTEN_AGAIN.say(path=self.path, lost=self.lost))
         except OSError as error:
             whole = data[:taken].count(b"\n") - (1 if self._torn and taken else 0)
             self._torn = (self._torn and not taken) or (taken > 0 and not data[:taken].endswith(b"\n"))
@@ -277,7 +278,7 @@ class LedgerWriter:
             self.failures += 1
             if not self._failing:
                 self._failing = True
-                LOG.error("ledger %s: %s; records are missing from it", self.path, error.strerror or error)
+                LOG.error(codes.UNWRITABLE.say(path=self.path, cause=error.strerror or error))
         if not self._size:
             self._begun = self._ts
         self._size += taken
@@ -296,5 +297,5 @@ class LedgerWriter:
             self._file.close()
         except OSError as error:
             self.failures += 1
-            LOG.error("ledger %s: %s", self.path, error.strerror or error)
+            LOG.error(codes.NOT_CLOSED.say(path=self.path, cause=error.strerror or error))
         self._file = None

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from broker.security.tls import Tls, TlsFault, TlsFiles
+from understudy import codes
 from understudy.config.settings import ConfigError, Settings
 
 LOOK = 1.0
@@ -82,14 +83,15 @@ class CertificateWatch:
         now = self._wall()
         flaw = self._tls.flaw(now)
         if flaw is not None and now < self._tls.expires_at:
-            _LOG.warning("TLS as others see it: %s", flaw)
+            _LOG.warning(codes.TLS_REFUSED_BY_OTHERS.say(fault=flaw))
 
     def _warn(self) -> None:
         now = self._wall()
         left = self._tls.expires_at - now
         if left < WARN and now - self._warned_at >= AGAIN:
             self._warned_at = now
-            how = f"runs out in {left / 86400:.1f} days"
+            described = self._tls.described()
             if left <= 0:
-                how = "has run out: who checks it refuses this node until there is a new one"
-            _LOG.warning("%s, %s", self._tls.described(), how)
+                _LOG.warning(codes.TLS_EXPIRED.say(certificate=described))
+            else:
+                _LOG.warning(codes.TLS_EXPIRES.say(certificate=described, days=left / 86400))

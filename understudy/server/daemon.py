@@ -36,7 +36,7 @@ from broker.store.sync import ThreadSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
-from understudy import __version__
+from understudy import __version__, codes
 from understudy.config.settings import HaSection, Settings
 from understudy.ledger.batches import LedgerSink
 from understudy.ledger.writer import LedgerError
@@ -44,6 +44,7 @@ from understudy.server.log_lines import set_up_log
 from understudy.server.notify import Notifier
 from understudy.server.open_files import Room, room, tell
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import CodedError
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -60,8 +61,8 @@ _PAGING_SHARE = 0.4
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class CannotStart(Exception):
-    """Why the node does not run, in one line."""
+class CannotStart(CodedError):
+    """Why the node does not run."""
 
 
 class _WakingStore(SegmentStore):
@@ -114,8 +115,10 @@ def serve_until_stopped(settings: Settings) -> str | None:
     notifier = Notifier()
     try:
         parts = _build(settings, notifier)
-    except (StoreError, LedgerError) as error:
-        raise CannotStart(" ".join(str(error).split())) from None
+    except StoreError as error:
+        raise CannotStart(error.said) from None
+    except LedgerError as error:
+        raise CannotStart(codes.LEDGER_FAILED.say(fault=error)) from None
     set_up_log(settings.log.level, settings.log.format)
     if settings.broker.amqp10:
         speak_amqp10(parts.node.broker)
@@ -312,7 +315,7 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         node.start(now(), wall_ms())
     except StoreError as error:
         parts.ledger.close()
-        raise CannotStart(" ".join(str(error).split())) from None
+        raise CannotStart(error.said) from None
     doors: list[HttpServer] = []
     stopped: str | None = None
     authority: PacemakerDriver | None = None
@@ -343,7 +346,10 @@ async def _serve(settings: Settings, parts: _Parts) -> str | None:
         if authority is not None:
             await authority.close()
         parts.notifier.close()
-    LOG.info("%s: %s", settings.broker.name, stopped or "stopped, with everything flushed")
+    if stopped is None:
+        LOG.info("%s: stopped, with everything flushed", settings.broker.name)
+    else:
+        LOG.error(codes.NODE_STOPPED.say(reason=stopped).about(settings.broker.name))
     return stopped
 
 
@@ -377,7 +383,7 @@ def _authority(settings: Settings, node: Node, shell: Shell) -> PacemakerDriver 
     from ha.pacemaker.driver import PacemakerDriver, cibadmin_is_there, helper_words
 
     if not cibadmin_is_there():
-        raise CannotStart("ha.authority is 'pacemaker', but there is no cibadmin (pacemaker-cli-utils) here")
+        raise CannotStart(codes.NO_CIBADMIN.say())
     driver = PacemakerDriver(node, helper_words(settings.ha.cib_set), now, shell.tick_soon)
     driver.start()
     shell.carry = driver.carry
@@ -404,7 +410,7 @@ async def _open(shell: Shell, address: HostPort, door: Door, tls: Callable[[], S
     try:
         bound = await shell.listen(address.host, address.port, door=door, tls=tls)
     except OSError as error:
-        raise CannotStart(f"cannot listen on {address}: {_reason(error)}") from None
+        raise CannotStart(codes.LISTEN_FAILED.say(address=address, cause=_reason(error))) from None
     what = "the link" if door is Door.PEERS else "AMQP"
     LOG.info("%s%s on %s", what, "" if tls is None else " over TLS", HostPort(*bound[:2]))
 
@@ -434,7 +440,7 @@ async def _start_http(
             control.disk = DiskProbe(broker.data_dir, now, lambda: getattr(store, "busy_since", None))
             await control.start_at(broker.control)
     except OSError as error:
-        raise CannotStart(f"cannot listen on {where}: {_reason(error)}") from None
+        raise CannotStart(codes.LISTEN_FAILED.say(address=where, cause=_reason(error))) from None
 
 
 def _door(kind: type[_D], settings: Settings, parts: _Parts, shell: Shell, space: Room) -> _D:

@@ -13,7 +13,7 @@ import asyncio
 import ipaddress
 import logging
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -26,6 +26,7 @@ from broker.security.logins import BUSY, Logins
 from broker.security.tickets import Answer, Ticket
 from broker.server.listener import listen
 from ha.adapter.management.command_arguments import fault_of
+from understudy import codes
 from understudy.definitions.http import DefinitionsApi
 from understudy.management import SERVING, could_serve
 from understudy.server.http_guard import JSON, Guard, TwiceThere, object_of
@@ -33,6 +34,7 @@ from understudy.server.http_places import LIMITS, Limits, Places
 from understudy.server.metrics import NodeCollector, TlsState
 from understudy.server.open_files import VISITORS
 from understudy.shared.addresses import HostPort
+from understudy.shared.codes import Coded
 
 _PATIENCE = 10.0
 """Seconds that a password may wait for its check."""
@@ -50,6 +52,8 @@ class _OneLine(logging.Filter):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.INFO, "INFO"
             record.msg, record.args = "HTTP: %s: %.200s", (record.getMessage(), " ".join(str(error).split()))
+        elif record.levelno >= logging.WARNING and not isinstance(record.msg, Coded):
+            record.msg, record.args = codes.HTTP_FAILED.say(cause=record.getMessage()), ()
         return _LOG.isEnabledFor(record.levelno)
 
 
@@ -145,7 +149,7 @@ class HttpServer:
         if self.BROWSERS:
             headers = {name.lower(): request.headers.getall(name) for name in request.headers}
             if (refusal := self._guard.refusal(request.method, headers)) is not None:
-                return _no(refusal.status, refusal.text)
+                return _no(refusal.status, refusal.said)
         return None
 
     def _visit(self) -> asyncio.BaseProtocol:
@@ -187,14 +191,14 @@ class HttpServer:
         args = await self._arguments(request)
         fault = fault_of("promote", args, vouches=self.VOUCHES)
         if fault is not None:
-            return web.json_response({"ok": False, "reason": fault}, status=400)
+            return _no(400, codes.HTTP_BAD_ARGUMENTS.say(fault=fault))
         return await self._command("promote", {"force_lossy": False} | args)
 
     async def _demote(self, request: web.Request) -> web.Response:
         if (refusal := await self._refusal(request)) is not None:
             return refusal
         if (fault := fault_of("demote", await self._arguments(request))) is not None:
-            return web.json_response({"ok": False, "reason": fault}, status=400)
+            return _no(400, codes.HTTP_BAD_ARGUMENTS.say(fault=fault))
         return await self._command("demote", {})
 
     async def _switchover(self, request: web.Request) -> web.Response:
@@ -202,7 +206,7 @@ class HttpServer:
             return refusal
         args = await self._arguments(request)
         if (fault := fault_of("switchover", args)) is not None:
-            return web.json_response({"ok": False, "reason": fault}, status=400)
+            return _no(400, codes.HTTP_BAD_ARGUMENTS.say(fault=fault))
         return await self._command("switchover", {"to": args.get("to")})
 
     async def _get_definitions(self, request: web.Request) -> web.StreamResponse:
@@ -223,19 +227,19 @@ class HttpServer:
             async with asyncio.timeout(self._places.limits.body):
                 return object_of(await request.read())
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text="the body did not come in time\n") from None
+            raise web.HTTPRequestTimeout(text=f"{codes.HTTP_TIMEOUT.say()}\n") from None
         except web.RequestPayloadError as error:
-            raise web.HTTPBadRequest(text="the body is not what its headers say\n") from error
+            raise _bad("the body is not what its headers say") from error
         except TwiceThere as error:
-            raise web.HTTPBadRequest(text=f"the body has {str(error)[:100]!a} twice\n") from error
+            raise _bad(f"the body has {str(error)[:100]!a} twice") from error
         except ValueError as error:
-            raise web.HTTPBadRequest(text="the body must be a JSON object\n") from error
+            raise _bad("the body must be a JSON object") from error
 
     def _check_type(self, request: web.Request) -> None:
         """A page may send anything else without being asked. Raises HTTPUnsupportedMediaType."""
         named = "Content-Type" in request.headers or request.body_exists
         if self.BROWSERS and named and request.content_type != JSON:
-            raise web.HTTPUnsupportedMediaType(text=f"say that the body is JSON: Content-Type: {JSON}\n")
+            raise web.HTTPUnsupportedMediaType(text=f"{codes.HTTP_NOT_JSON.say()}\n")
 
     async def _command(self, command: str, args: dict[str, Any]) -> web.Response:
         answer = await self._ask(command, args)
@@ -268,17 +272,13 @@ class HttpServer:
             near = self._is_near(request)
             answer = await self._checked(Login(name, password, request.remote or "", loopback=near))
         if answer is None or isinstance(answer, LoginRefused):
-            return web.json_response(
-                {"ok": False, "reason": "log in as an administrator"}, status=401, headers=challenge
-            )
+            return _no(401, codes.HTTP_LOGIN.say(), challenge)
         if isinstance(answer, AmqpError):
-            return web.json_response(
-                {"ok": False, "reason": answer.text}, status=503, headers={"Retry-After": "1"}
-            )
+            return _no(503, codes.HTTP_LOGINS_BUSY.say(cause=answer.text), {"Retry-After": "1"})
         if not answer.is_administrator:
-            return _no(403, f"{answer.name} is not an administrator")
+            return _no(403, codes.HTTP_NOT_ADMINISTRATOR.say(user=answer.name))
         if not self._places.vouched(request.transport):
-            return _no(503, "too many requests of administrators are under way: ask again")
+            return _no(503, codes.HTTP_BUSY.say())
         return None
 
     async def _checked(self, login: Login) -> Answer:
@@ -323,8 +323,12 @@ def _is_loopback(remote: str | None) -> bool:
         return False
 
 
-def _no(status: int, reason: str) -> web.Response:
-    return web.json_response({"ok": False, "reason": reason}, status=status)
+def _no(status: int, said: Coded, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.json_response(said.answer(), status=status, headers=headers)
+
+
+def _bad(fault: str) -> web.HTTPBadRequest:
+    return web.HTTPBadRequest(text=f"{codes.HTTP_BAD_ARGUMENTS.say(fault=fault)}\n")
 
 
 def _plain(good: bool, text: str) -> web.Response:

@@ -15,6 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from understudy import codes
+from understudy.shared.codes import Coded
+
 if TYPE_CHECKING:
     from understudy.config.settings import Settings
 
@@ -27,10 +30,10 @@ _SHOWN = 100
 
 
 class Refusal(NamedTuple):
-    """`text`: one line."""
+    """`status`: of HTTP."""
 
     status: int
-    text: str
+    said: Coded
 
 
 def names_of(settings: Settings) -> set[str]:
@@ -56,14 +59,10 @@ class Guard:
         """Of a request with these headers, by their names in small letters."""
         hosts = list(headers.get("host", ()))
         if len(hosts) > 1:
-            return Refusal(400, "a request has one Host")
+            return Refusal(400, codes.HTTP_BAD_ARGUMENTS.say(fault="a request has one Host"))
         host = hosts[0].strip() if hosts else ""
         if host and not self._is_known(host):
-            return Refusal(
-                421,
-                f"this node is not known as {_shown(host)}: use its address, or add the name to"
-                " broker.http_hosts",
-            )
+            return Refusal(421, codes.HTTP_UNKNOWN_HOST.say(host=_shown(host)))
         return None if method in ("GET", "HEAD") else _foreign(host, headers)
 
     def _is_known(self, host: str) -> bool:
@@ -76,14 +75,14 @@ class Guard:
 def _foreign(host: str, headers: Mapping[str, Collection[str]]) -> Refusal | None:
     """Does a page of another host send it?"""
     if any(site.strip().lower() not in _OWN_PAGES for site in headers.get("sec-fetch-site", ())):
-        return Refusal(403, "a page of another site may not ask for this")
+        return Refusal(403, codes.HTTP_FOREIGN_PAGE.say(fault="a page of another site may not ask for this"))
     for origin in headers.get("origin", ()):
         if not _same(origin.strip(), host):
-            return Refusal(
-                403,
-                f"a page of {_shown(origin)} may not ask {_shown(host)} for this: a proxy in between has to"
-                " pass on Host, and that name be in broker.http_hosts",
+            fault = (
+                f"a page of {_shown(origin)} may not ask {_shown(host)} for this: a proxy in between must "
+                "pass on Host, and broker.http_hosts must have that name"
             )
+            return Refusal(403, codes.HTTP_FOREIGN_PAGE.say(fault=fault))
     return None
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
+from understudy.shared.codes import Coded
 from understudy.shared.text import shown
 
 _TRACEBACK = "\nTraceback ("
@@ -29,11 +30,14 @@ class OneLine(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and `traceback` after a
-    fault of the program. Without a line break in it, whatever names clients have chosen."""
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `code` if the event has
+    one, and `traceback` after a fault of the program. Without a line break in it, whatever names clients have
+    chosen."""
 
     def format(self, record: logging.LogRecord) -> str:
-        first, traceback, rest = record.getMessage().partition(_TRACEBACK)
+        said = record.msg if isinstance(record.msg, Coded) else None
+        text = record.getMessage() if said is None else said.sentence
+        first, traceback, rest = text.partition(_TRACEBACK)
         told = (traceback + rest).strip()
         if record.exc_info:
             told = "\n".join(filter(None, (told, self.formatException(record.exc_info))))
@@ -43,7 +47,8 @@ class JsonLine(logging.Formatter):
             "logger": record.name,
             "message": first,
         }
-        return json.dumps(line | ({"traceback": told} if told else {}))
+        code = {} if said is None else {"code": said.code}
+        return json.dumps(line | code | ({"traceback": told} if told else {}))
 
 
 FORMATS: dict[str, type[logging.Formatter]] = {"text": OneLine, "json": JsonLine}

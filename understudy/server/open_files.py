@@ -13,6 +13,7 @@ import resource
 from typing import Any, NamedTuple
 
 from broker.server.shell import LINGERING_MAX, RESERVE
+from understudy import codes
 
 WANTED = 65536
 """Open files; as in the unit for systemd."""
@@ -61,6 +62,6 @@ def tell(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What the event loop has to say: one line if a connection cannot be taken, for it tries every second."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in _SCARCE:
-        _LOG.error("no connection can be taken: %s", error.strerror)
+        _LOG.error(codes.FILES_EXHAUSTED.say(cause=error.strerror))
     else:
         loop.default_exception_handler(context)

@@ -12,8 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from broker import codes
 from broker.security.tls import Tls, TlsFault, TlsFiles
 from tests.tls import Authority, self_signed
+from understudy.shared.codes import Coded
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_an_encrypted_key_asks_nobody_for_its_password(files: TlsFiles, form: st
 
 
 def test_files_are_read_again_once_they_have_stopped_changing(files: TlsFiles, authority: Authority) -> None:
-    said: list[str] = []
+    said: list[Coded] = []
     tls = Tls(files, said.append)
     before = tls.clients
     assert not tls.look(time.time()) and said == []
@@ -118,29 +120,26 @@ def test_files_are_read_again_once_they_have_stopped_changing(files: TlsFiles, a
 
 
 def test_a_broken_new_file_is_said_once_and_the_old_one_stays(files: TlsFiles, authority: Authority) -> None:
-    said: list[str] = []
+    said: list[Coded] = []
     tls = Tls(files, said.append)
     before, until = tls.clients, tls.expires_at
     os.unlink(files.key)
     for _ in range(5):
         assert not tls.look(time.time())
     assert (tls.clients, tls.expires_at) == (before, until)
-    assert said == [
-        "TLS files are not taken, the ones of before stay in use: "
-        f"tls.key: {files.key}: No such file or directory"
-    ]
+    assert said == [codes.TLS_RELOAD.say(fault=f"tls.key: {files.key}: No such file or directory")]
     authority.signed("node")
     assert not tls.look(time.time()) and tls.look(time.time()) and tls.clients is not before
 
 
 def test_asked_to_read_it_reads_at_once(files: TlsFiles, authority: Authority) -> None:
-    said: list[str] = []
+    said: list[Coded] = []
     tls = Tls(files, said.append)
     assert tls.read(time.time()) and not tls.look(time.time())
     authority.signed("other")
     os.replace(str(files.key).replace("node", "other"), files.key)
     assert not tls.read(time.time()) and not tls.look(time.time()) and not tls.look(time.time())
-    assert len(said) == 1 and "is not the key of the certificate" in said[0]
+    assert len(said) == 1 and "is not the key of the certificate" in said[0].sentence
 
 
 def told(words: str, authority: Authority, certificate: Path) -> str:
@@ -178,7 +177,7 @@ BAD: dict[str, tuple[Bad, str]] = {
 def test_a_new_certificate_that_others_would_refuse_is_not_taken(
     authority: Authority, tmp_path: Path, bad: str
 ) -> None:
-    said: list[str] = []
+    said: list[Coded] = []
     files = authority.signed("node")
     tls = Tls(files, said.append, ["b.example", "127.0.0.1"])
     before, until = tls.clients, tls.expires_at
@@ -188,10 +187,8 @@ def test_a_new_certificate_that_others_would_refuse_is_not_taken(
         assert not tls.look(time.time())
     assert (tls.clients, tls.expires_at, tls.refused, tls.flaw(time.time())) == (before, until, True, None)
     [line] = said
-    assert line.startswith(
-        "TLS files are not taken, the ones of before stay in use: "
-        f"tls.certificate: {files.certificate}: {told(words, authority, tmp_path / 'node.pem')}"
-    )
+    assert line.code == codes.TLS_RELOAD.name
+    assert f"{files.certificate}: {told(words, authority, tmp_path / 'node.pem')}" in line.sentence
     authority.signed("node", days=60)
     assert tls.read(time.time()) and not tls.refused and tls.clients is not before
 
@@ -218,11 +215,11 @@ def test_an_authority_that_did_not_sign_what_is_in_use_is_not_taken(
     authority: Authority, tmp_path: Path
 ) -> None:
     """Alone: with the old one in the same file, it is."""
-    said: list[str] = []
+    said: list[Coded] = []
     tls = Tls(authority.signed("node"), said.append)
     old, new = Path(authority.ca).read_bytes(), Path(Authority(tmp_path, "new").ca).read_bytes()
     Path(authority.ca).write_bytes(new)
-    assert not tls.read(time.time()) and "is refused by who has this tls.ca" in said[0]
+    assert not tls.read(time.time()) and "is refused by who has this tls.ca" in said[0].sentence
     Path(authority.ca).write_bytes(new + old)
     assert tls.read(time.time()) and len(said) == 1
 

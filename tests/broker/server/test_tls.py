@@ -57,7 +57,7 @@ class Lines(logging.Handler):
         self._said: queue.Queue[str] = queue.Queue()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.put(record.getMessage())
+        self._said.put(str(getattr(record.msg, "sentence", record.getMessage())))
 
     def of(self, client: str) -> str:
         """The next line about that client."""

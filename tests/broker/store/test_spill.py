@@ -10,12 +10,14 @@ from random import Random
 
 import pytest
 
+from broker import codes
 from broker.store import spill as spill_module
 from broker.store.errors import StoreCorrupt, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.spill import Spill
 from tests.conftest import SEED
 from tests.simulation.harness.virtual_disk import VirtualDisk
+from understudy.shared.codes import Coded
 
 DIRECTORY = "/data/overflow"
 
@@ -26,7 +28,7 @@ class Made:
     def __init__(self, disk: VirtualDisk | None = None) -> None:
         self.disk = disk or VirtualDisk()
         self.resident = 0
-        self.told: list[str] = []
+        self.told: list[Coded] = []
         self.spill = Spill(self.disk, DIRECTORY, 1000, lambda: self.resident, self.told.append)
 
     def files(self) -> list[str]:
@@ -126,7 +128,7 @@ def test_a_disk_that_cannot_be_written_loses_nothing_and_is_told_once(made: Made
     numbers.append(made.spill.put(b"more"))
     assert made.spill.get(numbers[-1]) == b"more"
     (told,) = made.told
-    assert DIRECTORY in told and "No space left" in told and "\n" not in told
+    assert told == codes.OVERFLOW.say(directory=DIRECTORY, cause="No space left on device")
     made.disk.failing.clear()
 
 

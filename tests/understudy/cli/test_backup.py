@@ -110,7 +110,7 @@ def test_damage_is_one_line(capsys: Capture, node: StoredNode, tmp_path: Path) -
     path.write_bytes(raw)
     code, said, err = understudy(capsys, "restore", str(out), str(tmp_path / "new"))
     assert (code, said) == (1, "")
-    assert err == f"understudy: {path} is damaged: its SHA-256 does not match; nothing was restored\n"
+    assert err.startswith(f"understudy: {path} is damaged: ") and err.endswith("(archive-failed)\n")
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.failover.cluster import understudy
 from tests.failover.pair import Pair
 from tests.understudy.definitions.made import EVERYTHING, binding, policy, queue, user
+from understudy import codes
 from understudy.cli import directory
 from understudy.management import Unreachable
 
@@ -178,7 +179,7 @@ def test_what_a_policy_asks_for_in_vain_is_said(pair: Pair) -> None:
         (
             ("policy", "set", "p", "^", json.dumps({"ha-params": "\u00e9" * 25_000}, ensure_ascii=False)),
             1,
-            "octets is more than 127.0.0.1",
+            "(question-too-large)",
         ),
         (("policy", "clear", "nothing"), 1, "there is no policy 'nothing' in '/'"),
         (("policy", "set", "p"), 2, "Missing argument"),
@@ -196,10 +197,10 @@ def test_what_is_wrong_is_one_line_and_changes_nothing(
 
 def test_an_empty_password_and_a_name_that_is_taken_are_refused(pair: Pair) -> None:
     assert "the password is empty" in ask(pair, "user", "add", "carol", typed="\n")[2]
-    configured = "there is a user 'guest' already: it is changed in the configuration\n"
+    configured = "it is changed in the configuration (user-exists)\n"
     assert ask(pair, "user", "add", "guest", typed="x\n")[2].endswith(configured)
     done(pair, "user", "add", "dave", typed="x\n")
-    stored = "there is a user 'dave' already: see `understudy user password`\n"
+    stored = "see `understudy user password` (user-exists)\n"
     assert ask(pair, "user", "add", "dave", typed="x\n")[2].endswith(stored)
     done(pair, "user", "delete", "dave")
     assert (
@@ -243,14 +244,11 @@ def test_definitions_bring_users_and_take_them_along(
 
 def test_a_broker_that_is_gone_before_it_answers_may_have_done_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object, **__: object) -> NoReturn:
-        raise Unreachable("127.0.0.1:1 ended the connection: the server closed the socket")
+        raise Unreachable(codes.NODE_UNREACHABLE.say(cause="127.0.0.1:1 ended the connection"))
 
     status = {"ok": True, "reason": "", "status": {"name": "left", "status": "active"}}
     monkeypatch.setattr(directory, "question", lambda *_: status)
     monkeypatch.setattr(directory, "ask", gone)
     told = CliRunner().invoke(directory.vhost, ["add", "staging", "-b", "127.0.0.1:1"])
     assert told.exit_code == 1
-    assert told.output == (
-        "Error: 127.0.0.1:1 ended the connection: the server closed the socket:"
-        " ask the primary whether it is so now\n"
-    )
+    assert told.output.endswith(": ask the primary whether it is so now (node-unreachable)\n")

@@ -214,7 +214,7 @@ def test_ready_is_who_could_serve_at_once(
     monkeypatch.setattr("understudy.cli.node.ask", lambda *_, **__: {"ok": True, "status": found})
     found_code, out, err = understudy(capsys, "ready")
     assert found_code == code
-    assert (out or err.removeprefix("understudy: ")) == f"{words}\n"
+    assert (out or err.removeprefix("understudy: ")) == f"{words}{' (node-not-ready)' if code else ''}\n"
 
 
 def test_a_data_directory_that_is_none_is_one_line_and_exit_2(
@@ -234,4 +234,4 @@ def test_a_file_that_fails_in_any_command_is_named(
 ) -> None:
     missing = tmp_path / "missing"
     assert run(lambda **_: missing.read_text()) == 1
-    assert capsys.readouterr().err == f"understudy: {missing}: No such file or directory\n"
+    assert capsys.readouterr().err == f"understudy: {missing}: No such file or directory (file-unusable)\n"

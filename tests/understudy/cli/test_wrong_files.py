@@ -71,7 +71,7 @@ def test_a_data_directory_that_cannot_be_one(
     what: str, below: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("serve", "--listen", "127.0.0.1:0", "--data-dir", place / what / below)
-    text = f"understudy: broker.data_dir (command line): {why(place, what)}\n"
+    text = f"understudy: broker.data_dir (command line): {why(place, what)} (config-invalid)\n"
     assert said(capsys, *arguments) == (2, text)
 
 
@@ -95,7 +95,7 @@ def test_a_lock_that_is_a_folder_is_named(place: Path, capsys: pytest.CaptureFix
     lock.mkdir(parents=True)
     code, text = said(capsys, "serve", "--listen", "127.0.0.1:0", "--data-dir", place / "data")
     sentence = f"cannot use data directory {place / 'data'}: {lock}: Is a directory"
-    assert (code, text) == (1, f"understudy: {sentence}\n")
+    assert (code, text) == (1, f"understudy: {sentence} (store-unusable)\n")
 
 
 @IN_THE_WAY
@@ -228,8 +228,8 @@ def test_backup_and_restore_name_what_is_in_the_way(
     (segment,) = (copy / "store").iterdir()
     segment.unlink()
     segment.mkdir()
-    sentence = f"understudy: {segment} is a folder, and no file of a copy; nothing was restored\n"
-    assert said(capsys, "restore", copy, place / "new") == (1, sentence)
+    code, text = said(capsys, "restore", copy, place / "new")
+    assert code == 1 and str(segment) in text and text.endswith("(archive-failed)\n")
 
 
 def test_names_and_passwords_that_are_no_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,5 +250,5 @@ def test_an_export_leaves_a_loop_alone(place: Path, capsys: pytest.CaptureFixtur
     with serving(place / "data") as node:
         found = said(capsys, "definitions", "export", place / "loop", "-b", node.amqp)
         assert node.stop() == 0
-    assert found == (1, f"understudy: cannot write {place / 'loop'}: {LOOP}\n")
+    assert found == (1, f"understudy: cannot write {place / 'loop'}: {LOOP} (file-unusable)\n")
     assert (place / "loop").is_symlink()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.understudy.ledger.memory import MemoryFolder
+from understudy.ledger import codes
 from understudy.ledger.writer import LedgerError, LedgerWriter
 
 
@@ -142,7 +143,9 @@ def test_health_tells_of_a_disk_that_is_full_and_of_one_that_is_not_any_more(
     assert ledger.health() == {
         **whole, "lost": 3, "failures": 3, "last_write": folder.now / 1e6
     }  # fmt: skip
-    assert "it is written again; 3 records are missing" in caplog.records[-1].getMessage()
+    told = [record.msg for record in caplog.records]
+    assert told[0].code == codes.UNWRITABLE.name
+    assert told[1] == codes.WRITTEN_AGAIN.say(path=ledger.path, lost=3)
 
 
 def test_a_write_taken_in_pieces_is_whole(folder: MemoryFolder, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.tls import Authority
+from understudy import codes
 from understudy.config.load import load
 from understudy.config.settings import ConfigError
 from understudy.server.certificates import WARN, CertificateWatch, tls_of
+from understudy.shared.codes import Code
 
 
 def test_no_configuration_no_tls() -> None:
@@ -71,16 +73,16 @@ def test_the_hosts_of_the_pair_are_looked_for(tmp_path: Path, caplog: pytest.Log
         watch.read()
 
     asyncio.run(scene())
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert said == 2 * [
-        f"TLS as others see it: tls.certificate: {files.certificate}: is for elsewhere.example, and for no "
-        "host of ha.brokers (a.example, b.example)"
-    ]
+    said = [r.msg for r in caplog.records if r.levelno == logging.WARNING]
+    assert [each.code for each in said] == 2 * [codes.TLS_REFUSED_BY_OTHERS.name]
+    assert "for no host of ha.brokers (a.example, b.example)" in said[0].sentence
 
 
-@pytest.mark.parametrize(("days", "words"), [(13.9, "runs out in 13."), (-1, "has run out"), (14.1, "")])
+@pytest.mark.parametrize(
+    ("days", "entry"), [(13.9, codes.TLS_EXPIRES), (-1, codes.TLS_EXPIRED), (14.1, None)]
+)
 def test_a_certificate_that_runs_out_is_spoken_of_once_a_day(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: float, words: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, days: float, entry: Code | None
 ) -> None:
     tls = Authority(tmp_path).node("node", "node.example")
     assert WARN == 14 * 86400
@@ -99,6 +101,7 @@ def test_a_certificate_that_runs_out_is_spoken_of_once_a_day(
         watch.stop()
 
     asyncio.run(scene())
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    said = [r.msg for r in caplog.records if r.levelno == logging.WARNING]
     assert len(said) == (2 if days < 14 else 1)
-    assert said[0].startswith("the certificate of node.example") and words in said[0]
+    if entry is not None:
+        assert said[0].code == entry.name and "the certificate of node.example" in said[0].sentence

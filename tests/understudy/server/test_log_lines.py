@@ -11,6 +11,7 @@ import pytest
 
 from tests.understudy.serving import serving
 from understudy.server.log_lines import JsonLine, OneLine
+from understudy.shared.codes import Coded
 
 
 def _formatted(text: str) -> str:
@@ -49,6 +50,14 @@ def test_in_json_each_line_is_one_object() -> None:
         "message": "unexpected error",
         "traceback": "Traceback (most recent call last):\n  x\nValueError: b\x1b[2J\u2028b",
     }
+
+
+def test_a_code_ends_a_line_and_is_a_key_of_json() -> None:
+    said = Coded("some-code", "100 % of\nthat failed")
+    record = logging.LogRecord("x", logging.WARNING, "x.py", 1, said, (), None)
+    assert OneLine().format(record).endswith(" W 100 % of that failed (some-code)")
+    found = json.loads(JsonLine().format(record))
+    assert (found["message"], found["code"]) == ("100 % of\nthat failed", "some-code")
 
 
 def test_a_client_cannot_write_lines_of_its_own(tmp_path: Path) -> None:

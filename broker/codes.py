@@ -1,0 +1,62 @@
+"""Codes of what the broker logs, and of what keeps it from starting. See `understudy.shared.codes`.
+
+What closes a channel or a connection has AMQP's own reply code or condition (`broker.errors`), and none here.
+"""
+
+from __future__ import annotations
+
+from understudy.shared.codes import Code
+
+STORE_UNUSABLE = Code(
+    "store-unusable",
+    "{fault}",
+    "The data directory, or a file in it, cannot be created, read or written. The node did not start.",
+    "Correct the rights or the path that the line names, or make room on the disk.",
+)
+STORE_LOCKED = Code(
+    "store-locked",
+    "{fault}",
+    "Another process holds the data directory. The node did not start.",
+    "Stop the other process. Two nodes never share one data directory.",
+)
+STORE_DAMAGED = Code(
+    "store-damaged",
+    "{fault}",
+    "Bytes that were on the disk are not what was written. The node did not start, and changed nothing.",
+    "Keep the directory. If the other node of the pair has everything, move this one away and let the node "
+    "join empty; else restore an archive.",
+)
+TICK_FAILED = Code(
+    "tick-failed",
+    "a tick failed: {error}; the node stops",
+    "The program raised an error that it does not expect. Its state is unknown, so the node confirms nothing "
+    "more and ends. The traceback follows.",
+    "Report it, with the traceback. systemd or Pacemaker starts the node again.",
+)
+NO_PLACE = Code(
+    "connection-limit",
+    "{connection}: every place for connections is taken",
+    "As many connections are open as `broker.max_connections` and the reserve for peers and operators allow. "
+    "The node closed a connection that had not logged in, or refused a new one.",
+    "Find clients that leak connections, or raise `broker.max_connections` and the limit of open files.",
+)
+TLS_HANDSHAKE = Code(
+    "tls-handshake-failed",
+    "connection {peer}: {fault}",
+    "A connection to a TLS port ended before or in the handshake, or sent what is not TLS.",
+    "Act on the fault: the client may speak without TLS, distrust the certificate, or lack its own.",
+)
+TLS_RELOAD = Code(
+    "tls-reload-failed",
+    "TLS reload failed, still using the previous certificates: {fault}",
+    "The new files of the section `tls` cannot be used together, or others would refuse them. Open "
+    "connections and the certificate in use stay.",
+    "Correct the file that the line names. The node reads the files again by itself.",
+)
+OVERFLOW = Code(
+    "overflow-unwritable",
+    "cannot write {directory}: {cause}; messages stay in memory until a restart",
+    "The node cannot write paged-out messages to its disk. It loses none, but memory is not freed any more, "
+    "so publishers may have to wait.",
+    "Make room on the disk or repair it. A restart of the node tries again.",
+)

@@ -1,0 +1,275 @@
+"""Codes of the configuration, HTTP and the commands. See `understudy.shared.codes`."""
+
+from __future__ import annotations
+
+from understudy.shared.codes import Code
+
+# -- a command and its node
+
+NODE_UNREACHABLE = Code(
+    "node-unreachable",
+    "{cause}",
+    "The command got no connection to the node, or the node closed it before the command asked. "
+    "Nothing was asked, so nothing was changed.",
+    "Check that the node runs, and check `--broker` and the `--tls` options.",
+)
+NODE_REFUSED_CONNECTION = Code(
+    "node-refused-connection",
+    "{address} refused the connection: {reply_code} {text}",
+    "The node closed the connection with an AMQP reply code, such as 403 for a wrong password or for a user "
+    "who is no administrator. Nothing was asked.",
+    "Act on the text. Check `--user` and `--password`.",
+)
+NODE_NO_ANSWER = Code(
+    "node-no-answer",
+    "{cause}",
+    "The node got the question, and no answer came. It may have done what was asked, or may still do it.",
+    "Look before you ask again: `understudy status` tells who serves.",
+)
+QUESTION_TOO_LARGE = Code(
+    "question-too-large",
+    "the question has {octets} octets, and {address} takes {room}",
+    "The question does not fit into one frame of the node. Nothing was asked.",
+    "Ask for less at once, or raise `broker.frame_max`.",
+)
+NO_REASON = Code(
+    "refused-without-reason",
+    "the node refused without a reason",
+    "The node answered no and gave no reason: it runs another version.",
+    "Compare the versions of the command and the node.",
+)
+BAD_ANSWER = Code(
+    "node-bad-answer",
+    "cannot use the answer of the node: {fault}",
+    "The node answered with something that this version does not understand.",
+    "Compare the versions of the command and the node.",
+)
+NOT_READY = Code(
+    "node-not-ready",
+    "{name} is {status}{but}: {reason}",
+    "`understudy ready` asked until its time was over. The node does not serve, and could not serve at once.",
+    "Act on the reason. While a node catches up, wait.",
+)
+NODE_REFUSES = Code(
+    "node-refused",
+    "{reason}",
+    "The node refused the command, and gave a reason without a code.",
+    "Act on the reason. A node of this version gives a code with most reasons.",
+)
+NOT_THERE = Code(
+    "object-not-found",
+    "{address}: there is no {what}",
+    "The virtual host, user, permission or policy that the command names does not exist.",
+    "List what there is, for example with `understudy user list`. Check the spelling.",
+)
+USER_EXISTS = Code(
+    "user-exists",
+    "{address}: user {name!r} exists already: {way}",
+    "`understudy user add` changes no user that exists.",
+    "Use `understudy user password` and `tags`, or change the configuration if the user is made there.",
+)
+
+# -- starting a node
+
+CONFIG_INVALID = Code(
+    "config-invalid",
+    "{fault}",
+    "A key, a value or a file of the configuration is wrong, or two keys contradict each other. The node did "
+    "not start, and a command did not begin.",
+    "Correct the key that the line names. The configuration page has every key.",
+)
+LISTEN_FAILED = Code(
+    "listen-failed",
+    "cannot listen on {address}: {cause}",
+    "The node cannot open one of its listeners, and did not start.",
+    "Stop the process that uses the port, or correct the address. `ss -ltnp` shows the listeners.",
+)
+NO_CIBADMIN = Code(
+    "cibadmin-missing",
+    "ha.authority is 'pacemaker', but this machine has no cibadmin: install pacemaker-cli-utils",
+    "The node keeps its in-sync set in Pacemaker's configuration, and cannot reach it without `cibadmin`.",
+    "Install the package `pacemaker-cli-utils`, or set `ha.authority` to `manual`.",
+)
+LEDGER_FAILED = Code(
+    "ledger-unusable",
+    "{fault}",
+    "The node cannot open its ledger, and did not start.",
+    "Make the folder of `ledger.dir` writable, or make room on the disk.",
+)
+
+# -- a node that runs
+
+NODE_STOPPED = Code(
+    "node-stopped",
+    "stopped: {reason}",
+    "The node ended by itself, because going on could lose or fork data, or after a fault of the program.",
+    "Act on the reason. systemd or Pacemaker starts the node again; in a pair, the other node takes over.",
+)
+FILES_EXHAUSTED = Code(
+    "open-files-exhausted",
+    "cannot accept connections: {cause}",
+    "The process or the machine has no free file descriptor or memory for one more connection. The node "
+    "tries again every second.",
+    "Raise the limit of open files (`LimitNOFILE` in the unit), or close idle connections.",
+)
+TLS_REFUSED_BY_OTHERS = Code(
+    "tls-certificate-flawed",
+    "others refuse this node's certificate: {fault}",
+    "The node uses the certificate, but whoever checks it refuses the node: wrong authority, host or date.",
+    "Replace the file of `tls.certificate`. The node reads it again by itself.",
+)
+TLS_EXPIRES = Code(
+    "tls-certificate-expires",
+    "{certificate}, expires in {days:.1f} days",
+    "The node's certificate expires within 14 days. The line comes once a day.",
+    "Replace the file of `tls.certificate`. The node reads it again by itself.",
+)
+TLS_EXPIRED = Code(
+    "tls-certificate-expired",
+    "{certificate}, has expired: whoever checks it refuses this node",
+    "The node's certificate has expired. Clients and peers that check it cannot connect.",
+    "Replace the file of `tls.certificate` now. The node reads it again by itself.",
+)
+
+# -- HTTP
+
+HTTP_LOGIN = Code(
+    "http-login-required",
+    "log in as an administrator",
+    "The request has no user name and password, or they are wrong.",
+    "Send HTTP basic authentication of a user with the tag `administrator`.",
+)
+HTTP_NOT_ADMINISTRATOR = Code(
+    "http-not-administrator",
+    "{user} is not an administrator",
+    "The login is right, but the user may not manage the node.",
+    "Log in as another user, or add the tag: `understudy user tags`.",
+)
+HTTP_LOGINS_BUSY = Code(
+    "http-logins-busy",
+    "{cause}",
+    "Too many passwords wait for their check.",
+    "Ask again after a second. If it lasts, find out who sends wrong passwords: the log names addresses.",
+)
+HTTP_BUSY = Code(
+    "http-busy",
+    "too many requests of administrators are under way: ask again",
+    "Every place for requests of administrators is taken.",
+    "Ask again. Send fewer requests at once.",
+)
+HTTP_BAD_ARGUMENTS = Code(
+    "http-bad-arguments",
+    "{fault}",
+    "The body or the query of the request is wrong. Nothing was changed.",
+    "Correct the request as the reason says.",
+)
+HTTP_TIMEOUT = Code(
+    "http-body-timeout",
+    "the body did not come in time",
+    "The client did not send the whole body within the limit. Nothing was changed.",
+    "Send the body at once.",
+)
+HTTP_NOT_JSON = Code(
+    "http-not-json",
+    "the body must be JSON: send Content-Type: application/json",
+    "The request does not call its body JSON. The node refuses it, because a page in a browser can send "
+    "other types without being asked.",
+    "Add the header `Content-Type: application/json`.",
+)
+HTTP_UNKNOWN_HOST = Code(
+    "http-unknown-host",
+    "this node is not known as {host}: use its address, or add the name to broker.http_hosts",
+    "The `Host` of the request is no name of this node. This keeps pages of other sites out.",
+    "Use an address of the node, or add the name to `broker.http_hosts`.",
+)
+HTTP_FOREIGN_PAGE = Code(
+    "http-foreign-page",
+    "{fault}",
+    "A page of another site sent the request from a browser.",
+    "Behind a proxy, pass on `Host`, and add that name to `broker.http_hosts`.",
+)
+HTTP_FAILED = Code(
+    "http-internal-error",
+    "{cause}",
+    "The node failed while it answered a request of HTTP. The traceback follows.",
+    "Report it, with the traceback.",
+)
+
+# -- definitions
+
+DEFINITIONS_INVALID = Code(
+    "definitions-invalid",
+    "{fault}",
+    "The file of definitions is wrong. Nothing was changed.",
+    "Correct the place that the line names.",
+)
+DEFINITIONS_UNSUPPORTED = Code(
+    "definitions-unsupported",
+    "{fault}; nothing was changed",
+    "The file has definitions that Understudy does not support, and `--strict` was given.",
+    "Remove them from the file, or import without `--strict`.",
+)
+DEFINITIONS_STOPPED = Code(
+    "definitions-stopped",
+    "{address}: stopped after {done:,} of {all:,}: {cause}; you may import the file again",
+    "The broker went away, or stopped serving, during the import. A part of the file is declared.",
+    "Import the same file again at the primary: what is there already stays.",
+)
+NO_AMQP_LISTENER = Code(
+    "http-no-amqp-listener",
+    "this node has no AMQP listener",
+    "An import over HTTP declares over AMQP, and this node has no listener for clients.",
+    "Set `broker.listen`, or import at another node.",
+)
+
+# -- files and programs of a command
+
+FILE_FAILED = Code(
+    "file-unusable",
+    "{fault}",
+    "A command cannot read or write the file that the line names.",
+    "Correct the path or the rights, or make room on the disk.",
+)
+ARCHIVE_FAILED = Code(
+    "archive-failed",
+    "{fault}",
+    "`understudy backup` or `restore` stopped: something would be lost, the archive is damaged, or the disk "
+    "fails.",
+    "Act on the line. Take a new archive if this one is damaged.",
+)
+QUARANTINE_NONE = Code(
+    "quarantine-no-message",
+    "{fault}",
+    "The quarantine has no message of that queue or number.",
+    "List the messages: `understudy quarantine list`.",
+)
+QUARANTINE_UNREADABLE = Code(
+    "quarantine-unreadable",
+    "{fault}",
+    "A file of the quarantine, or the notes of what was republished, cannot be used.",
+    "Act on the line, which names the file and the place in it.",
+)
+AGENT_FAILED = Code(
+    "agent-not-installed",
+    "cannot install the agent: {fault}",
+    "`understudy agent install` stopped. Pacemaker keeps using what was installed before.",
+    "Act on the line, and install again.",
+)
+PAIR_ENDED = Code(
+    "pair-ended",
+    "{fault}",
+    "A node of `understudy pair` did not start in time, or ended.",
+    "Read the logs in the folder that the command uses.",
+)
+DEMO_FAILED = Code(
+    "demo-failed",
+    "{fault}",
+    "`understudy demo` stopped before it had a verdict.",
+    "Read the logs in the folder that the line names.",
+)
+SPARK_MISSING = Code(
+    "spark-missing",
+    "{fault}",
+    "The command needs PySpark and Java, and one of them is missing.",
+    "Install what the line names.",
+)
