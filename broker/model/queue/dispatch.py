@@ -14,7 +14,7 @@ from broker.model.queue.consumer import Consumer, Consumers
 from broker.model.queue.removals import HAND, Removals
 
 
-class Shared(Protocol):
+class SharedQueue(Protocol):
     """A queue with several consumers."""
 
     @property
@@ -28,7 +28,7 @@ class Shared(Protocol):
     def schedule(self) -> None: ...
 
 
-def dispatch_to_many(queue: Shared, turn: int) -> tuple[int, int]:
+def dispatch_to_many(queue: SharedQueue, turn: int) -> tuple[int, int]:
     """Share out, beginning with consumer number `turn`; how many messages went, and whose turn is next."""
     consumers = queue.consumers.in_order()
     turn %= len(consumers)
@@ -37,7 +37,7 @@ def dispatch_to_many(queue: Shared, turn: int) -> tuple[int, int]:
     return _in_rounds(queue, consumers, turn)
 
 
-def _in_rounds(queue: Shared, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+def _in_rounds(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
     """Consumers whose credits do not depend on each other: deal whole rounds by slices, deliver once to
     each."""
     order = consumers[turn:] + consumers[:turn]
@@ -81,7 +81,7 @@ def _in_rounds(queue: Shared, consumers: list[Consumer], turn: int) -> tuple[int
     return sent, consumers.index(following)
 
 
-def _one_by_one(queue: Shared, consumers: list[Consumer], turn: int) -> tuple[int, int]:
+def _one_by_one(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
     """Few messages, or consumers that share a channel, and its prefetch limit: ask again before each
     message."""
     sent = refused = 0
