@@ -23,21 +23,21 @@ STORE_DAMAGED = Code(
     "store-damaged",
     "{fault}",
     "Bytes that were on the disk are not what was written. The node did not start, and changed nothing.",
-    "Keep the directory. If the other node of the pair has everything, move this one away and let the node "
-    "join empty; else restore an archive.",
+    "Keep the directory. If the other node of the pair has everything, move this one away and let the "
+    "node join empty; else restore an archive.",
 )
 TICK_FAILED = Code(
     "tick-failed",
     "a tick failed: {error}; the node stops",
-    "The program raised an error that it does not expect. Its state is unknown, so the node confirms nothing "
-    "more and ends. The traceback follows.",
+    "The program raised an error that it does not expect. Its state is unknown, so the node confirms "
+    "nothing more and ends. The traceback follows.",
     "Report it, with the traceback. systemd or Pacemaker starts the node again.",
 )
 NO_PLACE = Code(
     "connection-limit",
     "{connection}: every place for connections is taken",
-    "As many connections are open as `broker.max_connections` and the reserve for peers and operators allow. "
-    "The node closed a connection that had not logged in, or refused a new one.",
+    "As many connections are open as `broker.max_connections` and the reserve for peers and operators "
+    "allow. The node closed a connection that had not logged in, or refused a new one.",
     "Find clients that leak connections, or raise `broker.max_connections` and the limit of open files.",
 )
 TLS_HANDSHAKE = Code(
@@ -56,7 +56,7 @@ TLS_RELOAD = Code(
 OVERFLOW = Code(
     "overflow-unwritable",
     "cannot write {directory}: {cause}; messages stay in memory until a restart",
-    "The node cannot write paged-out messages to its disk. It loses none, but memory is not freed any more, "
-    "so publishers may have to wait.",
+    "The node cannot write paged-out messages to its disk. It loses none, but memory is not freed any "
+    "more, so publishers may have to wait.",
     "Make room on the disk or repair it. A restart of the node tries again.",
 )

@@ -16,8 +16,8 @@ NODE_UNREACHABLE = Code(
 NODE_REFUSED_CONNECTION = Code(
     "node-refused-connection",
     "{address} refused the connection: {reply_code} {text}",
-    "The node closed the connection with an AMQP reply code, such as 403 for a wrong password or for a user "
-    "who is no administrator. Nothing was asked.",
+    "The node closed the connection with an AMQP reply code, such as 403 for a wrong password or for a "
+    "user who is no administrator. Nothing was asked.",
     "Act on the text. Check `--user` and `--password`.",
 )
 NODE_NO_ANSWER = Code(
@@ -74,8 +74,8 @@ USER_EXISTS = Code(
 CONFIG_INVALID = Code(
     "config-invalid",
     "{fault}",
-    "A key, a value or a file of the configuration is wrong, or two keys contradict each other. The node did "
-    "not start, and a command did not begin.",
+    "A key, a value or a file of the configuration is wrong, or two keys contradict each other. The "
+    "node did not start, and a command did not begin.",
     "Correct the key that the line names. The configuration page has every key.",
 )
 LISTEN_FAILED = Code(
@@ -108,8 +108,8 @@ NODE_STOPPED = Code(
 FILES_EXHAUSTED = Code(
     "open-files-exhausted",
     "cannot accept connections: {cause}",
-    "The process or the machine has no free file descriptor or memory for one more connection. The node "
-    "tries again every second.",
+    "The process or the machine has no free file descriptor or memory for one more connection. The "
+    "node tries again every second.",
     "Raise the limit of open files (`LimitNOFILE` in the unit), or close idle connections.",
 )
 TLS_REFUSED_BY_OTHERS = Code(
@@ -172,8 +172,8 @@ HTTP_TIMEOUT = Code(
 HTTP_NOT_JSON = Code(
     "http-not-json",
     "the body must be JSON: send Content-Type: application/json",
-    "The request does not call its body JSON. The node refuses it, because a page in a browser can send "
-    "other types without being asked.",
+    "The request does not call its body JSON. The node refuses it, because a page in a browser can "
+    "send other types without being asked.",
     "Add the header `Content-Type: application/json`.",
 )
 HTTP_UNKNOWN_HOST = Code(
@@ -233,8 +233,8 @@ FILE_FAILED = Code(
 ARCHIVE_FAILED = Code(
     "archive-failed",
     "{fault}",
-    "`understudy backup` or `restore` stopped: something would be lost, the archive is damaged, or the disk "
-    "fails.",
+    "`understudy backup` or `restore` stopped: something would be lost, the archive is damaged, or the "
+    "disk fails.",
     "Act on the line. Take a new archive if this one is damaged.",
 )
 QUARANTINE_NONE = Code(

@@ -96,8 +96,8 @@ class EffectRunner:
                 self.events["demoted"] += 1
                 node.broker.take_input()
                 node.stop_serving(reason, now)
-            case Answer(token=token, ok=ok, reason=reason):
-                node.answer(token, ok, reason)
+            case Answer(token=token, ok=ok, reason=reason, code=code):
+                node.answer(token, ok, reason, code)
             case Announce():
                 self.events[effect.event] += 1
                 if effect.reason == FORCED:

@@ -380,8 +380,8 @@ class Node:
 
     # -- what effects need
 
-    def answer(self, token: int, ok: bool, reason: str) -> None:
-        self._questions.answer(token, ok, reason)
+    def answer(self, token: int, ok: bool, reason: str, code: str) -> None:
+        self._questions.answer(token, ok, reason, code)
 
     def start_serving(self, epoch: int, now: float) -> None:
         """The epoch is durable before the first id of it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion
+from understudy.shared.codes import Coded
 
 
 @dataclass(slots=True, frozen=True)
@@ -135,6 +136,12 @@ class Answer:
     token: int
     ok: bool
     reason: str
+    code: str = ""
+    """Of a refusal."""
+
+
+def refused(token: int, said: Coded) -> Answer:
+    return Answer(token, False, said.sentence, said.code)
 
 
 @dataclass(slots=True, frozen=True)

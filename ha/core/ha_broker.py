@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.model.values import FOREVER, ORIGIN, Position
+from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
 from ha.core.connection_observer import Decision, decide
@@ -23,6 +24,7 @@ from ha.core.effects import (
     SendMethod,
     StartServing,
     StopServing,
+    refused,
 )  # fmt: skip
 from ha.core.election.introductions import Introductions
 from ha.core.election.manual import ManualAuthority
@@ -323,13 +325,13 @@ class HaBroker:
         if self.status.serves:
             already = f"already {self.status.value} in epoch {self._epoch}"
             if self.withheld:
-                doubt = f"{already}, but it cannot prove it, and clients get nothing for now"
+                doubt = codes.PROMOTE_LEASE_EXPIRED.say(already=already)
                 way = "have a backup or the authority answer it; if none can, end it and promote a backup"
-                self._c.do(Answer(token, False, with_next(doubt, way)))
+                self._c.do(refused(token, with_next(doubt, way)))
             else:
                 self._c.do(Answer(token, True, already))
         elif self.promotion.active and not (force_lossy and self.promotion.yields):
-            self._c.do(Answer(token, False, self.promotion.waits_for()))
+            self._c.do(refused(token, codes.PROMOTE_PENDING.say(state=self.promotion.waits_for())))
         else:
             # A resource manager that tries again and again must not keep an operator from it.
             self.promotion.give_up("an operator forces it")
@@ -403,7 +405,7 @@ class HaBroker:
     def demote(self, token: int, now: float) -> None:
         """An operator wants this node to stop serving."""
         if self.status is Status.STANDALONE:
-            self._c.do(Answer(token, False, "a standalone broker cannot be demoted: it has no ha.brokers"))
+            self._c.do(refused(token, codes.DEMOTE_STANDALONE.say()))
             return
         self.promotion.give_up("demoted meanwhile")
         self.switchover.give_up("demoted meanwhile")

@@ -1,11 +1,16 @@
-"""Refusals, one sentence each: why, and what whoever asked may do next."""
+"""Refusals: why, by a code and one sentence, and what whoever asked may do next."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from understudy.shared.codes import Coded
+
 NEXT = "; next: "
 """Between the two."""
+S = TypeVar("S", str, Coded)
 
 
-def with_next(reason: str, way: str) -> str:
+def with_next(reason: S, way: str) -> S:
     """`way`: a command or a setting; "" where the reason says it all."""
-    return f"{reason}{NEXT}{way}" if way else reason
+    return reason + NEXT + way if way else reason

@@ -94,11 +94,12 @@ class Questions:
             case "switchover":
                 node.core.switch_over(self._tokens, args.get("to"), now)
 
-    def answer(self, token: int, ok: bool, reason: str) -> None:
-        """What has come of a promotion, demotion or switchover."""
+    def answer(self, token: int, ok: bool, reason: str, code: str) -> None:
+        """What has come of a promotion, demotion or switchover. `code`: of a refusal."""
         reply = self._owed.pop(token, None)
         if reply is not None:
-            reply({"ok": ok, "reason": reason, "status": self._node.status()})
+            coded = {"code": code} if code else {}
+            reply({"ok": ok, **coded, "reason": reason, "status": self._node.status()})
 
     def heard(self, payload: bytes, reply: Reply, now: float) -> None:
         """An operator's question over AMQP."""

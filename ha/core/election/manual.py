@@ -7,12 +7,16 @@ on disk. Pure functions of the evidence. Owner: HaBroker.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ha.core import codes
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
 from ha.core.record.in_sync_record import EPOCH_STEP, Incarnation, InSyncRecord, RecordVersion
 from ha.core.record.link_end import LinkEnd
 from ha.core.role import Self_
+from understudy.shared.codes import Coded
 
 FORCE = "--force-lossy"
 REFUSES = "refuses this node"
@@ -54,38 +58,38 @@ class ManualAuthority:
 
     def _judge(self, e: Evidence) -> Verdict:
         if e.copies:
-            return _no(e.copies[0], "")  # each of the two would take what the record says for its own
+            # Each of the two would take what the record says for its own.
+            return _no(codes.PROMOTE_IDENTITY_COPIED.say(fault=e.copies[0]), "")
         for answer in e.answers.values():
             if answer.serving and not (answer.withheld and self.ARBITRATES):
                 if _catches_up_with(answer.node_id, e):
                     return _no(
-                        f"this node is catching up with {answer.name}, which serves in epoch {answer.epoch}",
+                        codes.PROMOTE_CATCHING_UP.say(primary=answer.name, epoch=answer.epoch),
                         "wait until it is ready, then switch over",
                     )
                 return _no(
-                    f"{answer.name} is serving in epoch {answer.epoch}",
+                    codes.PROMOTE_OTHER_SERVES.say(primary=answer.name, epoch=answer.epoch),
                     f"demote it first, or switch over; if it hangs, {AGAIN}",
                 )
             if answer.promoting and not self.ARBITRATES:
-                return _no(
-                    f"{answer.name} is being promoted at this very moment", "ask again if it is refused"
-                )
+                return _no(codes.PROMOTE_OTHER_PROMOTING.say(other=answer.name), "ask again if it is refused")
             if answer.number == e.me.number:
                 return _no(
-                    f"{answer.name} has the same node number {e.me.number}",
+                    codes.PROMOTE_SAME_NUMBER.say(other=answer.name, number=e.me.number),
                     "start the newer of the two with an empty data directory",
                 )
         newest = e.newest
         if e.foreign and (newest is None or e.me.who not in newest.in_sync):
             # Whoever is in the record needs nobody's answer, and no stranger's.
             return _no(
-                e.foreign[0], "take it out of ha.brokers, or this node's data directory is the wrong one"
+                codes.PROMOTE_FOREIGN_NODE.say(fault=e.foreign[0]),
+                "take it out of ha.brokers, or this node's data directory is the wrong one",
             )
         if newest is None:
             return self._bootstrap(e)
         if e.record is not None and e.record.cluster_id != newest.cluster_id:
             return _no(
-                f"the newest record is of another cluster, {newest.cluster_id}",
+                codes.PROMOTE_FOREIGN_RECORD.say(cluster=newest.cluster_id),
                 "give this cluster a register of its own (ha.cib_set), or start this node with an empty data "
                 "directory to join the other",
             )
@@ -99,21 +103,23 @@ class ManualAuthority:
         """Nobody was ever primary, as far as is known."""
         if e.record_lost:
             return _no(
-                "this node was in a cluster, and its record of that, insync.json, is gone: it may lack "
-                "confirmed messages",
+                codes.PROMOTE_RECORD_LOST.say(),
                 f"put it back, or promote another one; {IF_LOST}",
             )
         if e.unanswered and e.left_out:
-            return _no(e.left_out, "put it there, on all nodes, and start this node again")
+            return _no(
+                codes.PROMOTE_NOT_LISTED.say(fault=e.left_out),
+                "put it there, on all nodes, and start this node again",
+            )
         if e.unanswered:
             return _no(
-                f"{', '.join(e.unanswered)} and may hold data",
+                codes.PROMOTE_PEERS_SILENT.say(peers=", ".join(e.unanswered)),
                 f"have it run and let this node in, and ask again; {IF_LOST}",
             )
         for answer in e.answers.values():
             if answer.position.epoch or answer.epoch:
                 return _no(
-                    f"{answer.name} holds data and this node was never its backup",
+                    codes.PROMOTE_OTHER_HOLDS_DATA.say(other=answer.name),
                     f"promote {answer.name}; {IF_EACH}",
                 )
         return Verdict(
@@ -123,16 +129,13 @@ class ManualAuthority:
     def _spoilt(self, e: Evidence, newest: InSyncRecord) -> Verdict | None:
         """This very process is named in the record, and lacks some of its queues; None if it does not."""
         if e.resetting:
-            reason = f"{e.resetting} of this node's queues had to be fetched again, and are not whole"
+            said = codes.PROMOTE_QUEUES_INCOMPLETE.say(queues=e.resetting)
         elif e.ended:
-            reason = (
-                f"{e.ended} of this node's queues were deleted with the messages they held while it caught "
-                f"up, and what had moved from there may not be here"
-            )
+            said = codes.PROMOTE_QUEUES_DELETED.say(queues=e.ended)
         else:
             return None
         return _who_runs_on(e, newest) or _no(
-            reason, f"start {newest.owner_name} again, and promote it; {IF_LOST}"
+            said, f"start {newest.owner_name} again, and promote it; {IF_LOST}"
         )
 
     def _in_sync(self, e: Evidence, newest: InSyncRecord) -> Verdict:
@@ -143,14 +146,14 @@ class ManualAuthority:
             end = None  # what became of an older primary says nothing of this one
         if e.linked:
             return _no(
-                f"the link to the primary {owner} is up",
+                codes.PROMOTE_LINK_UP.say(primary=owner),
                 f"demote it first, or switch over; if it hangs, {AGAIN}",
             )
         if end is not None and end.handed_over and not end.asked_again:
             return Verdict(True, f"in the record, and {end.primary} has handed over to this node", "unforced")
         if end is not None and end.excluded:
             return _no(
-                f"{end.primary} has excluded this node from the record",
+                codes.PROMOTE_EXCLUDED.say(primary=end.primary),
                 f"start {end.primary} again, and promote it; {IF_LOST}",
             )
         if end is not None and end.proves_the_end(e.ack_timeout):
@@ -162,7 +165,7 @@ class ManualAuthority:
                 True, f"in the record, and the old primary {owner} answers and does not serve", "unforced"
             )
         return _no(
-            _doubt(end, owner, newest.epoch),
+            codes.PROMOTE_PRIMARY_MAY_SERVE.say(doubt=_doubt(end, owner, newest.epoch)),
             f"start {owner} again, after ending it if it hangs, and ask once more; {IF_OFF}",
         )
 
@@ -173,7 +176,7 @@ class ManualAuthority:
         ]
         if missing:
             return _no(
-                f"{', '.join(sorted(missing))} could have been promoted since, and does not answer",
+                codes.PROMOTE_SUCCESSOR_UNKNOWN.say(members=", ".join(sorted(missing))),
                 f"start it and ask again; {IF_OFF}",
             )
         return Verdict(True, "this node was the last primary, and nobody has taken over since", "unforced")
@@ -185,14 +188,14 @@ class ManualAuthority:
         owner = newest.owner_name
         if _catches_up_with(newest.owner.node_id, e):
             return _no(
-                f"this node is catching up with {owner}, whose link is up: it may lack confirmed messages",
+                codes.PROMOTE_PRIMARY_HANGS.say(primary=owner),
                 f"wait until it is ready; if {owner} hangs, end it, start it again and promote it; {IF_LOST}",
             )
         named = sorted(newest.names.get(i, i[:8]) for i in newest.node_ids - {e.me.node_id})
         others = " or ".join(named)
         if e.me.node_id not in newest.node_ids:
             return _no(
-                f"the record of epoch {newest.epoch} does not name this node: it may lack confirmed messages",
+                codes.PROMOTE_NOT_IN_RECORD.say(epoch=newest.epoch),
                 f"start and promote {others}; {IF_LOST}",
             )
         members = _members(e, newest)
@@ -200,12 +203,12 @@ class ManualAuthority:
         if missing:
             names = ", ".join(newest.names.get(m, m[:8]) for m in missing)
             return _no(
-                f"{names} of the record of epoch {newest.epoch} does not answer and may hold more",
+                codes.PROMOTE_MEMBER_SILENT.say(members=names, epoch=newest.epoch),
                 f"start it and ask again; {IF_LOST}",
             )
         if e.incomplete:
             return _no(
-                "this node's copy is incomplete: it was stopped while catching up",
+                codes.PROMOTE_COPY_INCOMPLETE.say(),
                 f"start and promote {others}; {IF_LOST}" if named else IF_LOST,
             )
         whole = [answer for answer in members if not answer.incomplete]
@@ -213,7 +216,9 @@ class ManualAuthority:
         latest = max(whole, key=lambda answer: answer.position, default=None)
         if latest is not None and latest.position > e.position:
             return _no(
-                f"{latest.name} has a later copy ({tuple(latest.position)} to {tuple(e.position)})",
+                codes.PROMOTE_OTHER_LATER.say(
+                    other=latest.name, position=tuple(latest.position), own=tuple(e.position)
+                ),
                 f"promote {latest.name}",
             )
         return Verdict(True, "all members of the last record answer, and none has a later copy", "cold")
@@ -247,7 +252,7 @@ def _who_runs_on(e: Evidence, record: InSyncRecord) -> Verdict | None:
     """Before anything is given up for lost: does another one have all?"""
     for answer in _members(e, record):
         if _alive(answer, record):
-            return _no(f"{answer.name} runs on since the record was written", f"promote {answer.name}")
+            return _no(codes.PROMOTE_OTHER_RUNS_ON.say(other=answer.name), f"promote {answer.name}")
     return None
 
 
@@ -274,8 +279,8 @@ def _with_what_is_known(verdict: Verdict, e: Evidence) -> Verdict:
         way = f"{first}; {then}" if first else then
     if untold := [silence for silence in e.unanswered if silence not in verdict.reason]:
         way = f"{way} ({'; '.join(untold)})"
-    return Verdict(False, verdict.reason, way=way)
+    return replace(verdict, way=way)
 
 
-def _no(reason: str, way: str) -> Verdict:
-    return Verdict(False, reason, way=way)
+def _no(said: Coded, way: str) -> Verdict:
+    return Verdict(False, said.sentence, way=way, code=said.code)

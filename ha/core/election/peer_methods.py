@@ -245,11 +245,13 @@ class PeerMethods:
         holds = told.position.epoch if told is not None else 0
         refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
         if refusal is not None or primary is None:
-            if refusal != self._last_refusal:
-                self._c.log(f"{ask.name} is not taken in: {refusal}")
-            self._last_refusal = refusal or ""
-            self.not_taken_in[peer] = f"{ask.name} is not taken in: {refusal}"
-            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json({"ok": False, "reason": refusal})))
+            said = refusal.sentence if refusal is not None else ""
+            if said != self._last_refusal:
+                self._c.log(f"{ask.name} is not taken in: {said}")
+            self._last_refusal = said
+            self.not_taken_in[peer] = f"{ask.name} is not taken in: {said}"
+            answer = refusal.answer() if refusal is not None else {"ok": False, "reason": ""}
+            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json(answer)))
             return
         self.not_taken_in.pop(peer, None)
         primary.join(peer, ask, held, now)

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.model.values import Position
+from ha.core import codes
 from ha.core.backup.backup import Backup
-from ha.core.effects import Answer, Redial
+from ha.core.effects import Answer, Redial, refused
 from ha.core.election.neighbours import Neighbours
 from ha.core.election.status_check import StatusCheck, evidence_of, newest_known
 from ha.core.record.authority import FORCED, Authority, Evidence, PeerAnswer, Verdict
@@ -29,6 +30,7 @@ from ha.core.record.lineage import Lineage
 from ha.core.record.record_keeper import RETRY, Outcome, RecordKeeper
 from ha.core.refusal import with_next
 from ha.core.role import Context
+from understudy.shared.codes import Coded
 
 LOOK = "see who serves (understudy status); if nobody does, ask again"
 
@@ -238,7 +240,7 @@ class Promotion:
                     # It has replaced the one that the swap expects: whatever the authority says, and when.
                     self._beaten(self._c.record, now)
                 elif attempt.token is not None and now >= attempt.answer_by:
-                    self._answer(attempt, False, f"{self.waits_for()}; it goes on asking")
+                    self._answer(attempt, codes.PROMOTE_UNDECIDED.say(state=self.waits_for()))
             case Step.WAITING:
                 self._wait(attempt, now)
 
@@ -255,14 +257,14 @@ class Promotion:
             self._ask_anew(attempt, now)
         if attempt.reading and now >= attempt.answer_by:
             way = "see that it runs and can be reached from here, and ask again"
-            self._refuse(attempt, "the authority does not answer", way)
+            self._refuse(attempt, codes.PROMOTE_AUTHORITY_SILENT.say(), way)
             return
         if attempt.reading or not attempt.check.done(now):
             return
         evidence = self.evidence(attempt)
         verdict = self._authority.judge(evidence, force_lossy=attempt.check.force_lossy)
         if not verdict.granted:
-            self._refuse(attempt, verdict.reason, verdict.way)
+            self._refuse(attempt, verdict.said, verdict.way)
             return
         attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
         attempt.known = self._c.record
@@ -321,18 +323,18 @@ class Promotion:
         if attempt is None:
             return
         if held is None:
-            self._refuse(attempt, "the authority has lost the record", "ask again")
+            self._refuse(attempt, codes.PROMOTE_RECORD_GONE.say(), "ask again")
             return
         self._lineage.adopt(held)
-        reason = f"the record has changed meanwhile: epoch {held.epoch} is {held.owner_name}'s"
-        self._refuse(attempt, reason, LOOK)
+        said = codes.PROMOTE_RECORD_CHANGED.say(epoch=held.epoch, owner=held.owner_name)
+        self._refuse(attempt, said, LOOK)
 
     # -- waiting
 
     def _wait(self, attempt: Attempt, now: float) -> None:
         """Serve, once no earlier owner can be confirming any more; unless somebody else was promoted."""
         if self._c.record != attempt.record:
-            self._refuse(attempt, "a newer record has come in while this node waited", LOOK)
+            self._refuse(attempt, codes.PROMOTE_RECORD_NEWER.say(), LOOK)
             return
         if now < attempt.serve_at and not self._owner_is_over(attempt):
             return
@@ -343,7 +345,7 @@ class Promotion:
         if held:
             self._c.log(held)
         reason = f"{attempt.reason}; {held}" if held else attempt.reason
-        self._answer(attempt, True, f"promoted in epoch {epoch}: {reason}")
+        self._answer(attempt, f"promoted in epoch {epoch}: {reason}")
 
     def _owner_is_over(self, attempt: Attempt) -> bool:
         """The old owner has said that it does not serve, or its kernel that nobody listens there any more.
@@ -377,20 +379,22 @@ class Promotion:
         """
         if self.attempt is not None:
             self._keeper.forget()
-            self._refuse(self.attempt, reason, "")
+            self._refuse(self.attempt, codes.PROMOTE_GIVEN_UP.say(cause=reason), "")
 
-    def _refuse(self, attempt: Attempt, reason: str, way: str) -> None:
+    def _refuse(self, attempt: Attempt, why: Coded, way: str) -> None:
         self.attempt = None
         self._keeper.forget()
-        sentence = with_next(reason, way)
-        self._c.log(f"promotion refused: {sentence}")
-        self.last_refusal = f"not promoted: {sentence}"
-        self._answer(attempt, False, self.last_refusal)
+        said = with_next(why, way)
+        self._c.log(f"promotion refused: {said.sentence}")
+        said = said.about("not promoted")
+        self.last_refusal = said.sentence
+        self._answer(attempt, said)
 
-    def _answer(self, attempt: Attempt, ok: bool, reason: str) -> None:
+    def _answer(self, attempt: Attempt, said: Coded | str) -> None:
+        """A refusal has a code."""
         if attempt.token is not None:
-            self._c.do(Answer(attempt.token, ok, reason))
-            attempt.token = None
+            token, attempt.token = attempt.token, None
+            self._c.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
 
     # -- time
 

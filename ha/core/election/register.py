@@ -11,6 +11,7 @@ swap failing, and stops confirming when its lease runs out.
 
 from __future__ import annotations
 
+from ha.core import codes
 from ha.core.effects import ReadRegister, SwapRegister
 from ha.core.election.manual import ManualAuthority, _no
 from ha.core.record.authority import Evidence, Verdict
@@ -33,7 +34,7 @@ class RegisterAuthority(ManualAuthority):
     def _judge(self, e: Evidence) -> Verdict:
         if is_behind(e.newest, e.record):
             return _no(
-                "the register has lost a record that this node knows of: it may lack a later one, too",
+                codes.PROMOTE_REGISTER_BEHIND.say(),
                 "put its newest copy back; if that is gone, and nobody of the pair serves, promote with "
                 "--force-lossy",
             )

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.model.values import Position
-from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput
+from ha.core import codes
+from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput, refused
 from ha.core.election.promotion import Promotion
 from ha.core.membership import Status
 from ha.core.ports import PrimaryModel
@@ -38,6 +39,7 @@ from ha.core.record.record_keeper import RecordKeeper
 from ha.core.refusal import with_next
 from ha.core.role import Context
 from ha.core.wire.link import Method, to_json
+from understudy.shared.codes import Coded
 
 
 class Step(enum.Enum):
@@ -124,23 +126,20 @@ class Switchover:
         """An operator wants another to be primary: the backup named `to`, or the best of them."""
         primary, me = self._stage.primary, self._c.me
         if self._c.membership.status is Status.STANDALONE:
-            self._answer(
-                token, False, "a standalone broker has nobody to switch over to: it has no ha.brokers"
-            )
+            self._answer(token, codes.SWITCHOVER_STANDALONE.say())
         elif self.plan is not None:
-            self._answer(
-                token, False, with_next(f"a switchover to {self.plan.name} is under way", "wait for it")
-            )
+            said = codes.SWITCHOVER_UNDER_WAY.say(target=self.plan.name)
+            self._answer(token, with_next(said, "wait for it"))
         elif primary is None:
             found = self._stage.known_primary()
-            reason = f"{me.name} does not serve; {found or 'nobody that it knows of'} does"
-            self._answer(token, False, with_next(reason, "ask that one" if found else "promote one"))
+            said = codes.SWITCHOVER_NOT_PRIMARY.say(node=me.name, primary=found or "nobody that it knows of")
+            self._answer(token, with_next(said, "ask that one" if found else "promote one"))
         elif to in (me.name, me.node_id):
-            self._answer(token, True, f"{me.name} serves already, in epoch {primary.epoch}")
+            self._answer(token, f"{me.name} serves already, in epoch {primary.epoch}")
         elif self._stage.withheld:
-            reason = "it cannot prove that it is the primary, and hands nothing over for now"
+            said = codes.SWITCHOVER_LEASE_EXPIRED.say()
             way = "ask again when its status shows a proof; if it gets none, end it and promote the backup"
-            self._answer(token, False, with_next(reason, way))
+            self._answer(token, with_next(said, way))
         else:
             self._choose(primary, token, to, now)
 
@@ -153,10 +152,11 @@ class Switchover:
             names = ", ".join(sorted(b.name for b in primary.backups.values()))
             others = f"its backups are {names}" if names else "start it"
             way = "ask again when its status is ready" if named is not None else others
-            self._answer(token, False, with_next(f"{to} cannot take over: {stands}", way))
+            said = codes.SWITCHOVER_TARGET_NOT_READY.say(target=to, state=stands)
+            self._answer(token, with_next(said, way))
         elif not ready:
-            reason = "no backup is in sync: nobody could take over without a loss"
-            self._answer(token, False, with_next(reason, "start one, and ask again when its status is ready"))
+            said = codes.SWITCHOVER_NO_BACKUP.say()
+            self._answer(token, with_next(said, "start one, and ask again when its status is ready"))
         else:
             best = max(ready, key=lambda b: (b.acked_durable, b.acked, b.proof or 0.0, b.name))
             self._drain(primary, best, token, now)
@@ -247,8 +247,8 @@ class Switchover:
         primary.drains = False
         self._c.do(TakeInput())
         self._c.log(f"goes on serving: {plan.name} could not take over: {why}")
-        reason = f"not switched over to {plan.name}: {why}"
-        self._end(plan, False, with_next(reason, f"{self._c.me.name} serves on; ask again"))
+        said = codes.SWITCHOVER_TAKEN_BACK.say(target=plan.name, cause=why)
+        self._end(plan, with_next(said, f"{self._c.me.name} serves on; ask again"))
 
     # -- handed over
 
@@ -260,19 +260,17 @@ class Switchover:
         serving = self._serving(plan)
         if primary is not None:
             why = plan.why or f"{self._c.me.name} was promoted again"
-            self._end(
-                plan, False, f"not switched over: {why}; {self._c.me.name} serves in epoch {primary.epoch}"
-            )
+            me = self._c.me.name
+            self._end(plan, codes.SWITCHOVER_RETURNED.say(cause=why, node=me, epoch=primary.epoch))
         elif serving is not None and serving.node_id == plan.heir.node_id:
-            self._end(plan, True, f"{plan.name} serves in epoch {serving.epoch}")
+            self._end(plan, f"{plan.name} serves in epoch {serving.epoch}")
         elif serving is not None:
-            self._end(
-                plan, False, f"{serving.name} was promoted instead, and serves in epoch {serving.epoch}"
-            )
+            self._end(plan, codes.SWITCHOVER_OTHER_PROMOTED.say(node=serving.name, epoch=serving.epoch))
         elif plan.step is Step.HANDED:
             self._wait(plan, now)
         elif not self._stage.promotion.active:
-            self._end(plan, False, f"not switched over: {plan.why}; {self._stage.promotion.last_refusal}")
+            refusal = self._stage.promotion.last_refusal
+            self._end(plan, codes.SWITCHOVER_NOBODY_SERVES.say(cause=plan.why, refusal=refusal))
 
     def _serving(self, plan: Plan) -> PeerAnswer | None:
         """Who serves in a later epoch."""
@@ -297,14 +295,15 @@ class Switchover:
     def give_up(self, reason: str) -> None:
         """It came to nothing: this node's role has ended otherwise, or the operator wants it no more."""
         if self.plan is not None:
-            self._end(self.plan, False, f"not switched over to {self.plan.name}: {reason}")
+            self._end(self.plan, codes.SWITCHOVER_TAKEN_BACK.say(target=self.plan.name, cause=reason))
 
-    def _end(self, plan: Plan, ok: bool, reason: str) -> None:
+    def _end(self, plan: Plan, said: Coded | str) -> None:
         self.plan = None
-        self._answer(plan.token, ok, reason)
+        self._answer(plan.token, said)
 
-    def _answer(self, token: int, ok: bool, reason: str) -> None:
-        self._c.do(Answer(token, ok, reason))
+    def _answer(self, token: int, said: Coded | str) -> None:
+        """A refusal has a code."""
+        self._c.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
 
     def next_deadline(self) -> float | None:
         plan = self.plan

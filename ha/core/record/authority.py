@@ -19,6 +19,7 @@ from ha.core.record.link_end import LinkEnd
 from ha.core.refusal import with_next
 from ha.core.role import Self_
 from ha.core.terms import Terms
+from understudy.shared.codes import Coded
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,6 +100,13 @@ class Verdict:
     reason: str
     how: str = ""
     way: str = ""
+    code: str = ""
+    """Of a refusal."""
+
+    @property
+    def said(self) -> Coded:
+        """Why it is refused."""
+        return Coded(self.code, self.reason)
 
     @property
     def sentence(self) -> str:

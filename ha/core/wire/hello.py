@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from broker.model.values import Position
+from ha.core import codes
 from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.record.authority import PeerAnswer
@@ -14,6 +15,7 @@ from ha.core.record.in_sync_record import Incarnation, count, label, record_from
 from ha.core.role import Context, Self_
 from ha.core.terms import terms_from_json
 from ha.core.wire.link import VERSION
+from understudy.shared.codes import Coded
 
 COPY = "one of the two data directories is a copy of the other; give one of the two nodes an empty one"
 """What is to be done where two nodes have one identity."""
@@ -125,45 +127,38 @@ class JoinRequest:
         *,
         epoch: int | None,
         holds: int = 0,
-    ) -> str | None:
+    ) -> Coded | None:
         """Why it cannot be taken in, or None. `epoch`: in which this node is primary, with these `backups`;
         None if it is not. `holds`: the epoch of what the peer's copy has last.
         """
         if epoch is None:
-            return f"{me.name} is not the primary ({status.value})"
+            return codes.JOIN_NOT_PRIMARY.say(node=me.name, status=status.value)
         if self.version != VERSION:
-            return f"its link version is {self.version}, this one's is {VERSION}: run one release on both"
+            return codes.JOIN_LINK_VERSION.say(its=self.version, ours=VERSION)
         if self.cluster_id is not None and self.cluster_id != cluster_id:
-            return (
-                f"it belongs to cluster {self.cluster_id}, this one to {cluster_id}: take it out of "
-                f"ha.brokers, or start it with an empty data directory"
-            )
+            return codes.JOIN_FOREIGN_CLUSTER.say(its=self.cluster_id, ours=cluster_id)
         if self.epoch > epoch:
-            return f"it knows of epoch {self.epoch} and does not show the record: {me.name} serves in {epoch}"
+            return codes.JOIN_LATER_EPOCH.say(its=self.epoch, node=me.name, epoch=epoch)
         if holds > epoch:  # a copy goes from epoch to epoch, and never back
-            return (
-                f"it was no backup of this pair: what it holds is of epoch {holds}, and {me.name} serves in "
-                f"{epoch}; demote and promote {me.name}, for a later epoch, or start it with an empty data "
-                f"directory"
-            )
+            return codes.JOIN_FOREIGN_HISTORY.say(holds=holds, node=me.name, epoch=epoch)
         if self.who.node_id == me.node_id:
-            return f"it has this node's own identity: {COPY}"
+            return codes.JOIN_OWN_IDENTITY.say(way=COPY)
         if self.number == me.number:
-            return f"both have the node number {self.number}: give one a new data directory"
+            return codes.JOIN_SAME_NUMBER.say(number=self.number)
         if self.name == me.name:
-            return f"both are called {self.name}: give one another broker.name"
+            return codes.JOIN_SAME_NAME.say(name=self.name)
         for backup in backups:
             if backup.peer is None:
                 continue
             if backup.who.node_id == self.who.node_id:
                 if backup.life != self.life and self.who.number <= backup.who.number:  # it is no restart
-                    return f"another process has the identity of {backup.name}: {COPY}"
+                    return codes.JOIN_IDENTITY_COPIED.say(name=backup.name, way=COPY)
                 continue
             # Found out now, not when one of the two serves and the other can no longer follow it.
             if backup.number == self.number:
-                return f"{backup.name} has the node number {self.number} too: give one a new data directory"
+                return codes.JOIN_BACKUP_SAME_NUMBER.say(name=backup.name, number=self.number)
             if backup.name == self.name:
-                return f"another backup is called {self.name} too: give one another broker.name"
+                return codes.JOIN_BACKUP_SAME_NAME.say(name=self.name)
         return None
 
 

@@ -24,8 +24,13 @@ from tests.simulation.harness.virtual_disk import VirtualDisk
 TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts").glob("*.txt"))
 
 
-@pytest.mark.parametrize("slept", [0.1, 3.0, 6.0])
-def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unforced(slept: float) -> None:
+@pytest.mark.parametrize(
+    ("slept", "code"),
+    [(0.1, "promote-link-up"), (3.0, "promote-primary-may-serve"), (6.0, "promote-primary-may-serve")],
+)
+def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unforced(
+    slept: float, code: str
+) -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
@@ -34,8 +39,9 @@ def test_a_primary_that_hangs_is_ended_and_started_and_its_backup_promoted_unfor
     pair.run(0.3)
     a.frozen = True
     pair.run(slept)
-    reason = pair.ask(b, "promote")["reason"]
-    assert NEXT in reason and "hangs" in reason and "start" in reason
+    answer = pair.ask(b, "promote")
+    assert answer["code"] == code, answer
+    assert NEXT in answer["reason"] and "hangs" in answer["reason"] and "start" in answer["reason"]
     a.frozen = False
     pair.kill(a, keep=True)
     pair.start(a)
@@ -75,7 +81,7 @@ def test_who_has_started_again_names_the_backup_that_runs_on_before_what_is_gone
     pair.start(c)
     pair.run(1.0)
     answer = pair.ask(c, "promote")
-    assert answer["reason"] == "not promoted: b runs on since the record was written; next: promote b"
+    assert answer["code"] == "promote-other-runs-on" and answer["reason"].endswith("; next: promote b")
     assert pair.ask(b, "promote")["ok"]
     pair.until(lambda: c.status == "ready")
 
@@ -98,11 +104,8 @@ def test_who_has_lost_its_record_is_no_node_that_never_had_one() -> None:
     b.disk.sync_directory("/b")
     pair.start()
     pair.run(0.5)
-    reason = pair.ask(b, "promote")["reason"]
-    assert reason.startswith(
-        "not promoted: this node was in a cluster, and its record of that, insync.json, is gone"
-    )
-    assert "b holds data" in pair.ask(a, "promote")["reason"]
+    assert pair.ask(b, "promote")["code"] == "promote-record-lost"
+    assert pair.ask(a, "promote")["code"] == "promote-other-holds-data"
     forced = pair.ask(b, "promote", force_lossy=True)
     assert forced["ok"] and "forced" in forced["reason"]
     pair.until(lambda: a.status == "ready")
@@ -128,7 +131,7 @@ def test_who_catches_up_names_the_backup_that_runs_on_before_a_primary_that_died
     pair.kill(a)
     pair.run(0.3)
     answer = pair.ask(c, "promote")
-    assert answer["reason"] == "not promoted: b runs on since the record was written; next: promote b"
+    assert answer["code"] == "promote-other-runs-on" and answer["reason"].endswith("; next: promote b")
     assert pair.ask(b, "promote")["ok"]
 
 
@@ -136,11 +139,9 @@ def test_who_catches_up_with_a_primary_that_serves_has_to_wait() -> None:
     """It was told to have that primary demoted; and then, that it may lack messages, and of --force-lossy."""
     pair = three_of_which_one_catches_up()
     c = pair.hosts[2]
-    epoch = c.running.core.epoch
-    assert pair.ask(c, "promote")["reason"] == (
-        f"not promoted: this node is catching up with a, which serves in epoch {epoch}; next: "
-        f"wait until it is ready, then switch over"
-    )
+    answer = pair.ask(c, "promote")
+    assert answer["code"] == "promote-catching-up"
+    assert answer["reason"].endswith("; next: wait until it is ready, then switch over")
 
 
 def test_who_catches_up_with_a_primary_that_hangs_is_told_to_start_that_one_again() -> None:
@@ -152,11 +153,9 @@ def test_who_catches_up_with_a_primary_that_hangs_is_told_to_start_that_one_agai
     assert pair.ask(a, "promote")["ok"]
     pair.until(lambda: b.status == "catch-up")
     a.frozen = True
-    reason = pair.ask(b, "promote")["reason"]
-    assert reason.startswith(
-        "not promoted: this node is catching up with a, whose link is up: it may lack confirmed messages"
-    )
-    assert "if a hangs, end it, start it again and promote it" in reason
+    answer = pair.ask(b, "promote")
+    assert answer["code"] == "promote-primary-hangs"
+    assert "if a hangs, end it, start it again and promote it" in answer["reason"]
 
 
 @pytest.mark.parametrize("spoilt", [{"resetting": 1}, {"ended": 1}])
@@ -174,7 +173,7 @@ def test_whose_copy_is_not_whole_names_the_backup_that_runs_on(spoilt: dict[str,
         )},
     )  # fmt: skip
     verdict = ManualAuthority().judge(found, force_lossy=False)
-    assert verdict.sentence == "c runs on since the record was written; next: promote c"
+    assert (verdict.code, verdict.way) == ("promote-other-runs-on", "promote c")
 
 
 def evidence(**more: Any) -> Evidence:
@@ -213,7 +212,7 @@ def test_a_node_that_is_not_in_its_own_list_says_so() -> None:
     why = "no address in ha.brokers is this node's"
     found = evidence(record=None, newest=None, unanswered=["h:1 does not answer"], left_out=why)
     verdict = ManualAuthority().judge(found, force_lossy=False)
-    assert verdict.reason.startswith(why) and "force" not in verdict.sentence
+    assert verdict.code == "promote-not-listed" and "force" not in verdict.sentence
 
 
 def test_the_primary_tells_of_a_node_with_its_own_name() -> None:
@@ -242,11 +241,13 @@ def test_a_switchover_to_nobody_in_sync_says_what_to_do() -> None:
     pair = Pair()
     pair.up()
     a, b = pair.hosts
-    assert pair.ask(b, "switchover", to=None)["reason"].endswith("does; next: ask that one")
-    assert "; next: its backups are b" in pair.ask(a, "switchover", to="c")["reason"]
+    assert pair.ask(b, "switchover", to=None)["code"] == "switchover-not-primary"
+    answer = pair.ask(a, "switchover", to="c")
+    assert answer["code"] == "switchover-target-not-ready"
+    assert "; next: its backups are b" in answer["reason"]
     pair.kill(b)
     pair.run(3.0)
-    assert "; next: start one, and ask again" in pair.ask(a, "switchover", to=None)["reason"]
+    assert pair.ask(a, "switchover", to=None)["code"] == "switchover-no-backup"
 
 
 def test_a_record_of_another_format_says_what_to_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ha.adapter.dials import REFUSED_REDIAL
+from ha.core import codes
 from ha.core.election.neighbours import Neighbours
 from ha.core.membership import Status
 from ha.core.record.in_sync_record import Incarnation
@@ -96,11 +97,10 @@ def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     """Their ledgers could not be told from each other, and a switchover could not say to whom."""
     me = Self_("n1", "a", 1, 1)
     ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
-    assert (
-        ask.refusal(me, "c", Status.ACTIVE, (), epoch=1) == "both are called a: give one another broker.name"
-    )
+    assert ask.refusal(me, "c", Status.ACTIVE, (), epoch=1) == codes.JOIN_SAME_NAME.say(name="a")
     assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), epoch=1) is None
-    assert ask.refusal(me, "c", Status.ACTIVE, (), epoch=None) == "a is not the primary (active)"
+    refused = ask.refusal(me, "c", Status.ACTIVE, (), epoch=None)
+    assert refused == codes.JOIN_NOT_PRIMARY.say(node="a", status="active")
 
 
 def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_second() -> None:

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from types import ModuleType
+
+from ha.core import codes
 
 HOLE = "…"
 UNKNOWN = "(a sentence that the source does not have)"
@@ -39,10 +42,6 @@ class Sentences:
     def __add__(self, other: Sentences) -> Sentences:
         return Sentences([*self._kinds, *other._kinds])
 
-    def without(self, text: str) -> Sentences:
-        """All but one."""
-        return Sentences(kind for kind in self._kinds if kind.text != text)
-
     @property
     def texts(self) -> list[str]:
         return sorted(kind.text for kind in self._kinds)
@@ -58,11 +57,11 @@ class Sentences:
 
 
 def arguments_of(
-    modules: Iterable[ModuleType], calls: frozenset[str], at: int, *, where: tuple[int, object] | None = None
+    modules: Iterable[ModuleType], calls: frozenset[str], at: int, *, coded: bool = False
 ) -> Sentences:
     """Every sentence that is argument number `at` of a call to one of `calls`; a method by its last name.
-    `where`: only of calls in which that argument is that constant."""
-    return Sentences(kind for module in modules for kind in _arguments(_parsed(module), calls, at, where))
+    `coded`: only those with a code, which are refusals."""
+    return Sentences(kind for module in modules for kind in _arguments(_parsed(module), calls, at, coded))
 
 
 def returns_of(module: ModuleType, function: str) -> Sentences:
@@ -84,21 +83,15 @@ def _parsed(module: ModuleType) -> ast.Module:
     return ast.parse(Path(module.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py").read_text())
 
 
-def _arguments(
-    tree: ast.Module, calls: frozenset[str], at: int, where: tuple[int, object] | None
-) -> Iterator[Kind]:
+def _arguments(tree: ast.Module, calls: frozenset[str], at: int, coded: bool) -> Iterator[Kind]:
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
         for node in ast.walk(function):
             if not isinstance(node, ast.Call) or _name(node.func) not in calls or len(node.args) <= at:
                 continue
-            if where is None or _is(node.args[where[0]], where[1]):
+            if not coded or isinstance(node.args[at], ast.Call):
                 yield from _kinds(node.args[at], function)
-
-
-def _is(value: ast.expr, wanted: object) -> bool:
-    return isinstance(value, ast.Constant) and value.value is wanted
 
 
 def _name(function: ast.expr) -> str:
@@ -110,17 +103,27 @@ def _name(function: ast.expr) -> str:
     return ""
 
 
+def _kind(texts: list[str | None]) -> Iterator[Kind]:
+    """A template, with None for each hole."""
+    shown = "".join(HOLE if text is None else text for text in texts)
+    if shown.strip(HOLE + " "):
+        pattern = "".join(".*" if text is None else re.escape(text) for text in texts)
+        yield Kind(shown, re.compile(pattern, re.DOTALL))
+
+
 def _kinds(value: ast.expr, function: ast.FunctionDef) -> Iterator[Kind]:
-    """What an expression can say: a literal, either side of a condition, or what a local name was given."""
+    """What an expression can say: a literal, an entry of the catalogue, either side of a condition, or what a
+    local name was given."""
     match value:
         case ast.Constant(value=str(text)) if text:
             yield Kind(text, re.compile(re.escape(text)))
         case ast.JoinedStr(values=parts):
-            texts = [str(p.value) if isinstance(p, ast.Constant) else None for p in parts]
-            shown = "".join(HOLE if text is None else text for text in texts)
-            if shown.strip(HOLE + " "):
-                pattern = "".join(".*" if text is None else re.escape(text) for text in texts)
-                yield Kind(shown, re.compile(pattern, re.DOTALL))
+            yield from _kind([str(p.value) if isinstance(p, ast.Constant) else None for p in parts])
+        case ast.Call(func=ast.Attribute(ast.Attribute(ast.Name("codes"), name), "say")):
+            pieces = Formatter().parse(getattr(codes, name).sentence)
+            yield from _kind(
+                [t for text, hole, *_ in pieces for t in ([text] if hole is None else [text, None])]
+            )
         case ast.IfExp(body=one, orelse=other):
             yield from _kinds(one, function)
             yield from _kinds(other, function)

@@ -38,8 +38,9 @@ from ha.core.wire.hello import JoinRequest
 from ha.core.wire.link import Frame, Method, StreamDecoder
 from ha.pacemaker import procedure, standing
 from tests.simulation.harness.replacing import replaced, told
-from tests.simulation.harness.sentences import HOLE, arguments_of, returns_of
+from tests.simulation.harness.sentences import arguments_of, returns_of
 from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
+from understudy.shared.codes import Coded
 
 Entry = tuple[str, str]
 """A theme of the ledger, and what was reached in it."""
@@ -73,12 +74,12 @@ REFUSALS = (
     + returns_of(manual, "_doubt")
     + arguments_of([promotion], frozenset({"_refuse"}), 1)
     + arguments_of([ha_broker], frozenset({"give_up"}), 0)
-    + arguments_of([ha_broker], frozenset({"Answer"}), 2, where=(1, False))
-    + arguments_of([promotion], frozenset({"_answer"}), 2, where=(1, False))
+    + arguments_of([ha_broker], frozenset({"refused"}), 1)
+    + arguments_of([promotion], frozenset({"_answer"}), 1, coded=True)
     + returns_of(promotion, "waits_for")
-    + arguments_of([switchover], frozenset({"_answer", "_end"}), 2, where=(1, False))
+    + arguments_of([switchover], frozenset({"_answer", "_end"}), 1, coded=True)
     + arguments_of([ha_broker, promotion, switchover], frozenset({"with_next"}), 0)
-).without(f"{NOT_PROMOTED}{HOLE}")
+)
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
 HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
@@ -270,12 +271,12 @@ def _batch(original: Callable[..., None]) -> Callable[..., None]:
     return batch
 
 
-def _refusal(original: Callable[..., str | None]) -> Callable[..., str | None]:
-    def refusal(self: JoinRequest, *arguments: Any, **named: Any) -> str | None:
-        reason = original(self, *arguments, **named)
-        if reason is not None:
-            _count(JOIN_REFUSED, JOIN_REFUSALS.kind_of(reason))
-        return reason
+def _refusal(original: Callable[..., Coded | None]) -> Callable[..., Coded | None]:
+    def refusal(self: JoinRequest, *arguments: Any, **named: Any) -> Coded | None:
+        said = original(self, *arguments, **named)
+        if said is not None:
+            _count(JOIN_REFUSED, JOIN_REFUSALS.kind_of(said.sentence))
+        return said
 
     return refusal
 

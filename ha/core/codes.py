@@ -1,0 +1,354 @@
+"""Codes of what the core refuses: promotions, demotions, switchovers, joins. See `understudy.shared.codes`.
+
+The way out that a refusal names is not in the sentence: the core adds it, by what it knows of the others.
+"""
+
+from __future__ import annotations
+
+from understudy.shared.codes import Code
+
+# -- promote
+
+PROMOTE_LEASE_EXPIRED = Code(
+    "promote-lease-expired",
+    "{already}, but it cannot prove it, and clients get nothing for now",
+    "The node is the primary already, but its leadership lease has expired, so it pauses confirms and "
+    "deliveries. A promotion does not renew the lease.",
+    "Restore the connection to a backup or to the authority. If that fails, end the node and promote a "
+    "backup.",
+)
+PROMOTE_PENDING = Code(
+    "promote-pending",
+    "{state}",
+    "Another promotion of this node is under way.",
+    "Wait, and look at `understudy status`.",
+)
+PROMOTE_UNDECIDED = Code(
+    "promote-undecided",
+    "{state}; it goes on asking",
+    "The authority has not said whether it took the new in-sync set. The node may still become the primary.",
+    "Check that the authority runs and can be reached. Look at `understudy status`.",
+)
+PROMOTE_GIVEN_UP = Code(
+    "promote-given-up",
+    "{cause}",
+    "Something else ended the promotion: a forced promotion, a demotion, or another node that became "
+    "primary.",
+    "Look at `understudy status` of all nodes. If no node serves, ask again.",
+)
+PROMOTE_AUTHORITY_SILENT = Code(
+    "promote-authority-silent",
+    "the authority does not answer",
+    "The node cannot read the in-sync set of the authority, such as Pacemaker's CIB. It promotes "
+    "nothing without it.",
+    "Check that the authority runs and can be reached from this node. Then ask again.",
+)
+PROMOTE_RECORD_GONE = Code(
+    "promote-record-gone",
+    "the authority has lost the record",
+    "The authority had an in-sync set when the promotion began, and has none now.",
+    "Find out who removed it. Then ask again.",
+)
+PROMOTE_RECORD_CHANGED = Code(
+    "promote-record-changed",
+    "the record has changed meanwhile: epoch {epoch} is {owner}'s",
+    "Another node changed the in-sync set while this node asked.",
+    "Look at `understudy status` of the node that the sentence names: it may serve.",
+)
+PROMOTE_RECORD_NEWER = Code(
+    "promote-record-newer",
+    "a newer record has come in while this node waited",
+    "Another node was promoted while this node waited for the lease of the old primary.",
+    "Look at `understudy status` of the others.",
+)
+PROMOTE_REGISTER_BEHIND = Code(
+    "promote-register-behind",
+    "the register has lost a record that this node knows of: it may lack a later one, too",
+    "Somebody removed or replaced the cluster's configuration with the in-sync set.",
+    "Put the newest copy back. Only if it is gone, and no node of the pair serves: `--force-lossy`.",
+)
+PROMOTE_IDENTITY_COPIED = Code(
+    "promote-identity-copied",
+    "{fault}",
+    "Two nodes run on copies of one data directory.",
+    "Give one of the two an empty data directory.",
+)
+PROMOTE_CATCHING_UP = Code(
+    "promote-catching-up",
+    "this node is catching up with {primary}, which serves in epoch {epoch}",
+    "The primary serves, and this node does not have every message yet.",
+    "Wait until this node is `ready`, then switch over.",
+)
+PROMOTE_OTHER_SERVES = Code(
+    "promote-other-serves",
+    "{primary} is serving in epoch {epoch}",
+    "Another node is the primary and answers.",
+    "Switch over, or demote the primary first. If it hangs, end it, start it again and ask once more.",
+)
+PROMOTE_OTHER_PROMOTING = Code(
+    "promote-other-promoting",
+    "{other} is being promoted at this very moment",
+    "Somebody else promotes another node of the pair.",
+    "Look at `understudy status` of that node. Ask again if its promotion is refused.",
+)
+PROMOTE_SAME_NUMBER = Code(
+    "promote-same-number",
+    "{other} has the same node number {number}",
+    "Two nodes of the pair drew the same number, and could mint the same epoch.",
+    "Start the newer of the two with an empty data directory.",
+)
+PROMOTE_FOREIGN_NODE = Code(
+    "promote-foreign-node",
+    "{fault}",
+    "An address of `ha.brokers` is a broker of another cluster.",
+    "Take it out of `ha.brokers`, or give this node its right data directory.",
+)
+PROMOTE_FOREIGN_RECORD = Code(
+    "promote-foreign-record",
+    "the newest record is of another cluster, {cluster}",
+    "The authority holds the in-sync set of another cluster.",
+    "Give this cluster a register of its own (`ha.cib_set`), or start this node with an empty data "
+    "directory.",
+)
+PROMOTE_RECORD_LOST = Code(
+    "promote-record-lost",
+    "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed "
+    "messages",
+    "Somebody removed the file `insync.json` of this node.",
+    "Put the file back, or promote another node. Only if neither is possible: `--force-lossy`.",
+)
+PROMOTE_NOT_LISTED = Code(
+    "promote-not-listed",
+    "{fault}",
+    "This node does not find its own address in `ha.brokers`.",
+    "Add it, with the same list on all nodes, and start this node again.",
+)
+PROMOTE_PEERS_SILENT = Code(
+    "promote-peers-silent",
+    "{peers} and may hold data",
+    "No primary is known, and a node of the pair is not reached. It may have data that this node lacks.",
+    "Start the other node, or let this one in, and ask again. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_OTHER_HOLDS_DATA = Code(
+    "promote-other-holds-data",
+    "{other} holds data and this node was never its backup",
+    "The other node was a primary or a standalone broker. This node does not have its messages.",
+    "Promote the other node. If each says so of the other, choose the one whose data is to go on, and "
+    "promote it with `--force-lossy`: what only the other one holds goes to its quarantine.",
+)
+PROMOTE_QUEUES_INCOMPLETE = Code(
+    "promote-queues-incomplete",
+    "{queues} of this node's queues had to be fetched again, and are not whole",
+    "The node is in sync, but had to fetch queues again, and has not got all of them.",
+    "Start the old primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_QUEUES_DELETED = Code(
+    "promote-queues-deleted",
+    "{queues} of this node's queues were deleted with the messages they held while it caught up, and "
+    "what had moved from there may not be here",
+    "Messages moved, as dead letters do, from queues that were deleted while this node caught up.",
+    "Start the old primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_LINK_UP = Code(
+    "promote-link-up",
+    "the link to the primary {primary} is up",
+    "The primary did not answer, but its connection stands, so it may serve.",
+    "Switch over, or demote the primary first. If it hangs, end it, start it again and ask once more.",
+)
+PROMOTE_EXCLUDED = Code(
+    "promote-excluded",
+    "{primary} has excluded this node from the record",
+    "The primary went on without this node, which may lack confirmed messages.",
+    "Start the primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_PRIMARY_MAY_SERVE = Code(
+    "promote-primary-may-serve",
+    "{doubt}",
+    "The node is in sync, but nothing proves that the old primary serves no more: it may have gone on "
+    "without this node.",
+    "Start the old primary again, after ending it if it hangs, and ask once more. Only if it is off "
+    "for certain and does not start: `--force-lossy`.",
+)
+PROMOTE_SUCCESSOR_UNKNOWN = Code(
+    "promote-successor-unknown",
+    "{members} could have been promoted since, and does not answer",
+    "This node was the last primary. A backup that does not answer may have taken over since.",
+    "Start that node and ask again. Only if it is off for certain and does not start: `--force-lossy`.",
+)
+PROMOTE_PRIMARY_HANGS = Code(
+    "promote-primary-hangs",
+    "this node is catching up with {primary}, whose link is up: it may lack confirmed messages",
+    "The primary did not answer, but its connection stands. This node does not have every message yet.",
+    "Wait until this node is `ready`. If the primary hangs, end it, start it again and promote it.",
+)
+PROMOTE_NOT_IN_RECORD = Code(
+    "promote-not-in-record",
+    "the record of epoch {epoch} does not name this node: it may lack confirmed messages",
+    "The in-sync set does not name this node. The nodes that it names have more.",
+    "Start and promote a node that the set names. Only if those are lost for good: `--force-lossy`.",
+)
+PROMOTE_MEMBER_SILENT = Code(
+    "promote-member-silent",
+    "{members} of the record of epoch {epoch} does not answer and may hold more",
+    "All nodes were down. A node of the in-sync set does not answer, and may have the later copy.",
+    "Start that node and ask again. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_COPY_INCOMPLETE = Code(
+    "promote-copy-incomplete",
+    "this node's copy is incomplete: it was stopped while catching up",
+    "This node ended before it had every message.",
+    "Start and promote the other node. Only if it is lost for good: `--force-lossy`.",
+)
+PROMOTE_OTHER_LATER = Code(
+    "promote-other-later",
+    "{other} has a later copy ({position} to {own})",
+    "All nodes were down, and another node has more of the history.",
+    "Promote that node.",
+)
+PROMOTE_OTHER_RUNS_ON = Code(
+    "promote-other-runs-on",
+    "{other} runs on since the record was written",
+    "Another node has everything in memory, also what is not on disk.",
+    "Promote that node.",
+)
+
+# -- demote and switchover
+
+DEMOTE_STANDALONE = Code(
+    "demote-standalone",
+    "a standalone broker cannot be demoted: it has no ha.brokers",
+    "The node belongs to no pair.",
+    "Check `--broker`.",
+)
+SWITCHOVER_STANDALONE = Code(
+    "switchover-standalone",
+    "a standalone broker has nobody to switch over to: it has no ha.brokers",
+    "The node belongs to no pair.",
+    "Check `--broker`.",
+)
+SWITCHOVER_UNDER_WAY = Code(
+    "switchover-under-way",
+    "a switchover to {target} is under way",
+    "The node carries out another switchover.",
+    "Wait for it, and look at `understudy status`.",
+)
+SWITCHOVER_NOT_PRIMARY = Code(
+    "switchover-not-primary",
+    "{node} does not serve; {primary} does",
+    "Only the primary hands over.",
+    "Ask the primary. If no node serves, promote one.",
+)
+SWITCHOVER_LEASE_EXPIRED = Code(
+    "switchover-lease-expired",
+    "it cannot prove that it is the primary, and hands nothing over for now",
+    "The primary's leadership lease has expired, so another node may serve.",
+    "Ask again when the lease is renewed. If it is not, end the node and promote the backup.",
+)
+SWITCHOVER_TARGET_NOT_READY = Code(
+    "switchover-target-not-ready",
+    "{target} cannot take over: {state}",
+    "The node that was named is no backup in sync.",
+    "Ask again when its status is `ready`, or name another backup.",
+)
+SWITCHOVER_NO_BACKUP = Code(
+    "switchover-no-backup",
+    "no backup is in sync: nobody could take over without a loss",
+    "The primary serves alone.",
+    "Start a backup, and ask again when its status is `ready`.",
+)
+SWITCHOVER_TAKEN_BACK = Code(
+    "switchover-taken-back",
+    "not switched over to {target}: {cause}",
+    "The target did not get everything in time, or something else ended the switchover. Nothing was "
+    "handed over.",
+    "Nothing is lost. Ask again.",
+)
+SWITCHOVER_RETURNED = Code(
+    "switchover-returned",
+    "not switched over: {cause}; {node} serves in epoch {epoch}",
+    "The target did not begin to serve, so the old primary was promoted again.",
+    "Nothing is lost. Read the log of the target before you ask again.",
+)
+SWITCHOVER_OTHER_PROMOTED = Code(
+    "switchover-other-promoted",
+    "{node} was promoted instead, and serves in epoch {epoch}",
+    "Somebody promoted a third node during the switchover.",
+    "Look at `understudy status`, and switch over again if you still want to.",
+)
+SWITCHOVER_NOBODY_SERVES = Code(
+    "switchover-nobody-serves",
+    "not switched over: {cause}; {refusal}",
+    "The target did not begin to serve, and the old primary was not promoted again.",
+    "No node serves. Look at `understudy status` of all nodes, and promote the one that it advises.",
+)
+
+# -- join
+
+JOIN_NOT_PRIMARY = Code(
+    "join-not-primary",
+    "{node} is not the primary ({status})",
+    "The node asked a node that does not serve.",
+    "Nothing: it finds the primary by itself.",
+)
+JOIN_LINK_VERSION = Code(
+    "join-link-version",
+    "its link version is {its}, this one's is {ours}: run one release on both",
+    "The nodes run releases whose links differ.",
+    "Upgrade the older node.",
+)
+JOIN_FOREIGN_CLUSTER = Code(
+    "join-foreign-cluster",
+    "it belongs to cluster {its}, this one to {ours}: take it out of ha.brokers, or start it with an "
+    "empty data directory",
+    "The node has the data directory of another cluster.",
+    "Take it out of `ha.brokers`, or start it with an empty data directory.",
+)
+JOIN_LATER_EPOCH = Code(
+    "join-later-epoch",
+    "it knows of epoch {its} and does not show the record: {node} serves in {epoch}",
+    "The node knows of a later primary than the one that it asks.",
+    "If it lasts, look at `understudy status` of all nodes: two may serve.",
+)
+JOIN_FOREIGN_HISTORY = Code(
+    "join-foreign-history",
+    "it was no backup of this pair: what it holds is of epoch {holds}, and {node} serves in {epoch}; "
+    "demote and promote {node}, for a later epoch, or start it with an empty data directory",
+    "The node was a standalone broker, or was restored from an archive.",
+    "Demote and promote the primary, for a later epoch, or start the node with an empty data directory.",
+)
+JOIN_OWN_IDENTITY = Code(
+    "join-own-identity",
+    "it has this node's own identity: {way}",
+    "The node runs on a copy of the primary's data directory.",
+    "Start it with an empty data directory.",
+)
+JOIN_IDENTITY_COPIED = Code(
+    "join-identity-copied",
+    "another process has the identity of {name}: {way}",
+    "Two backups run on copies of one data directory.",
+    "Start one of them with an empty data directory.",
+)
+JOIN_SAME_NUMBER = Code(
+    "join-same-number",
+    "both have the node number {number}: give one a new data directory",
+    "The node drew the number of the primary, and could mint the same epoch.",
+    "Start it with an empty data directory.",
+)
+JOIN_SAME_NAME = Code(
+    "join-same-name",
+    "both are called {name}: give one another broker.name",
+    "Two nodes of a pair need two names.",
+    "Change `broker.name` of one.",
+)
+JOIN_BACKUP_SAME_NUMBER = Code(
+    "join-backup-same-number",
+    "{name} has the node number {number} too: give one a new data directory",
+    "The node drew the number of another backup.",
+    "Start one of the two with an empty data directory.",
+)
+JOIN_BACKUP_SAME_NAME = Code(
+    "join-backup-same-name",
+    "another backup is called {name} too: give one another broker.name",
+    "Two nodes of a pair need two names.",
+    "Change `broker.name` of one.",
+)
