@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import broker.codes
+import ha.adapter.codes
 import ha.core.codes
 import understudy.codes
 import understudy.ledger.codes
@@ -33,6 +34,7 @@ REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = 120
 CATALOGUES = {
     "Promotions, demotions, switchovers, joins": ha.core.codes,
+    "Commands that a node refuses": ha.adapter.codes,
     "The broker": broker.codes,
     "Ledgers, of brokers and clients": understudy.ledger.codes,
     "Commands, the configuration, HTTP and the process": understudy.codes,

@@ -64,7 +64,7 @@ def test_beyond_the_room_of_the_queue_it_is_told_to_come_again() -> None:
     async def visit(checker: Checker, post: Post) -> None:
         for n in range(MOST):
             checker.logins.ask(Login("app", f"wrong {n}", "127.0.0.1", loopback=True), print, 1.0)
-        assert await post("app", "other") == (503, {"ok": False, "reason": BUSY})
+        assert await post("app", "other") == (503, {"ok": False, "code": "http-logins-busy", "reason": BUSY})
 
     served(visit)
 

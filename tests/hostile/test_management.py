@@ -29,5 +29,5 @@ def test_arguments_of_commands_are_checked(command: str, args: dict[str, Any], r
     question = json.dumps({"command": command, "args": args}).encode()
     b.running._questions.heard(question, answers.append, pair.now)
     pair.run(0.1)
-    assert answers == [{"ok": False, "reason": reason}]
+    assert answers == [{"ok": False, "code": "command-bad-arguments", "reason": reason}]
     assert b.status == "ready"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.model.octets import as_octets, is_unicode
 from broker.model.queue.queue import Queue
+from ha.adapter import codes
 from ha.adapter.management.directory_changes import directory_of
 from ha.adapter.management.serving import not_serving
 
@@ -39,12 +40,12 @@ def definitions_of(
     Built-in exchanges and exclusive queues are left out, and bindings to the latter.
     """
     if (refusal := not_serving(vhosts, status)) is not None:
-        return {"ok": False, "reason": refusal}
+        return refusal.answer()
     start, as_of = args.get("start", 0), f"{vhosts.history.epoch}-{vhosts.generation}"
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        return {"ok": False, "reason": "start is not a number of objects"}
+        return codes.BAD_ARGUMENTS.say(fault="start is not a number of objects").answer()
     if args.get("as_of", as_of) != as_of:
-        return {"ok": False, "changed": True, "reason": "definitions were changed while they were listed"}
+        return codes.DEFINITIONS_CHANGED.say().answer() | {"changed": True}
     end = None if args.get("whole") else start + PIECE
     found: dict[str, Any] = {"ok": True, "reason": "", "as_of": as_of, "next": None}
     if start == 0:

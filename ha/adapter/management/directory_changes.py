@@ -14,6 +14,7 @@ from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
 from broker.security.identity import HA, User
 from broker.security.password_hashes import rabbit_parts
+from ha.adapter import codes
 from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class DirectoryChanges:
         `name` and `value`. All of them or none."""
         node = self._node
         if (refusal := not_serving(node.vhosts, node.status())) is not None:
-            reply({"ok": False, "reason": refusal})
+            reply(refusal.answer())
             return
         try:
             changes = changes_of(args)
@@ -56,7 +57,7 @@ class DirectoryChanges:
             before = node.vhosts.directory.generation
             node.vhosts.change_directory(changes)
         except EntryFault as fault:
-            reply({"ok": False, "refused": True, "reason": str(fault)})
+            reply(codes.CHANGE_REFUSED.say(fault=fault).answer() | {"refused": True})
             return
         changed = node.vhosts.directory.generation - before
         if changed:
@@ -81,8 +82,7 @@ class DirectoryChanges:
         history, waiting = node.vhosts.history, []
         for owed in self._owed:
             if not node.vhosts.serving or history.epoch != owed.position.epoch:
-                reason = f"{node.me.name} stopped serving meanwhile: ask the primary whether it is so now"
-                owed.reply({"ok": False, "unsure": True, "reason": reason})
+                owed.reply(codes.CHANGE_UNSURE.say(node=node.me.name).answer() | {"unsure": True})
             elif not node.broker.withheld and node.broker.completion.reached(owed.position, durable=True):
                 owed.reply({"ok": True, "reason": "", "changed": owed.changed})
             else:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ha.adapter import codes
 from ha.adapter.management.command_arguments import fault_of
 from ha.adapter.management.definitions_view import definitions_of
 from ha.adapter.management.directory_changes import DirectoryChanges, directory_of
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from ha.adapter.node import Node
 
 Reply = Callable[[dict[str, Any]], None]
-
-MANAGED = (
-    "Pacemaker decides who serves here, and would undo it: ask Pacemaker (crm resource move, or pcs resource "
-    "move; crm node standby)"
-)
 
 
 class Questions:
@@ -52,7 +48,7 @@ class Questions:
             case "query":
                 begin = args.get("from", 0)
                 if type(begin) is not int or begin < 0:
-                    reply({"ok": False, "reason": "'from' is the number of a queue"})
+                    reply(codes.BAD_ARGUMENTS.say(fault="'from' is the number of a queue").answer())
                     return
                 status = node.status() | query_of(node.vhosts, begin)
                 reply({"ok": True, "reason": status["reason"], "status": status})
@@ -61,18 +57,18 @@ class Questions:
             case "directory":
                 refusal = not_serving(node.vhosts, node.status())
                 found = directory_of(node.vhosts.directory, node.broker.settings.users)
-                reply({"ok": refusal is None, "reason": refusal or "", **({} if refusal else found)})
+                reply({"ok": True, "reason": "", **found} if refusal is None else refusal.answer())
             case "define":
                 self._directory.ask(args, reply)
             case "replicate" | "replicate-stop":
                 node.replications.ask(command, args, reply, now)
             case "promote" | "demote" | "switchover":
                 if managed and not args.get("force_lossy", False):
-                    reply({"ok": False, "reason": MANAGED, "status": node.status()})
+                    reply(codes.PACEMAKER_DECIDES.say().answer() | {"status": node.status()})
                 else:
                     self._change(command, args, reply, now)
             case _:
-                reply({"ok": False, "reason": f"there is no command {command!r} here"})
+                reply(codes.UNKNOWN_COMMAND.say(command=command).answer())
 
     def _change(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None:
         """Who is to serve: the core answers, some ticks later perhaps."""
@@ -109,10 +105,10 @@ class Questions:
             args.pop("operator", None)  # that is said here, not by whoever asks
             fault = fault_of(command, args, vouches=True)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            reply({"ok": False, "reason": "not a management question"})
+            reply(codes.NOT_A_QUESTION.say().answer())
             return
         if fault is not None:
-            reply({"ok": False, "reason": fault})
+            reply(codes.BAD_ARGUMENTS.say(fault=fault).answer())
             return
         args["operator"] = True
         self._node.manage(command, args, reply, now)

@@ -20,6 +20,7 @@ from broker.model.queue.origin import follows, origin_of
 from broker.model.values import Position
 from broker.model.vhost.ad_hoc_replica import end_replica
 from broker.security.loopback import is_loopback
+from ha.adapter import codes
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.copy_vhost import CopyVhost
 from ha.adapter.mirror.source_vhost import SourceVhost
@@ -28,6 +29,7 @@ from ha.core.membership import Status
 from ha.core.mirror.follower import CopyState, QueueCopy
 from ha.core.mirror.source import QueueFeeds
 from ha.core.mirror.wire import CopyMethod
+from understudy.shared.codes import Coded
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
@@ -222,10 +224,11 @@ class Replications:
         moved = model.uuid is not None
         if not moved:
             self._forget(name)
+            said = codes.MIRROR_REFUSED.say(why=why)
         else:
             at = ",".join(model.addresses)
-            why = f"'{name}' looks for '{copy.queue}' at {at} from now on, and has not found it yet: {why}"
-        copying.reply({"ok": False, "reason": why} | ({"changed": True} if moved else {}))
+            said = codes.MIRROR_NOT_FOUND_YET.say(name=name, queue=copy.queue, addresses=at, why=why)
+        copying.reply(said.answer() | ({"changed": True} if moved else {}))
         copying.reply = None
 
     # -- operators
@@ -238,46 +241,51 @@ class Replications:
         """
         if command == "replicate":
             refusal = self._begin(args, reply, now)
-            if refusal:
-                reply({"ok": False, "reason": refusal})
+            if refusal is not None:
+                reply(refusal.answer())
             return
-        done, reason = self._stop(str(args.get("name")))
-        if done:
-            self._owed.append(_Owed(reply, reason))
+        stopped = self._stop(str(args.get("name")))
+        if isinstance(stopped, Coded):
+            reply(stopped.answer())
         else:
-            reply({"ok": False, "reason": reason})
+            self._owed.append(_Owed(reply, stopped))
 
-    def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> str:
-        """Why not, or ""."""
+    def _begin(self, args: dict[str, Any], reply: Reply, now: float) -> Coded | None:
+        """Why not."""
         node, vhost = self._node, self._node.vhost
         source, queue = args.get("source"), args.get("queue")
         name = queue if args.get("name") is None else args["name"]
         addresses = _addresses(source)
         if not addresses:
-            return f"the source is one to {MOST_ADDRESSES} different addresses HOST:PORT"
+            fault = f"the source is one to {MOST_ADDRESSES} different addresses HOST:PORT"
+            return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
         for text in (queue, name):
             if not _is_name(text):
-                return "a queue's name has 1 to 255 octets of UTF-8, and no NUL"
+                fault = "a queue's name has 1 to 255 octets of UTF-8, and no NUL"
+                return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
         if not self._alone:
-            return f"{node.me.name} belongs to a pair; only a broker of its own follows another's queue"
+            return codes.MIRROR_IN_PAIR.say(node=node.me.name)
         if told := self._in_clear(addresses):
-            return f"{told[0]}: {IN_CLEAR}"
+            return codes.MIRROR_IN_CLEAR.say(address=told[0], fault=IN_CLEAR)
         if str(name).startswith("amq."):
-            return f"queue name '{name}' contains reserved prefix 'amq.*'"
+            fault = f"queue name '{name}' contains reserved prefix 'amq.*'"
+            return codes.MIRROR_BAD_ARGUMENTS.say(fault=fault)
         old, there = self._copies.get(str(name)), vhost.queues.get(str(name))
         if old is not None and old.reply is not None:
-            return f"queue '{name}' is being asked for already"
+            return codes.MIRROR_UNDER_WAY.say(queue=name)
         if there is not None:
             origin = origin_of(there)
             if origin is None:
-                return f"there is a queue '{name}' here already: delete it, or give another --name"
+                fault = f"there is a queue '{name}' here already: delete it, or give another --name"
+                return codes.MIRROR_NAME_TAKEN.say(fault=fault)
             if origin.queue != queue:
-                return f"queue '{name}' follows '{origin.queue}' of {','.join(origin.addresses)} already"
+                fault = f"queue '{name}' follows '{origin.queue}' of {','.join(origin.addresses)} already"
+                return codes.MIRROR_NAME_TAKEN.say(fault=fault)
             self._forget(str(name))
             CopyVhost(vhost, str(name), origin.addresses, origin.queue).move(addresses)
         copying = self._follow(str(name), addresses, str(queue))
         copying.reply, copying.until = reply, now + PATIENCE
-        return ""
+        return None
 
     def _follow(self, name: str, addresses: tuple[str, ...], queue: str) -> _Copying:
         node = self._node
@@ -308,16 +316,17 @@ class Replications:
         if copying is not None:
             self._node.dials.remove(copying.inbox)
 
-    def _stop(self, name: str) -> tuple[bool, str]:
+    def _stop(self, name: str) -> Coded | str:
+        """Why not, or what has become of it."""
         vhost = self._node.vhost
         if not vhost.serving:
-            return False, f"{self._node.me.name} does not serve"
+            return codes.MIRROR_NOT_SERVING.say(node=self._node.me.name)
         queue = vhost.queues.get(name)
         if queue is None or not follows(queue):
-            return False, f"there is no queue '{name}' that follows another broker's"
+            return codes.MIRROR_NONE.say(queue=name)
         self._forget(name)
         end_replica(vhost, queue, alone=self._alone)
-        return True, f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
+        return f"'{name}' is an ordinary queue now, with {queue.message_count} messages"
 
     def _following(self) -> list[Queue]:
         """Queues that follow another broker's. Looked for once after each change of definitions."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ha.adapter.management.questions import MANAGED, Questions
+from ha.adapter.management.questions import Questions
 from ha.adapter.node import Node
 from tests.ha.pair import Pair
 
@@ -32,7 +32,7 @@ def managed() -> Pair:
 def test_an_operator_is_told_to_ask_pacemaker(command: str, args: dict[str, Any]) -> None:
     pair = managed()
     (answer,) = heard(pair[0].running, command, args, pair.now)
-    assert (answer["ok"], answer["reason"]) == (False, MANAGED)
+    assert answer["code"] == "pacemaker-decides"
     assert pair[0].status == "joining"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ha.adapter import codes
 from ha.adapter.mirror.replications import IN_CLEAR
 from tests.ha.mirror.copies import Copies, following
 
@@ -45,7 +46,7 @@ def test_it_goes_nowhere_in_the_clear_and_the_answer_says_what_to_set(address: s
     copies = begun(password=password)
     for source in ([address], ["127.0.0.1:5000", address]):
         answer = asked(copies, *source)
-        assert answer == {"ok": False, "reason": f"{address}: {IN_CLEAR}"}
+        assert answer == codes.MIRROR_IN_CLEAR.say(address=address, fault=IN_CLEAR).answer()
     assert "ha.tls" in IN_CLEAR
     assert "auth.allow_plain_without_tls" in IN_CLEAR
     assert copies.b.running.dials.addresses == []
@@ -69,7 +70,7 @@ def test_over_tls_and_where_the_network_is_trusted_it_may_go_anywhere() -> None:
 def test_a_copy_is_not_moved_to_where_it_would_go_in_the_clear() -> None:
     copies = following()
     before = copies.line
-    assert asked(copies, "far.example:5000") == {"ok": False, "reason": f"far.example:5000: {IN_CLEAR}"}
+    assert asked(copies, "far.example:5000")["code"] == "mirror-in-clear"
     copies.publish(copies[0], "q", "d")
     copies.follows(copies[0])
     assert copies.line == before | {"messages": 4}

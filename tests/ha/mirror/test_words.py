@@ -80,7 +80,7 @@ def test_a_source_with_which_there_is_no_tls_is_not_taken_for_nobody() -> None:
     (dial,) = b.wants_dials()
     b.dial_failed(dial.dial_id, "its certificate is not taken: it is old", copies.now, distrusted=True)
     copies.until(lambda: bool(answers))
-    assert answers == [{"ok": False, "reason": "127.0.0.1:5000: its certificate is not taken: it is old"}]
+    assert answers[0]["code"] == "mirror-refused" and "its certificate is not taken" in answers[0]["reason"]
 
 
 def test_a_silent_source_is_given_up_by_who_asked() -> None:
@@ -113,7 +113,7 @@ def test_something_else_that_listens_there_is_not_taken_for_nobody(said: bytes, 
     b.dial_closed(dial.dial_id, True, copies.now)
     copies.until(lambda: bool(answers))
     sentence = f"127.0.0.1:5000: somebody listens there, and is no broker that answers: {why}"
-    assert answers == [{"ok": False, "reason": sentence}]
+    assert (answers[0]["ok"], answers[0]["reason"]) == (False, sentence)
 
 
 def test_a_source_to_which_there_is_no_way_is_not_taken_for_nobody() -> None:

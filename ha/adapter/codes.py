@@ -1,0 +1,117 @@
+"""Codes of what a node answers to operators, besides what its core refuses. See `understudy.shared.codes`."""
+
+from __future__ import annotations
+
+from understudy.shared.codes import Code
+
+# -- any command
+
+PACEMAKER_DECIDES = Code(
+    "pacemaker-decides",
+    "Pacemaker decides who serves here, and would undo it: ask Pacemaker (crm resource move, or pcs "
+    "resource move; crm node standby)",
+    "`ha.authority` is `pacemaker`, and somebody asked the node to promote, demote or switch over.",
+    "Ask Pacemaker: see the runbook.",
+)
+BAD_ARGUMENTS = Code(
+    "command-bad-arguments",
+    "{fault}",
+    "The arguments of a management command are wrong. Nothing was changed.",
+    "Correct them as the reason says.",
+)
+UNKNOWN_COMMAND = Code(
+    "command-unknown",
+    "there is no command {command!r} here",
+    "The node does not have this management command: it runs another version.",
+    "Compare the versions of the command line and the node.",
+)
+NOT_A_QUESTION = Code(
+    "command-unreadable",
+    "not a management question",
+    "The payload of the management method is no JSON object with `command` and `args`.",
+    "Correct the client.",
+)
+NOT_SERVING = Code(
+    "node-not-serving",
+    "{node} does not serve: {reason}{primary}",
+    "The command needs the primary, and this node is not the primary or its leadership lease has expired.",
+    "Ask the primary, which the reason names if the node knows it.",
+)
+
+# -- definitions, users, permissions, policies
+
+DEFINITIONS_CHANGED = Code(
+    "definitions-changed",
+    "definitions were changed while they were listed",
+    "A client declared or deleted something between two pieces of a listing.",
+    "List again from the beginning. `understudy definitions export` does so by itself.",
+)
+CHANGE_REFUSED = Code(
+    "change-refused",
+    "{fault}",
+    "A change of virtual hosts, users, permissions or policies is wrong. Nothing was changed.",
+    "Correct it as the reason says.",
+)
+CHANGE_UNSURE = Code(
+    "change-unsure",
+    "{node} stopped serving meanwhile: ask the primary whether it is so now",
+    "The node stopped serving before the change was safe on every disk. It may hold or not.",
+    "List what there is at the primary, and make the change again if it is missing.",
+)
+
+# -- queue mirrors
+
+MIRROR_BAD_ARGUMENTS = Code(
+    "mirror-bad-arguments",
+    "{fault}",
+    "The source or the name of the queue is wrong.",
+    "Correct it as the reason says.",
+)
+MIRROR_IN_PAIR = Code(
+    "mirror-in-pair",
+    "{node} belongs to a pair; only a broker of its own follows another's queue",
+    "A node of a pair cannot mirror a queue of another broker.",
+    "Ask a standalone broker.",
+)
+MIRROR_IN_CLEAR = Code(
+    "mirror-in-clear",
+    "{address}: {fault}",
+    "The node would send its password to the source unencrypted.",
+    "Set `ha.tls`, or allow it with `auth.allow_plain_without_tls` on a network that you trust.",
+)
+MIRROR_UNDER_WAY = Code(
+    "mirror-under-way",
+    "queue '{queue}' is being asked for already",
+    "Another `understudy replicate` of the same queue waits for its answer.",
+    "Wait, and look at `understudy replicate --list`.",
+)
+MIRROR_NAME_TAKEN = Code(
+    "mirror-name-taken",
+    "{fault}",
+    "There is a queue of that name here, which is none or follows another queue.",
+    "Delete it, or give the mirror another name with `--name`.",
+)
+MIRROR_REFUSED = Code(
+    "mirror-refused",
+    "{why}",
+    "The source refused, has no such queue, or is not reached. There is no mirror.",
+    "Act on the reason, which names the address.",
+)
+MIRROR_NOT_FOUND_YET = Code(
+    "mirror-not-found-yet",
+    "'{name}' looks for '{queue}' at {addresses} from now on, and has not found it yet: {why}",
+    "The mirror follows new addresses, as asked, and does not reach the queue there.",
+    "Check the addresses. The mirror keeps trying, and keeps what it has.",
+)
+MIRROR_NONE = Code(
+    "mirror-none",
+    "there is no queue '{queue}' that follows another broker's",
+    "The queue to stop is no mirror.",
+    "List the mirrors: `understudy replicate --list`.",
+)
+MIRROR_NOT_SERVING = Code(
+    "mirror-not-serving",
+    "{node} does not serve",
+    "The node that was asked to end a mirror does not serve.",
+    "Ask again once it serves.",
+)
