@@ -60,3 +60,17 @@ OVERFLOW = Code(
     "more, so publishers may have to wait.",
     "Make room on the disk or repair it. A restart of the node tries again.",
 )
+DISK_ALARM = Code(
+    "disk-alarm",
+    "disk: {free} octets free, below the limit of {limit}",
+    "The disk of the data directory has less room than `broker.disk_free_limit`. Publishers wait, and "
+    "are told by `connection.blocked`.",
+    "Make room on the disk, or consume messages. The alarm ends by itself.",
+)
+MEMORY_ALARM = Code(
+    "memory-alarm",
+    "memory: {used} octets ({parts}), above the limit of {limit}",
+    "Queues, deliveries and unfinished messages take more than `broker.memory_limit`. Publishers wait, "
+    "and are told by `connection.blocked`.",
+    "Consume messages, or raise the limit. The alarm ends by itself.",
+)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from itertools import count
 
+from broker import codes
 from broker.amqp091.codec.message_format import MESSAGE_FORMAT
 from broker.amqp091.publishing.publish import PublishMemo
 from broker.amqp091.server.connection import ServerConnection
@@ -36,6 +37,7 @@ from broker.security.authenticator import Authenticator
 from broker.security.logins import Logins
 from broker.settings import BrokerSettings
 from broker.wall_clock import WallClock
+from understudy.shared.codes import Coded
 
 _TIMERS_KEPT = 64
 """With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
@@ -57,7 +59,8 @@ class Broker:
 
     def __init__(
         self, settings: BrokerSettings, hooks: Hooks, vhosts: VirtualHosts, *,
-        log: Callable[[str], None] | None = None, authenticator: Authenticator | None = None,
+        log: Callable[[str], None] | None = None, warn: Callable[[Coded], None] | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.hooks = hooks
@@ -79,6 +82,7 @@ class Broker:
         )
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
+        self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
         self.log_client: Callable[[str], None] = logging.getLogger("understudy.clients").info
         """Who comes and goes."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
@@ -394,17 +398,22 @@ class Broker:
         if self.disk.due(now, self._received):
             self._received = 0
             if self.disk.sample(now):
-                low = "below" if self.disk.raised else "above"
-                self.log(f"disk: {self.disk.last} octets free, {low} the limit of {self.disk.limit}")
+                left, limit = self.disk.last, self.disk.limit
+                if self.disk.raised:
+                    self.warn(codes.DISK_ALARM.say(free=left, limit=limit))
+                else:
+                    self.log(f"disk: {left} octets free, above the limit of {limit}")
         if self.memory.due(now):
             for connection in self.connections:
                 if connection.buffered:
                     connection.sent(0)  # nothing more, but its transport is asked what is left
             if self.memory.sample(now, self.vhosts, self.connections):
-                state = "above" if self.memory.raised else "below"
-                used, limit = self.memory.used, self.memory.limit
+                used, most = self.memory.used, self.memory.limit
                 parts = ", ".join(f"{name} {octets}" for name, octets in self.memory.parts.items())
-                self.log(f"memory: {used} octets ({parts}), {state} the limit of {limit}")
+                if self.memory.raised:
+                    self.warn(codes.MEMORY_ALARM.say(used=used, parts=parts, limit=most))
+                else:
+                    self.log(f"memory: {used} octets ({parts}), below the limit of {most}")
             for connection in self.memory.overdue(now, self.connections):
                 connection.log(f"closed with 506 {_UNFINISHED}: {connection.unfinished} octets")
                 connection.now = now

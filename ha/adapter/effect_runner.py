@@ -36,6 +36,7 @@ from ha.core.effects import (
 from ha.core.errors import LinkError
 from ha.core.record.authority import FORCED
 from ha.core.wire.link import Method
+from understudy.shared.codes import Coded
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ class EffectRunner:
                 self._send(peer, method, payload)
             case Note(kind=kind, fields=fields):
                 self._note(kind, dict(fields))
-            case Log(sentence=sentence):
+            case Log(sentence=sentence, code=""):
                 node.log(sentence)
+            case Log(sentence=sentence, code=code):
+                node.warn(Coded(code, sentence))
             case SaveRecord(record=record, incomplete=incomplete):
                 node.save_record(record, incomplete)
             case ClosePeer(peer=peer, code=code, text=text):

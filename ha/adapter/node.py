@@ -50,6 +50,7 @@ from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.record.record_keeper import Outcome
 from ha.core.replication_test import ReplicationTest
 from ha.core.wire.link import Method
+from understudy.shared.codes import Coded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +78,10 @@ class Node:
     def __init__(
         self, *, broker: BrokerSettings, ha: HaSettings, store: Store, files: NodeFiles, ledger: LedgerPort,
         random_bytes: Callable[[int], bytes], log: Callable[[str], None],
+        warn: Callable[[Coded], None] | None = None,
     ) -> None:  # fmt: skip
-        """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one human sentence a call.
+        """Takes no action until `start`. `random_bytes(n)` gives UUIDs; `log` gets one human sentence a call,
+        `warn` those that an operator may have to act on (None: `log` gets them).
 
         Raises StoreError if the in-sync record on disk is damaged.
         """
@@ -86,13 +89,14 @@ class Node:
         self.me = who_this_is(files, broker, random_bytes)
         self._store, self._files, self.ledger = store, files, ledger
         self.settings, self.random_bytes, self.log = ha, random_bytes, log
+        self.warn: Callable[[Coded], None] = warn or (lambda said: log(said.sentence))
         self._inbox = Inbox()
         self.hooks = HaHooks(ReplicationTest(ha.default_level), self._inbox, PeerCheck(ha.brokers))
         wanted = not isinstance(ledger, NullLedger)
         history = History(dequeue_lag=ha.dequeue_lag, ledger_wanted=wanted)
         self.vhosts = VirtualHosts(self.hooks, history, lambda: random_bytes(16))
         self.vhost = self.vhosts.root
-        self.broker = Broker(broker, self.hooks, self.vhosts, log=log)
+        self.broker = Broker(broker, self.hooks, self.vhosts, log=log, warn=self.warn)
         self._quarantine = Quarantine(files.files, files.directory, self.me.incarnation)
         bases = self._bases = Bases(self.vhosts)
         self.replica = ReplicaVhost(

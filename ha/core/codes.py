@@ -352,3 +352,58 @@ JOIN_BACKUP_SAME_NAME = Code(
     "Two nodes of a pair need two names.",
     "Change `broker.name` of one.",
 )
+
+# -- log events
+
+LEASE_EXPIRED = Code(
+    "ha-lease-expired",
+    "the proof of being primary is too old: nothing is confirmed or delivered for now",
+    "The primary's leadership lease has expired: no backup or authority answered in time. Confirms and "
+    "deliveries are paused.",
+    "Restore the connection to the backups or to the authority. The primary goes on by itself once one "
+    "of them answers. If another node serves, this node steps down.",
+)
+BACKUP_LOST = Code(
+    "ha-backup-lost",
+    "{backup}: {why}; confirms wait until it is back or excluded",
+    "The link of a backup in sync has ended. Confirms wait for at most `ha.ack_timeout`, or longer "
+    "while nobody can exclude it.",
+    "Find out why the backup or the network failed. Nothing is lost.",
+)
+BACKUP_EXCLUDED = Code(
+    "ha-backup-excluded",
+    "{backup} is excluded from the record: {why}",
+    "The primary goes on without the backup, which joins again by itself. With no other backup in "
+    "sync, the next fault stops the service.",
+    "Get the backup to run and to be reached. Do not promote it before it is `ready`.",
+)
+EXCLUDED = Code(
+    "ha-excluded",
+    "excluded by {primary}: {why}",
+    "The primary goes on without this node, which joins again by itself.",
+    "Act on the reason. Wait until this node is `ready` before you promote it.",
+)
+STOPS_SERVING = Code(
+    "ha-stops-serving",
+    "stops serving: {why}",
+    "The node was the primary, and is none any more: a demotion, a switchover, or another node that serves.",
+    "Nothing after a planned change. Else look at `understudy status` of all nodes.",
+)
+SETTINGS_DIFFER = Code(
+    "ha-settings-differ",
+    "{node} does not join: {why}",
+    "The nodes disagree on keys that change what a confirm promises, such as `ha.replicate`.",
+    "Make the keys that the sentence names the same on all nodes.",
+)
+LINK_SILENT = Code(
+    "ha-link-silent",
+    "{primary} has said nothing for {seconds:.3g} s: its link is given up",
+    "The primary hangs, or the network between the nodes is cut. The primary may still serve.",
+    "Look at the primary and at the network. Promote only if the primary is off for certain.",
+)
+LINK_MISUSED = Code(
+    "ha-link-misused",
+    "link closed: {peer}: {fault}",
+    "A peer sent what no node of this version sends.",
+    "Compare the versions of the nodes. If they are the same, report it.",
+)

@@ -149,6 +149,8 @@ class Log:
     """One human sentence about a decision that was made."""
 
     sentence: str
+    code: str = ""
+    """Of a warning."""
 
 
 @dataclass(slots=True, frozen=True)

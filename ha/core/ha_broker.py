@@ -424,7 +424,7 @@ class HaBroker:
         """
         if heir is None and self.switchover.draining:
             self.switchover.give_up(reason)
-        self._c.log(f"stops serving: {reason}")
+        self._c.warn(codes.STOPS_SERVING.say(why=reason))
         self._c.do(StopServing(reason))
         self._c.note("demote", reason=reason)
         if heir is not None:

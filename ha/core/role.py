@@ -17,6 +17,7 @@ from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.record.own_copy import OwnCopy
 from ha.core.tuning import Tuning
 from ha.core.wire.link import Heartbeat
+from understudy.shared.codes import Coded
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,6 +83,10 @@ class Context:
 
     def log(self, sentence: str) -> None:
         self.effects.append(Log(sentence))
+
+    def warn(self, said: Coded) -> None:
+        """What an operator may have to act on."""
+        self.effects.append(Log(said.sentence, said.code))
 
     def note(self, kind: str, **fields: Any) -> None:
         self.effects.append(Note(kind, fields))

@@ -198,6 +198,7 @@ def _build(settings: Settings, notifier: Notifier) -> _Parts:
             ledger=ledger,
             random_bytes=os.urandom,
             log=partial(_tell, notifier, ledger),
+            warn=LOG.warning,
         )
         spill = Spill(
             real, f"{files.directory}/overflow", _paging_limit(settings), resident_bytes, LOG.warning

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ha.core import codes
 from ha.core.ack_times import AckTimes
 from ha.core.backup.broker_replicator import BrokerReplicator
 from ha.core.effects import ClosePeer, SendMethod
@@ -254,7 +255,8 @@ class Backup:
         refuse_unfounded(record, known)
         if known is None or record.version > known.version:
             self._save(record, self._c.copy.incomplete)
-        self._c.log(f"excluded by {self.primary_name}: {notice.get('reason', '')}")
+        why = notice.get("reason", "")
+        self._c.warn(codes.EXCLUDED.say(primary=self.primary_name, why=why))
 
     def handed_over(self, payload: bytes, now: float) -> LinkEnd | None:
         """The primary is about to hand over to this node; has, with the end of its link; or cannot. LinkError
@@ -344,7 +346,7 @@ class Backup:
         """A primary that says nothing is left; but it may still serve: this is no proof of anything."""
         limit = self._silence()
         if self.peer is not None and now - self._last_heard > limit:
-            self._c.log(f"{self.primary_name} has said nothing for {limit:.3g} s: its link is given up")
+            self._c.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
             peer = self.peer
             self.peer_lost(peer, False, now)
             self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.effects import ExpelPeer, SendMethod
 from ha.core.election.introductions import Introductions
@@ -87,7 +88,7 @@ class PeerMethods:
             self._hear(peer, method, payload, now)
         except LinkError as error:
             if who := self._who(peer):
-                self._c.log(f"link closed: {who}: {error}")
+                self._c.warn(codes.LINK_MISUSED.say(peer=who, fault=error))
             if node.primary is not None and node.primary.backup_at(peer) is not None:
                 node.primary.drop_peer(peer, str(error), now)
                 return
@@ -209,7 +210,7 @@ class PeerMethods:
             backup.reconcile(peer)
         told = difference(self._c.tuning.terms, answer.terms, answer.name) if self._node.primary else ""
         if told and told != member.differs:
-            self._c.log(f"{answer.name} does not join: {told}")
+            self._c.warn(codes.SETTINGS_DIFFER.say(node=answer.name, why=told))
         member.differs = told
 
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
@@ -246,8 +247,8 @@ class PeerMethods:
         refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
         if refusal is not None or primary is None:
             said = refusal.sentence if refusal is not None else ""
-            if said != self._last_refusal:
-                self._c.log(f"{ask.name} is not taken in: {said}")
+            if said != self._last_refusal and refusal is not None:
+                self._c.warn(refusal.about(f"{ask.name} is not taken in"))
             self._last_refusal = said
             self.not_taken_in[peer] = f"{ask.name} is not taken in: {said}"
             answer = refusal.answer() if refusal is not None else {"ok": False, "reason": ""}

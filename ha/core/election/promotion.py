@@ -385,7 +385,7 @@ class Promotion:
         self.attempt = None
         self._keeper.forget()
         said = with_next(why, way)
-        self._c.log(f"promotion refused: {said.sentence}")
+        self._c.warn(said.about("promotion refused"))
         said = said.about("not promoted")
         self.last_refusal = said.sentence
         self._answer(attempt, said)

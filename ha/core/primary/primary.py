@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from broker.model.values import Position
+from ha.core import codes
 from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken, LinkError
@@ -141,7 +142,7 @@ class Primary:
         self._feeder.record(self.backups.values(), self.record)
         self._c.note_record("excluded", backup.name, self._model.position())
         self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
-        self._c.log(f"{backup.name} is excluded from the record: {why}")
+        self._c.warn(codes.BACKUP_EXCLUDED.say(backup=backup.name, why=why))
         if backup.peer is not None:
             notice = {"record": self.record.as_json(), "reason": why}
             self._c.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
@@ -320,7 +321,7 @@ class Primary:
             return False
         if self.lease.withheld:
             self._c.do(Withhold(), Redial())
-            self._c.log("the proof of being primary is too old: nothing is confirmed or delivered for now")
+            self._c.warn(codes.LEASE_EXPIRED.say())
             self._next_beat = now
         else:
             self._c.do(Resume())
@@ -351,7 +352,7 @@ class Primary:
         # while it could still be on its way back to learn of its exclusion.
         backup.lost(now)
         self._settle()
-        self._c.log(f"{backup.name}: {why}; confirms wait until it is back or excluded")
+        self._c.warn(codes.BACKUP_LOST.say(backup=backup.name, why=why))
         self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
 
     def met(self, who: Incarnation, now: float) -> None:
