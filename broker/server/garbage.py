@@ -2,7 +2,8 @@
 
 With a million queued messages an automatic full collection stops the broker for a quarter of a second, to
 find nothing: messages hold no cycles. So automatic collection is off while the shell runs; the young
-generation is collected once it has grown, which looks at new objects only. Connections leave no cycles: else
+generation is collected once it has grown, which looks at new objects only, and after a few ticks in any case:
+while old objects end and new ones come, their number does not tell. Connections leave no cycles: else
 whoever opens and closes them could have everything collected as often as they like. For what they leave in
 spite of all, everything is collected after very many have come and gone.
 """
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 
 YOUNG = 10_000
 """Net new objects after which the young generation is collected: about a millisecond's work."""
+TICKS = 8
+"""Ticks after which it is collected in any case."""
 CONNECTIONS = 50_000
 """Connections gone after which everything is collected."""
 
@@ -23,18 +26,20 @@ class GarbageSchedule:
     """`step` is to be called about once a second, `end_tick` after each tick; `closed` at the end of each
     connection."""
 
-    __slots__ = ("_gone",)
+    __slots__ = ("_gone", "_ticks")
 
     def __init__(self) -> None:
-        self._gone = 0
+        self._gone = self._ticks = 0
 
     def closed(self) -> None:
         """A connection is gone."""
         self._gone += 1
 
     def end_tick(self) -> None:
-        """Collect what is young, if it is much."""
-        if gc.get_count()[0] > YOUNG:
+        """Collect what is young, if it is much, or may be."""
+        self._ticks += 1
+        if self._ticks >= TICKS or gc.get_count()[0] > YOUNG:
+            self._ticks = 0
             gc.collect(0)
 
     def step(self) -> None:

@@ -62,6 +62,9 @@ _UNSERVED = 131072
 _METHOD = 64
 """Steps that a method takes, about, which is neither a publish nor settles messages. One more for each two
 octets: tables of arguments are read, checked and compared."""
+_CHANGE = 128
+"""Steps that it takes besides when queues, exchanges or bindings have changed by it: history, store, link and
+ledger are told."""
 _FRAME = 12
 """Steps that a frame of content on its own takes, about: some 4 us."""
 _CONNECTION = 4300
@@ -226,9 +229,12 @@ class ServerConnection(Host):
         self.publisher.flush()
         if self._working:
             return pos
+        before = self.vhost.generation
         if not self.is_management:
             self.spent += _METHOD + (end - pos >> 1)
         self._serve_method(number, buf[pos + 7 : end - 1])
+        if self.vhost.generation != before:
+            self.spent += _CHANGE
         return end
 
     def _serve_frame(self, kind: int, number: int, buf: bytes, pos: int, end: int) -> None:
