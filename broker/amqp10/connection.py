@@ -482,6 +482,7 @@ class Amqp10Connection(Host):
 
     def let_go(self) -> None:
         self.withdraw_login()
+        self._working.clear()
         self.links.end()
         if self._let_in:
             self.vhost.connection_closed(self)

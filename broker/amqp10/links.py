@@ -16,6 +16,7 @@ from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
 from broker.model.queue.requeueing import Batch, Delivered
+from broker.model.steps import Steps
 from broker.model.values import Need
 from understudy.shared.amqp10.conditions import LIMIT, Fault
 
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 
 LINKS_MAX = 1024
 """Of one connection."""
-UNSETTLED_MAX = 20_000
+UNSETTLED_MAX = 10_000
 """Deliveries of all its links that may be unsettled."""
 _DELIVERY = 1500
 """Octets that each takes, about, in the engine and here."""
+_LOOK = 50
+_DROP = 60
+"""Steps that it takes, about, to ask a link for its session, and to let go of a link."""
 SESSION_WINDOW = 2048
 """Transfers that one session may have on their way to us: several links' worth of credit, so that a client
 does not wait for a word of ours after each few. They are taken from the engine as they come."""
@@ -114,7 +118,7 @@ class Links:
                 self._sessions[context] = 0
                 context.open()
             elif kind is Event.SESSION_REMOTE_CLOSE:
-                self._end_session(context)
+                self.connection.work(self._end_session(context))
 
     def _link(self, kind: EventType, link: Receiver | Sender) -> None:
         if kind is Event.LINK_FLOW:
@@ -185,9 +189,18 @@ class Links:
         link.free()
         self.connection.pull()  # before the answer to an attach of the same name
 
-    def _end_session(self, session: Session) -> None:
+    def _end_session(self, session: Session) -> Steps[None]:
         self.flush()
-        self._drop_all([served for link, served in self._served.items() if link.session == session])
+        ending = []
+        for link, served in list(self._served.items()):
+            if link.session == session:
+                ending.append(served)
+            yield _LOOK
+        self._take_back(ending)
+        for served in ending:
+            if self.serves(served):
+                self._drop(served)
+            yield _DROP
         self._sessions.pop(session, None)
         self._uncounted.pop(session, None)
         session.close()
@@ -205,7 +218,7 @@ class Links:
             self._uncounted[served.link.session] = None
         served.end()
 
-    def _drop_all(self, links: list[Incoming | Outgoing]) -> None:
+    def _take_back(self, links: list[Incoming | Outgoing]) -> None:
         """What they have not settled goes back to each queue at once: messages of one lie among others'."""
         back: dict[Queue, tuple[list[Entry], list[Entry]]] = {}  # not sent, and sent
         for served in links:
@@ -220,8 +233,6 @@ class Links:
             if held:
                 requeueing.give_back(held, [batch.queue for batch in held], failed=failed)
         requeueing.work()
-        for served in links:
-            self._drop(served)
 
     @property
     def octets(self) -> int:
@@ -364,7 +375,9 @@ class Links:
         self.connection.broker.holding.pop(self, None)
         self.connection.broker.holding.pop(self._tick_end, None)
         served = list(self._served.values())
-        self._drop_all(served)
+        self._take_back(served)
+        for link in served:
+            self._drop(link)
         for link in served:
             if isinstance(link, Outgoing):
                 link.release()

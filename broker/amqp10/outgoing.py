@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker.amqp10.host import Host
     from broker.model.queue.queue import Queue
 
-BURST = 256
+BURST = 128
 """Most messages of one connection in one tick."""
 UNSETTLED_MAX = 5000
 """Deliveries of one link that may be unsettled. Credit beyond waits until the client has settled some."""

@@ -16,7 +16,7 @@ _LINKS = 2000
 """Attached and detached; less than 128 KiB."""
 _HELD, _HOLDERS = 1024, 4
 """As many links as a connection may have, on so many connections."""
-_UNSETTLED, _RECEIVERS = 5_000, 4
+_UNSETTLED, _RECEIVERS = 5_000, 2
 """As many deliveries as a link may leave unsettled, and as many such links as a connection may have."""
 _ALL = _UNSETTLED * _RECEIVERS
 _TYPISTS = 20
@@ -51,7 +51,7 @@ def _hold_links(target: Target) -> None:
 
 
 def hoard(target: Target) -> None:
-    """Credit without end; all 20,000 that have come are released by one disposition, and come again."""
+    """Credit without end; all 10,000 that have come are released by one disposition, and come again."""
     _fill(target, "hoard", _ALL + _ALL // 2)
     with _hoarding(target, "hoard") as client:
         first = 0
@@ -66,7 +66,7 @@ def hoard(target: Target) -> None:
 
 
 def lost(target: Target) -> None:
-    """A connection that is gone with 20,000 unsettled deliveries; again and again."""
+    """A connection that is gone with 10,000 unsettled deliveries; again and again."""
     _fill(target, "lost10", _ALL)
     while True:
         with closing(_hoarding(target, "lost10")) as client:
