@@ -64,36 +64,35 @@ UNREACHABLE: Mapping[Entry, str] = {
     (watching.GIVEN_UP, "it cannot keep up"): "no joiner falls 256 MiB behind",
     **dict.fromkeys(
         [
-            (watching.JOIN_REFUSED, "both are called …: give one another broker.name"),
-            (watching.JOIN_REFUSED, "both have the node number …: give one a new data directory"),
+            (watching.JOIN_REFUSED, "join-same-name"),
+            (watching.JOIN_REFUSED, "join-same-number"),
             (
                 watching.JOIN_REFUSED,
-                "it belongs to cluster …, this one to …: take it out of ha.brokers, or start it with an "
-                "empty data directory",
+                "join-foreign-cluster",
             ),
-            (watching.JOIN_REFUSED, "its link version is …, this one's is …: run one release on both"),
+            (watching.JOIN_REFUSED, "join-link-version"),
             (
                 watching.JOIN_REFUSED,
-                "it was no backup of this pair: what it holds is of epoch …, and … serves in …; demote and "
-                "promote …, for a later epoch, or start it with an empty data directory",
+                "join-foreign-history",
             ),
-            (watching.JOIN_REFUSED, "it has this node's own identity: …"),
-            (watching.JOIN_REFUSED, "another process has the identity of …: …"),
-            (watching.REFUSED, "… has the same node number …"),
-            (watching.REFUSED, "the newest record is of another cluster, …"),
+            (watching.JOIN_REFUSED, "join-own-identity"),
+            (watching.JOIN_REFUSED, "join-identity-copied"),
+            (watching.REFUSED, "promote-same-number"),
+            (watching.REFUSED, "promote-foreign-record"),
         ],
         NO_STRANGERS,
     ),
     **dict.fromkeys(
         [
-            (watching.REFUSED, "a standalone broker cannot be demoted: it has no ha.brokers"),
-            (watching.REFUSED, "a standalone broker has nobody to switch over to: it has no ha.brokers"),
-            (watching.REFUSED, "… holds data and this node was never its backup"),
+            (watching.REFUSED, "demote-standalone"),
+            (watching.REFUSED, "switchover-standalone"),
+            (watching.REFUSED, "promote-other-holds-data"),
         ],
         NEVER_ALONE,
     ),
     **dict.fromkeys(
         [
+            (watching.REFUSED, "promote-record-gone"),
             (watching.REFUSED, "the authority has lost the record"),
             (watching.STEPPED_DOWN, "the authority has lost the record"),
         ],
@@ -101,8 +100,7 @@ UNREACHABLE: Mapping[Entry, str] = {
     ),
     (
         watching.REFUSED,
-        "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed "
-        "messages",
+        "promote-record-lost",
     ): "nobody takes a file away from a node",
     **{
         (watching.OPERATION, name): NO_CLIENT
@@ -121,7 +119,7 @@ UNREACHABLE: Mapping[Entry, str] = {
         ],
         SOUND_CIBS,
     ),
-    (watching.REFUSED, "… has excluded this node from the record"): "its own copy does not name it any more",
+    (watching.REFUSED, "promote-excluded"): "its own copy does not name it any more",
 }  # fmt: skip
 """What no seed can reach, each with the reason. Keep it short: the simulation says nothing of these."""
 
@@ -135,7 +133,7 @@ A_CIB_MOVES = "a copy of the CIB changes, or a command fails, in the millisecond
 IN_HASTE = "an operator asks, or a node speaks, in a state that lasts for milliseconds"
 
 RARE: Mapping[Entry, str] = {
-    (watching.REFUSED, "…, but it cannot prove it, and clients get nothing for now"): (
+    (watching.REFUSED, "promote-lease-expired"): (
         "somebody asks to promote a primary within the moments in which it cannot prove that it is one"
     ),
     **{
@@ -143,48 +141,47 @@ RARE: Mapping[Entry, str] = {
         for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
         for after in LOST_OR_OUT
     },
-    (watching.JOIN_REFUSED, "another backup is called … too: give one another broker.name"): A_NEW_DISK,
-    (watching.JOIN_REFUSED, "… has the node number … too: give one a new data directory"): A_NEW_DISK,
+    (watching.JOIN_REFUSED, "join-backup-same-name"): A_NEW_DISK,
+    (watching.JOIN_REFUSED, "join-backup-same-number"): A_NEW_DISK,
     watching.phase_step(Phase.GUARDED, Phase.CATCHING): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LOST): A_JOINER_ENDS,
     watching.phase_step(Phase.COMMITTED, Phase.LEAVING): A_JOINER_ENDS,
     **dict.fromkeys(
         [
-            (watching.REFUSED, "a newer record has come in while this node waited"),
+            (watching.REFUSED, "promote-record-newer"),
             (watching.REFUSED, "an operator forces it"),
             (watching.REFUSED, "being promoted; waits until the lease of … has run out"),
             (watching.REFUSED, "the authority has epoch … of …"),
-            (watching.REFUSED, "…; it goes on asking"),
-            (watching.REFUSED, "the authority does not answer"),
+            (watching.REFUSED, "promote-undecided"),
+            (watching.REFUSED, "promote-authority-silent"),
             (
                 watching.REFUSED,
-                "the register has lost a record that this node knows of: it may lack a later one, too",
+                "promote-register-behind",
             ),
         ],
         TWO_AT_ONCE,
     ),
     **dict.fromkeys(
         [
-            (watching.REFUSED, "this node's copy is incomplete: it was stopped while catching up"),
+            (watching.REFUSED, "promote-copy-incomplete"),
             (
                 watching.REFUSED,
-                "… of this node's queues were deleted with the messages they held while it caught up, and "
-                "what had moved from there may not be here",
+                "promote-queues-deleted",
             ),
-            (watching.REFUSED, "… could have been promoted since, and does not answer"),
+            (watching.REFUSED, "promote-successor-unknown"),
             (watching.REFUSED, "… was asked to take this node in again, and may have excluded it for that"),
             (watching.REFUSED, "no link to … in epoch … has ended here: it may serve without this node"),
             (watching.STEPPED_DOWN, "a backup knows of epoch …"),
-            (watching.JOIN_REFUSED, "… is not the primary (…)"),
+            (watching.JOIN_REFUSED, "join-not-primary"),
         ],
         IN_HASTE,
     ),
     **dict.fromkeys(
         [
-            (watching.REFUSED, "it cannot prove that it is the primary, and hands nothing over for now"),
-            (watching.REFUSED, "not switched over: …; …"),
-            (watching.REFUSED, "not switched over: …; … serves in epoch …"),
-            (watching.REFUSED, "… was promoted instead, and serves in epoch …"),
+            (watching.REFUSED, "switchover-lease-expired"),
+            (watching.REFUSED, "switchover-nobody-serves"),
+            (watching.REFUSED, "switchover-returned"),
+            (watching.REFUSED, "switchover-other-promoted"),
             (watching.HINDERED, "a change of the record was not committed …"),
             (watching.HINDERED, "clients were not all answered …: …"),
             (watching.HINDERED, "it did not acknowledge everything …"),

@@ -1,8 +1,8 @@
 """The sentences that the product can say, read from its source: which kinds there are, and of which one is.
 
-A sentence is a template, `f"{answer.name} is serving in epoch {answer.epoch}"`; its kind is the template with
-dots for each hole. Used by the ledger of coverage: a sentence added to the core is one that a seed must bring
-about.
+A sentence is a template, `f"{backup.name} stalls{held}"`; its kind is its code, if it has one, else the
+template with dots for each hole. Used by the ledger of coverage: a sentence added to the core is one that a
+seed must bring about.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ UNKNOWN = "(a sentence that the source does not have)"
 
 @dataclass(slots=True, frozen=True)
 class Kind:
-    """`text` for people; `pattern` matches whatever the template can become."""
+    """`text` for people; `pattern` matches whatever the template can become; `fixed`: how much of it is no
+    hole."""
 
     text: str
     pattern: re.Pattern[str]
+    fixed: int
 
 
 class Sentences:
@@ -36,7 +38,7 @@ class Sentences:
     def __init__(self, kinds: Iterable[Kind]) -> None:
         unique = {kind.text: kind for kind in kinds}
         # The longest fixed text first: a template that is all hole would swallow the others.
-        self._kinds = sorted(unique.values(), key=lambda k: (-len(k.text.replace(HOLE, "")), k.text))
+        self._kinds = sorted(unique.values(), key=lambda k: (-k.fixed, k.text))
         self._known: dict[str, str] = {}
 
     def __add__(self, other: Sentences) -> Sentences:
@@ -103,12 +105,13 @@ def _name(function: ast.expr) -> str:
     return ""
 
 
-def _kind(texts: list[str | None]) -> Iterator[Kind]:
-    """A template, with None for each hole."""
+def _kind(texts: list[str | None], code: str = "") -> Iterator[Kind]:
+    """A template, with None for each hole; called by its code if it has one."""
     shown = "".join(HOLE if text is None else text for text in texts)
     if shown.strip(HOLE + " "):
         pattern = "".join(".*" if text is None else re.escape(text) for text in texts)
-        yield Kind(shown, re.compile(pattern, re.DOTALL))
+        fixed = len(shown.replace(HOLE, ""))
+        yield Kind(code or shown, re.compile(pattern, re.DOTALL), fixed)
 
 
 def _kinds(value: ast.expr, function: ast.FunctionDef) -> Iterator[Kind]:
@@ -116,14 +119,14 @@ def _kinds(value: ast.expr, function: ast.FunctionDef) -> Iterator[Kind]:
     local name was given."""
     match value:
         case ast.Constant(value=str(text)) if text:
-            yield Kind(text, re.compile(re.escape(text)))
+            yield Kind(text, re.compile(re.escape(text)), len(text))
         case ast.JoinedStr(values=parts):
             yield from _kind([str(p.value) if isinstance(p, ast.Constant) else None for p in parts])
         case ast.Call(func=ast.Attribute(ast.Attribute(ast.Name("codes"), name), "say")):
-            pieces = Formatter().parse(getattr(codes, name).sentence)
-            yield from _kind(
-                [t for text, hole, *_ in pieces for t in ([text] if hole is None else [text, None])]
-            )
+            entry = getattr(codes, name)
+            pieces = [(text, hole) for text, hole, *_ in Formatter().parse(entry.sentence)]
+            texts = [t for text, hole in pieces for t in ([text] if hole is None else [text, None])]
+            yield from _kind(texts, entry.name)
         case ast.IfExp(body=one, orelse=other):
             yield from _kinds(one, function)
             yield from _kinds(other, function)

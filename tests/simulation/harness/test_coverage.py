@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from inspect import Parameter, signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ha.core import codes
 from ha.core.election import manual
 from ha.core.membership import Membership, Status
 from ha.core.primary import primary
@@ -134,15 +137,25 @@ def test_the_file_holds_both(tmp_path: Path) -> None:
     assert (found["first"], found["seeds"]) == (1, 5)
 
 
+@pytest.mark.parametrize(("owner", "name", "wrap"), watching.WRAPPERS)
+def test_each_wrapper_takes_what_it_wraps_takes(owner: type, name: str, wrap: Any) -> None:
+    """It is installed for `--coverage` only, and types do not tell."""
+    original = getattr(owner, name)
+    there, taken = (signature(each).parameters.values() for each in (original, wrap(original)))
+    if not any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in taken):
+        assert [parameter.name for parameter in taken] == [parameter.name for parameter in there]
+
+
 # -- sentences
 
 
 def test_sentences_are_read_from_the_source() -> None:
     refusals = arguments_of([manual], frozenset({"_no"}), 0)
-    assert "… is serving in epoch …" in refusals.texts
-    assert refusals.kind_of("b is serving in epoch 65537") == ("… is serving in epoch …")
+    assert "promote-other-serves" in refusals.texts
+    said = codes.PROMOTE_OTHER_SERVES.say(primary="b", epoch=65537)
+    assert refusals.kind_of(said.sentence) == said.code
     assert refusals.kind_of("b is tired") == UNKNOWN
     losses = arguments_of([primary], frozenset({"_lose"}), 1)
     assert {"it has started again", "it has linked again", "its link broke"} <= set(losses.texts)
-    assert "… is not the primary (…)" in returns_of(hello, "refusal").texts
+    assert "join-not-primary" in returns_of(hello, "refusal").texts
     assert set(watching.GRANTS.texts) >= {"unforced", "bootstrap", "cold", FORCED}

@@ -316,9 +316,9 @@ def _resume(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _end(original: Callable[..., None]) -> Callable[..., None]:
-    def end(self: Switchover, plan: Any, ok: bool, reason: str) -> None:
-        _count(HANDED_OVER, f"{plan.step.value}, then {'done' if ok else 'not done'}")
-        original(self, plan, ok, reason)
+    def end(self: Switchover, plan: Any, said: Coded | str) -> None:
+        _count(HANDED_OVER, f"{plan.step.value}, then {'not done' if isinstance(said, Coded) else 'done'}")
+        original(self, plan, said)
 
     return end
 
