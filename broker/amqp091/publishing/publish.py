@@ -410,14 +410,15 @@ def _publish(
     first = channel.next_publish_tag
     channel.next_publish_tag = first + len(raws)
     route = connection.vhost.known(target.exchange, target.routing_key)
-    if route is not None and not (route.needs_headers or kind.copies or connection.working):
-        steps = steps_of(len(route.queues), len(raws))
-        if steps <= connection.settings.share:
-            connection.spent += steps
-            if not route.queues:
+    if route is not None and not (route.needs_headers or kind.copies):
+        queues = len(route.queues)
+        spent = connection.spent + (queues or 1) * (len(raws) + PER_RUN)
+        if spent <= connection.settings.share:
+            connection.spent = spent
+            if not queues:
                 connection.vhost.check_published(target.exchange, target.routing_key)
             _publish_run(channel, target, route, raws, kind, largest, first)
-            return len(route.queues) or 1
+            return queues or 1
     connection.work(_publish_in_turns(channel, target, raws, kind, largest, first))
     route = connection.vhost.known(target.exchange, target.routing_key)
     return connection.vhost.reach if route is None or route.needs_headers else len(route.queues) or 1
@@ -432,34 +433,24 @@ def _publish_run(
         return
     if target.mandatory and not route.queues:
         _return(channel, target, [without_bcc(raw) for raw in raws] if kind.blind else raws)
-    _answer(channel, _hand_over(channel, route, raws, kind, largest, first), first, len(raws))
-
-
-def _hand_over(
-    channel: PublishingChannel,
-    route: PublishRoute,
-    raws: list[bytes],
-    kind: Checked,
-    largest: int,
-    first: int,
-) -> Published:
-    return channel.connection.vhost.publish(
+    done = channel.connection.vhost.publish(
         route, raws, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
         producer=channel.producer, first_tag=first, expiration=kind.expiration, priority=kind.priority,
         blind=kind.blind,
     )  # fmt: skip
+    if channel.confirming:
+        _answer(channel, done, first, len(raws))
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
     """So many messages, from number `first` on, have come into all their queues, or were refused."""
-    if channel.confirming:
-        need, accepted = done
-        output = channel.output
-        if accepted:
-            output.held.confirm(first + accepted - 1, need, output.connection.vhost.history.position)
-        if accepted < count:
-            output.held.refuse(first + count - 1)
-        output.connection.broker.holding[output] = None
+    need, accepted = done
+    output = channel.output
+    if accepted:
+        output.held.confirm(first + accepted - 1, need, output.connection.vhost.history.position)
+    if accepted < count:
+        output.held.refuse(first + count - 1)
+    output.connection.broker.holding[output] = None
 
 
 def _publish_in_turns(
@@ -503,7 +494,7 @@ def _publish_divided(
     channel: PublishingChannel, target: Target, route: PublishRoute, raws: list[bytes], kind: Checked,
     largest: int, first: int,
 ) -> Steps[None]:  # fmt: skip
-    share = channel.connection.settings.share
+    vhost, share = channel.connection.vhost, channel.connection.settings.share
     steps = steps_of(len(route.queues), len(raws))
     if not channel.is_open:
         return
@@ -513,10 +504,14 @@ def _publish_divided(
         return
 
     def publish(part: PublishRoute, some: list[bytes], at: int) -> Published:
-        return _hand_over(channel, part, some, kind, largest, first + at)
+        return vhost.publish(
+            part, some, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
+            producer=channel.producer, first_tag=first + at, expiration=kind.expiration,
+            priority=kind.priority, blind=kind.blind,
+        )  # fmt: skip
 
     def told(done: Published, at: int, count: int) -> None:
-        if channel.is_open:
+        if channel.confirming and channel.is_open:
             _answer(channel, done, first + at, count)
 
     yield from publish_in_turns(route, raws, share, publish, told)
