@@ -66,7 +66,7 @@ class Services(Protocol):
     logins: Logins
     memory: MemoryAlarm
     repeats: Repeats[str]
-    log_client: Callable[[str], None]
+    clients_log: Repeats[str]
     dirty: list[Connection]
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
@@ -260,12 +260,16 @@ class Connection(ABC):
         client = f", client {names[0]!r}" if names else ""
         over = " over TLS" if self.peer.tls else ""
         where = f"user {self.user!r}, virtual host {self.vhost.name!r}"
-        self.broker.log_client(f"connection {self.peer.address}: open: {where}{client}, {protocol}{over}")
+        self._log_client("open", f"open: {where}{client}, {protocol}{over}")
 
     def log_closed(self, how: str) -> None:
         """The other line: a client that was let in has gone."""
         if self.let_in and not self.is_management:
-            self.broker.log_client(f"connection {self.peer.address}: closed {how}")
+            self._log_client("closed", f"closed {how}")
+
+    def _log_client(self, kind: str, sentence: str) -> None:
+        line = f"connection {self.peer.address}: {sentence}"
+        self.broker.clients_log.say((self.peer.host, self.user, kind), line, self.now)
 
     def log(self, sentence: str, kind: str = "") -> None:
         """Once a second for each host and `kind` of sentence, or the sentence itself: peers may cause it any

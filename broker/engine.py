@@ -42,6 +42,10 @@ from understudy.shared.codes import Coded
 _TIMERS_KEPT = 64
 """With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
 
+_COMINGS = 20
+"""Lines of the log in a second that tell of clients of one user which come from one host, and as many that
+tell of those which go. The others are counted."""
+
 _QUEUE = 125
 """Steps that the end of a queue takes, about."""
 
@@ -83,7 +87,7 @@ class Broker:
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
-        self.log_client: Callable[[str], None] = logging.getLogger("understudy.clients").info
+        self.clients_log = Repeats(logging.getLogger("understudy.clients").info, each=_COMINGS)
         """Who comes and goes."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
         """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
@@ -210,6 +214,7 @@ class Broker:
             for connection in list(self.connections):
                 connection.update_paused()
         self.repeats.flush(now)
+        self.clients_log.flush(now)
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
 
@@ -276,7 +281,14 @@ class Broker:
         over = None if waits else vhosts.removals.next()
         removal = None if over is None else self._wall.when(over)
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        for other in (self.history.next_deadline(), *watches, self.repeats.due, expiry, removal):
+        for other in (
+            self.history.next_deadline(),
+            *watches,
+            self.repeats.due,
+            self.clients_log.due,
+            expiry,
+            removal,
+        ):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline

@@ -1,4 +1,4 @@
-"""Sentences that would come again and again: the log gets one of a kind each second, with their number.
+"""Sentences that would come again and again: the log gets one of a kind each second, or a few, and a number.
 
 Owner: whoever logs for strangers, who may come by the thousand. Pure: time is passed in.
 """
@@ -19,31 +19,35 @@ _KINDS = 1000
 
 
 class _Kind(Generic[S]):
-    __slots__ = ("count", "last", "until")
+    __slots__ = ("count", "last", "said", "until")
 
     def __init__(self, until: float, first: S) -> None:
-        self.until, self.count = until, 0
+        self.until, self.count, self.said = until, 0, 1
         self.last: S = first
 
 
 class Repeats(Generic[S]):
-    """`due`: when `flush` is to be called, or None."""
+    """`each`: how many of a kind are logged in a second. `due`: when `flush` is to be called, or None."""
 
-    __slots__ = ("_kinds", "_log", "due")
+    __slots__ = ("_each", "_kinds", "_log", "due")
 
-    def __init__(self, log: Callable[[S], None]) -> None:
+    def __init__(self, log: Callable[[S], None], each: int = 1) -> None:
         self._log: Callable[[S], None] = log
+        self._each = each
         self._kinds: dict[Hashable, _Kind[S]] = {}
         self.due: float | None = None
 
     def say(self, kind: Hashable, sentence: S, now: float) -> None:
-        """Log it, unless one of its kind was logged within the last second: then it is counted."""
+        """Log it, unless as many of its kind as may be were logged in the last second: then it is counted."""
         if kind not in self._kinds and len(self._kinds) >= _KINDS:
             kind = None
         known = self._kinds.get(kind)
         if known is None:
             self._log(sentence)
             self._kinds[kind] = _Kind(now + EVERY, sentence)
+        elif known.said < self._each:
+            known.said += 1
+            self._log(sentence)
         else:
             known.count += 1
             known.last = sentence
@@ -62,5 +66,5 @@ class Repeats(Generic[S]):
                 continue
             others = f" ({known.count:,} of the kind in the last second)" if known.count > 1 else ""
             self._log(known.last + others)
-            known.count, known.until = 0, now + EVERY
+            known.count, known.said, known.until = 0, 1, now + EVERY
         self.due = min((known.until for known in self._kinds.values()), default=None)

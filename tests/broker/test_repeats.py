@@ -23,6 +23,17 @@ def test_a_kind_is_told_once_a_second_with_its_count() -> None:
     assert lines[3:] == ["refused again"]
 
 
+def test_a_few_of_a_kind_may_be_told_each_second() -> None:
+    lines: list[str] = []
+    repeats = Repeats(lines.append, each=2)
+    for n in range(5):
+        repeats.say("a", f"open {n}", 0.0)
+    repeats.flush(1.0)
+    assert lines == ["open 0", "open 1", "open 4 (3 of the kind in the last second)"]
+    repeats.say("a", "open 5", 1.5)
+    assert lines[3:] == ["open 5"]
+
+
 def test_kinds_beyond_what_is_kept_share_one() -> None:
     lines: list[str] = []
     repeats = Repeats(lines.append)
