@@ -26,7 +26,7 @@ class BrokerSettings:
     channel_max: int = 2047
     consumer_max_per_channel: int = 1000
     consumer_max_per_queue: int = 10_000
-    transaction_max: int = 25_000
+    transaction_max: int = 32_000
     """Steps that one commit may take: nobody else is served meanwhile. See `turns.steps_of`; a dead letter is
     `transaction.LETTER`."""
     heartbeat: int = 60

@@ -98,10 +98,10 @@ class BrokerSection(_Section):
     """Consumers of a channel. One more closes its connection with 530. 1 to 65535."""
     consumer_max_per_queue: int = Field(default=10_000, ge=1, le=1_000_000)
     """Consumers of a queue. One more closes its channel with 406. 1 to 1000000."""
-    transaction_max: int = Field(default=25_000, ge=1, le=10_000_000)
+    transaction_max: int = Field(default=32_000, ge=1, le=10_000_000)
     """Steps that one commit may take. More is not committed (406). A message is one step for each queue, a
     run of messages with equal route, expiration and priority 16 more, a dead letter 100. 1 to 10000000. A
-    commit is not divided: others wait some 10 ms for 25,000 steps."""
+    commit is not divided: others wait some 15 ms for 32,000 steps."""
     product: str = Field(default="RabbitMQ", min_length=1, max_length=80)
     """The product that clients see in `server_properties`. Celery and kombu set their prefetch for RabbitMQ
     only if the product is RabbitMQ. `understudy_version` and `platform` there name the real broker."""

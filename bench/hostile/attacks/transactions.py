@@ -9,15 +9,15 @@ from bench.hostile.attacks.strikes import consume, declare, empty, logged_in, nu
 from bench.hostile.attacks.target import Target
 from bench.wire import Wire, method
 
-PUBLISHED = 23_000
-REFUSED = 240
+PUBLISHED = 30_000
+REFUSED = 310
 """Each dead letter counts as a hundred messages."""
 _SELECT, _COMMIT, _REJECT = 10, 20, 90
 
 
 def commits(target: Target) -> None:
-    """On one connection commits of 23,000 messages. On another one each commit publishes 240 messages and
-    refuses the 240 of the one before, which are dead letters then."""
+    """On one connection commits of 30,000 messages. On another one each commit publishes 310 messages and
+    refuses the 310 of the one before, which are dead letters then."""
     threading.Thread(target=_publish_many, args=(target,), daemon=True).start()
     wire = _ready(
         target, "tx", text("x-dead-letter-exchange", "") + text("x-dead-letter-routing-key", "tx-many")

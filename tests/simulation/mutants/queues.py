@@ -79,8 +79,8 @@ def _of_ready_ones_alone(leave_backlog: Any) -> Any:
 
 
 def _every_binding(match: Any) -> Any:
-    def broken(self: DirectMatcher, routing_key: str, headers: Any) -> list[Any]:
-        return [binding for of_key in self._by_key.values() for binding in of_key.values()]
+    def broken(self: DirectMatcher, routing_key: str, headers: Any) -> Any:
+        return iter(((0, [binding for of_key in self._by_key.values() for binding in of_key.values()]),))
 
     return broken
 
