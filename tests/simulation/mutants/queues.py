@@ -90,9 +90,9 @@ def _as_it_was(flag: Any) -> Any:
 
 
 def _at_the_end(requeue: Any) -> Any:
-    def broken(self: Queue, entries: list[Entry]) -> None:
+    def broken(self: Queue, entries: list[Entry], **how: Any) -> None:
         others, self.ready = self.ready, deque()
-        requeue(self, entries)
+        requeue(self, entries, **how)
         self.ready.extendleft(reversed(others))
 
     return broken
@@ -101,9 +101,9 @@ def _at_the_end(requeue: Any) -> Any:
 def _leave_the_messages(end: Any) -> Any:
     """For the next queue of that name."""
 
-    def broken(self: Definitions, queue: Queue) -> Any:
+    def broken(self: Definitions, queue: Queue, *why: Any) -> Any:
         vars(self).setdefault("left", {})[queue.name] = list(queue.ready)
-        return end(self, queue)
+        return end(self, queue, *why)
 
     return broken
 
@@ -168,7 +168,7 @@ def _unbooked(end: Any) -> Any:
 
 
 def _throw_away(requeue: Any) -> Any:
-    return lambda self, entries: self.drop(entries, Reason.DROPPED)
+    return lambda self, entries, **_how: self.drop(entries, Reason.DROPPED)
 
 
 def _requeue_every_seventh(acknowledge: Any) -> Any:

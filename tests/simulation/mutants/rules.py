@@ -95,7 +95,7 @@ def _newest_first(remove: Any) -> Any:
         over = []
         while limit is not None and len(self.ready) > limit:
             over.append(self.ready.pop() if hasattr(self.ready, "pop") else self.ready.popleft())
-        self._left(over, Reason.DROPPED)
+        self._leave(over, Reason.DROPPED)
 
     return broken
 
