@@ -88,6 +88,7 @@ class Broker:
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
         self.clients_log = Repeats(logging.getLogger("understudy.clients").info, each=_COMINGS)
+        """What is counted there is told by the next tick after its second: no tick is made for it."""
         """Who comes and goes."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
         """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
@@ -281,14 +282,7 @@ class Broker:
         over = None if waits else vhosts.removals.next()
         removal = None if over is None else self._wall.when(over)
         watches = (self.memory.next_deadline(), self.disk.next_deadline(), self.paging.next_deadline())
-        for other in (
-            self.history.next_deadline(),
-            *watches,
-            self.repeats.due,
-            self.clients_log.due,
-            expiry,
-            removal,
-        ):
+        for other in (self.history.next_deadline(), *watches, self.repeats.due, expiry, removal):
             if other is not None and (deadline is None or other < deadline):
                 deadline = other
         return deadline
