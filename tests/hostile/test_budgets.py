@@ -15,13 +15,16 @@ from broker.amqp091.codec.frames import HEADER, HEARTBEAT_FRAME, frame
 from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import HEADERS
 from broker.model.history.batch import Batch
-from broker.model.history.records import Dequeue
+from broker.model.history.records import Dequeue, Unrouted
 from broker.model.history.replication_id_set import to_ranges
 from broker.model.queue import removals
 from broker.model.queue.freeing import PIECE, stretches
 from broker.model.routing import headers_matcher, topic_trie
 from broker.model.routing.headers_matcher import LOOK
-from broker.model.vhost.turns import PER_RUN
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import finish
+from broker.model.vhost.turns import PER_RUN, publish_in_turns
+from broker.model.vhost.vhost import Published
 from broker.settings import BrokerSettings
 from tests.broker.amqp091.wire import Raw, World, message
 from tests.broker.stored import permission, user
@@ -173,6 +176,36 @@ def test_queues_that_come_and_go_meanwhile_have_nothing_of_it() -> None:
         hall.turn()
     assert hall.read() == ["basic.ack"] and hall.held == 199
     assert hall.world.vhost.queues["new"].message_count == 0
+
+
+def test_only_what_came_into_no_queue_is_unrouted() -> None:
+    """Of two messages the first one finds one of three queues deleted on its way, the second one all."""
+    hall = Hall(3)
+    hall.watch()
+    vhost, told = hall.world.vhost, list[tuple[int, int]]()
+
+    def publish_some(part: PublishRoute, raws: list[bytes], at: int) -> Published:
+        return vhost.publish(
+            part, raws, persistent=False, channel=1, largest_frame=20, producer="p", first_tag=1 + at
+        )
+
+    work = publish_in_turns(
+        vhost.route("amq.fanout", ""), [EMPTY, EMPTY], PER_RUN + 1, publish_some,
+        lambda done, at, count: told.append((1 + at, count)),
+    )  # fmt: skip
+    next(work)
+    hall.attacker.call(1, "queue.delete", queue="q1")
+    while not told:
+        next(work)
+    assert hall.held == 2
+    for name in ("q0", "q2"):
+        hall.attacker.call(1, "queue.delete", queue=name)
+    looked = vhost.looked
+    finish(work)
+    hall.turn()
+    assert told == [(1, 1), (2, 1)] and vhost.looked == looked
+    records = [record for batch in hall.batches for record in batch.records]
+    assert [record for record in records if isinstance(record, Unrouted)] == [Unrouted("p", 2, 2)]
 
 
 def test_a_queue_that_refuses_is_heard_of_when_all_others_have_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.model.queue.arguments import OverflowRule
@@ -73,8 +72,7 @@ class PublishRoute:
         transient = max((need_of(scope & ~Scope.STORE) for scope in by_scope), default=Need.NONE)
         self.need = (transient, persistent)
 
-    def parts(self, width: int) -> Iterator[PublishRoute]:
-        """The same queues, `width` of them at a time: those that are still there when their turn comes."""
-        for at in range(0, len(self.queues), width):
-            alive = tuple(queue for queue in self.queues[at : at + width] if not queue.deleted)
-            yield PublishRoute(self.exchange, self.routing_key, alive, False, self.generation, one_off=True)
+    def part(self, begin: int, end: int) -> PublishRoute:
+        """The same for the queues from number `begin` up to `end` that are still there."""
+        alive = tuple(queue for queue in self.queues[begin:end] if not queue.deleted)
+        return PublishRoute(self.exchange, self.routing_key, alive, False, self.generation, one_off=True)

@@ -41,12 +41,17 @@ def publish_in_turns(
     for at in range(0, len(raws), most):
         some = raws if most >= len(raws) else raws[at : at + most]
         width = max(1, share // (len(some) + PER_RUN))
-        need, accepted, left = Need.NONE, len(some), queues
-        for part in (route,) if queues <= width else route.parts(width):
-            done = publish(part, some, at)
-            need, accepted = max(need, done.need), min(accepted, done.accepted)
-            left -= width
-            if left > 0:
-                yield steps_of(width, len(some))
+        need, accepted, steps = Need.NONE, len(some), 0
+        reached = False
+        for begin in range(0, queues, width):
+            if steps:
+                yield steps
+            part = route.part(begin, begin + width)  # as things are after the others' turns
+            steps = steps_of(len(part.queues), len(some))
+            if part.queues:
+                done, reached = publish(part, some, at), True
+                need, accepted = max(need, done.need), min(accepted, done.accepted)
+        if not reached:
+            publish(route.part(0, 0), some, at)
         told(Published(need, accepted), at, len(some))
-        yield steps_of(left + width, len(some))
+        yield steps
