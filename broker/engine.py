@@ -87,7 +87,7 @@ class Broker:
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
-        self.clients_log = Repeats(logging.getLogger("understudy.clients").info, each=_COMINGS)
+        self.clients_log = Repeats[str](logging.getLogger("understudy.clients").info, each=_COMINGS)
         """What is counted there is told by the next tick after its second: no tick is made for it."""
         """Who comes and goes."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
