@@ -127,11 +127,12 @@ def _end_what_is_left() -> list[str]:
 
 def _left_over(mark: bytes) -> list[tuple[int, str]]:
     """Living processes with this run's mark, besides pytest and what ends together with it by design."""
-    found = []
+    found, spared = {}, set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             environment = (folder / "environ").read_bytes().split(b"\0")
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
         except OSError:
             continue  # it ended, or is not ours to look at
         if mark not in environment or int(folder.name) == os.getpid() or not command:
@@ -140,6 +141,8 @@ def _left_over(mark: bytes) -> list[tuple[int, str]]:
         if any(
             name in command for name in ("org.apache.spark", "pyspark", "multiprocessing.resource_tracker")
         ):
-            continue
-        found.append((int(folder.name), command[:200]))
-    return found
+            spared.add(int(folder.name))
+        else:
+            found[int(folder.name)] = parent, command[:200]
+    # Java starts helpers of its own for a moment, such as `jspawnhelper`.
+    return [(pid, command) for pid, (parent, command) in found.items() if parent not in spared]
