@@ -57,7 +57,7 @@ class Holder(Protocol):
 
 
 class Services(Protocol):
-    """What a connection asks of its broker. `dirty`, `resuming`, `holding`: as `Broker` has them."""
+    """What a connection asks of its broker. `dirty`, `resuming`, `holding`, `sends`: as `Broker` has them."""
 
     settings: BrokerSettings
     hooks: Hooks
@@ -70,6 +70,7 @@ class Services(Protocol):
     dirty: list[Connection]
     resuming: dict[Connection, None]
     holding: dict[Holder, None]
+    sends: int
     withheld: bool
     input_held: bool
     now: float
@@ -387,6 +388,11 @@ class Connection(ABC):
     def rests(self) -> bool:
         """Input waits for its next turn."""
         return self._rests
+
+    @property
+    def waits_to_send(self) -> bool:
+        """It goes on with deliveries once there are `sends` again."""
+        return False
 
     def rest(self) -> None:
         """It has had its share: the rest of its input, which its protocol keeps in `_tail`, waits for its

@@ -48,6 +48,8 @@ tell of those which go. The others are counted."""
 
 _QUEUE = 125
 """Steps that the end of a queue takes, about."""
+SEND = 63
+"""For so many steps of a share, one message may be sent that is encoded anew: some 55 us."""
 
 _UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
@@ -77,6 +79,9 @@ class Broker:
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
         vhosts.removals.requeueing.piece = min(PIECE, max(1, settings.share // 3))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
+        self.sends = self._sends_each = max(1, settings.share // SEND)
+        """Messages that may still be sent in this tick, of those that are encoded anew for each consumer: all
+        AMQP 1.0 connections share them."""
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
@@ -200,6 +205,7 @@ class Broker:
         self.vhosts.wall_ms = self._wall.follow(now, wall_ms)
         if self._heeded != self.directory.generation:
             self._heed_directory(now)
+        self.sends = self._sends_each
         if self.resuming:
             self._resume()
         if not self.withheld and not self.input_held:
@@ -221,12 +227,15 @@ class Broker:
 
     def _resume(self) -> None:
         """Connections go on. Those whose turn had ended share one turn: once it is used up, the others wait,
-        and are the first in the next tick."""
+        and are the first in the next tick. So do those that wait to send."""
         resuming, self.resuming = self.resuming, {}
         room, later = self.settings.share, []
         for connection in resuming:
             if not connection.rests:
-                connection.resume()
+                if self.sends > 0 or not connection.waits_to_send:
+                    connection.resume()
+                else:
+                    later.append(connection)
             elif room > 0:
                 connection.spent = 0
                 connection.resume()

@@ -6,6 +6,8 @@ machine without class and method ids, which the channel that was executing the m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from understudy.shared.text import short
 
 
@@ -49,6 +51,15 @@ class NotFound(ChannelError):
 
 class ResourceLocked(ChannelError):
     code, label = 405, "RESOURCE_LOCKED"
+
+
+class LettersDue(ResourceLocked):
+    """A queue is to end, and messages that it held have yet to become dead letters. `after`: takes what is to
+    be called when they have."""
+
+    def __init__(self, text: str, after: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(text)
+        self.after = after
 
 
 class PreconditionFailed(ChannelError):

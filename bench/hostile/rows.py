@@ -58,5 +58,6 @@ ROWS = (
     Row("amqp10-held-links", amqp10.held_links, 128),
     Row("amqp10-hoard", amqp10.hoard, 128),
     Row("amqp10-lost", amqp10.lost, 128),
+    Row("amqp10-receivers", amqp10.receivers, 128),
     Row("amqp10-wrong-types", amqp10.wrong_types, 64),
 )

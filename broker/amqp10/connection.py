@@ -15,7 +15,6 @@ from proton import Connection as Engine
 from broker.amqp10 import entry
 from broker.amqp10.host import Host
 from broker.amqp10.links import Links
-from broker.amqp10.outgoing import BURST
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
 from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Step
 from broker.errors import AmqpError
@@ -347,7 +346,6 @@ class Amqp10Connection(Host):
     def take_output(self) -> list[bytes]:
         if not self.gone and not (self.broker.withheld and self.withheld):
             self.pull()
-        self.links.turn = BURST
         return super().take_output()
 
     def drop_output(self) -> None:
@@ -358,6 +356,10 @@ class Amqp10Connection(Host):
     def _ask_to_resume(self) -> None:
         self._room = True
         super()._ask_to_resume()
+
+    @property
+    def waits_to_send(self) -> bool:
+        return bool(self.links.turns)
 
     def resume(self) -> None:
         if self.step is Step.CLOSED:

@@ -70,7 +70,6 @@ class Links:
         "gathering",
         "held",
         "starving",
-        "turn",
         "turns",
         "unsettled",
     )
@@ -83,8 +82,6 @@ class Links:
         self.starving: dict[Outgoing, None] = {}
         """Links that the client's session window has stopped, or what it has not settled: to be looked at
         when it has said something."""
-        self.turn = BURST
-        """Messages that may still be sent until output is taken."""
         self.turns: dict[Outgoing, None] = {}
         """Links that go on with sending in the next tick, in that order."""
         self.unsettled = 0
@@ -345,21 +342,21 @@ class Links:
         return max(1, min(BURST, 16 * BURST // len(self._served)))
 
     def wait_turn(self, link: Outgoing) -> None:
-        """The connection was sent as much as one tick allows."""
+        """The link, or all connections together, were sent as much as one tick allows."""
         self.turns[link] = None
         self.connection.broker.resuming[self.connection] = None
 
     def take_turns(self) -> None:
         """Another tick: whose turn does not come goes first in the next."""
-        self.turn = BURST
+        broker = self.connection.broker
         waiting = len(self.turns)
-        while waiting and self.turns and self.turn > 0:
+        while waiting and self.turns and broker.sends > 0:
             link = next(iter(self.turns))
             del self.turns[link]
             link.resume()
             waiting -= 1
         if self.turns:
-            self.connection.broker.resuming[self.connection] = None
+            broker.resuming[self.connection] = None
 
     def resume(self) -> None:
         """There is room again for what is delivered."""

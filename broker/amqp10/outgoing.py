@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 BURST = 128
-"""Most messages of one connection in one tick."""
+"""Most messages of one link in one tick."""
 UNSETTLED_MAX = 5000
 """Deliveries of one link that may be unsettled. Credit beyond waits until the client has settled some."""
 REPLICATION_ID = "x-replication-id"
@@ -38,7 +38,6 @@ REPLICATION_ID = "x-replication-id"
 class OutgoingHost(Protocol):
     """What such a link asks of the connection's links. As `Links` has it."""
 
-    turn: int
     unsettled: int
 
     @property
@@ -170,8 +169,9 @@ class Outgoing:
         self._links.connection.later(self._send_staged)
 
     def _send_staged(self) -> None:
+        broker = self._links.connection.broker
         while self._open and self._staged and self.link.credit > 0:
-            room, turn = self._room(), self._links.turn
+            room, turn = self._room(), broker.sends
             if room <= 0:
                 self._wait_for_room()
                 return
@@ -184,7 +184,7 @@ class Outgoing:
                     self._links.starving[self] = None
                     return
             count = min(fit(self._staged, room), self.link.credit, turn)
-            self._links.turn -= count
+            broker.sends -= count
             for sent, entry in enumerate(self._staged[:count]):
                 if not self._send(entry):
                     del self._staged[:sent]
@@ -368,7 +368,7 @@ class Outgoing:
         vhost.cancel(queue, self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:
             # else another node may serve: it is left to the end of the connection, which waits
-            vhost.delete_queue(queue.name, owner=self._links.connection)
+            vhost.end_left(queue, Reason.DELETED)
 
     def _forget(self) -> None:
         self._links.unsettled -= self._unsettled

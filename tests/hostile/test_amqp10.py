@@ -12,6 +12,7 @@ pytest.importorskip("proton")
 
 from broker.amqp10 import links, outgoing
 from broker.amqp10.connection import Amqp10Connection
+from broker.engine import SEND
 from broker.model.history.records import Entry
 from broker.model.queue.queue import Queue
 from broker.model.values import Position
@@ -309,6 +310,25 @@ def test_a_connection_with_many_links_receives_in_turns(world: World, many: int)
     ticks(world, lambda: sent.append(client.take().count(b"\0\x53\x14")))
     assert sum(sent) == 2000
     assert max(sent) <= outgoing.BURST
+
+
+def test_connections_share_what_one_tick_sends(world: World) -> None:
+    publisher = world.open()
+    names = [f"q{n}" for n in range(4)]
+    for name in names:
+        publisher.call(1, "queue.declare", queue=name)
+        for _ in range(300):
+            publisher.publish(1, b"x", routing_key=name)
+    clients = [opened(world, BEGIN, attach(uint(0), address=name, receiver=True)) for name in names]
+    for client in clients:
+        client.take()
+        client.connection.receive(flow(300, handle=0), world.now)
+    sent: list[list[int]] = []
+    ticks(world, lambda: sent.append([client.take().count(b"\0\x53\x14") for client in clients]))
+    assert [sum(of) for of in zip(*sent, strict=True)] == [300] * 4
+    assert max(map(sum, sent)) <= world.broker.settings.share // SEND
+    had = [sum(of) for of in zip(*sent[: len(sent) // 2], strict=True)]
+    assert min(had) > 0, "nobody waits for the end of another's"
 
 
 def test_little_waits_to_be_sent_however_many_links_there_are(

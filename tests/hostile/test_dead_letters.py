@@ -142,15 +142,29 @@ def test_a_primary_that_ends_midway_still_has_what_is_no_dead_letter_yet() -> No
     assert (mill.q.message_count, mill.dead.total_count) == (MANY - moved, moved)
 
 
-def test_a_queue_that_is_deleted_midway_loses_none() -> None:
+@pytest.mark.parametrize("how", ["deleted", "left", "left and declared anew"])
+def test_a_queue_that_others_end_midway_ends_after_its_dead_letters(how: str) -> None:
     mill = Mill()
+    mill.q.auto_delete = how != "deleted"
     mill.taken()
+    other = mill.open()
     refuse(mill)
-    other = mill.open(channel=0)
-    other.connection.receive(encode_frame(1, "channel.open"), mill.now)
-    other.connection.receive(encode_frame(1, "queue.delete", queue="q"), mill.now)
-    mill.steps()
-    assert mill.dead.total_count == MANY
+    if how == "deleted":
+        other.connection.receive(encode_frame(1, "queue.delete", queue="q"), mill.now)
+    else:
+        mill.client.connection.lost(mill.now)
+    if how == "left and declared anew":
+        mill.step()
+        other.connection.receive(encode_frame(1, "queue.declare", queue="q"), mill.now)
+        other.connection.receive(encode_frame(1, "queue.declare", queue="q", passive=True), mill.now)
+    before = mill.dead.total_count
+    assert 0 < before < MANY and not mill.q.deleted
+    counts = [before, *mill.steps()]
+    assert max(b - a for a, b in itertools.pairwise(counts)) <= 2 * WORK_AT_ONCE // LETTER + 1
+    assert mill.q.deleted and mill.dead.total_count == MANY
+    other.inbox += b"".join(other.connection.take_output())
+    answers = {"deleted": ["queue.delete-ok"], "left and declared anew": ["queue.declare-ok"] * 2}
+    assert other.names() == answers.get(how, [])
 
 
 @pytest.mark.parametrize("together", [True, False])

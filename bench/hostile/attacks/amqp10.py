@@ -19,6 +19,8 @@ _HELD, _HOLDERS = 1024, 4
 _UNSETTLED, _RECEIVERS = 5_000, 2
 """As many deliveries as a link may leave unsettled, and as many such links as a connection may have."""
 _ALL = _UNSETTLED * _RECEIVERS
+_CROWD, _EACH = 32, 1000
+"""Connections that receive at once, and deliveries that each leaves unsettled."""
 _TYPISTS = 20
 
 
@@ -72,6 +74,26 @@ def lost(target: Target) -> None:
         with closing(_hoarding(target, "lost10")) as client:
             wire.wait(client, wire.TRANSFER, _ALL)
         target.count.value += 1
+
+
+def receivers(target: Target) -> None:
+    """Thirty-two connections release all that has come to each, which comes again."""
+    for number in range(1, _CROWD):
+        threading.Thread(target=_receive, args=(target, f"receivers{number}"), daemon=True).start()
+    _receive(target, "receivers0")
+
+
+def _receive(target: Target, queue: str) -> None:
+    _fill(target, queue, _EACH)
+    with wire.opened(target) as client:
+        client.sendall(wire.receiver(queue, 0) + wire.credit(0, had=0))
+        first = 0
+        while True:
+            wire.wait(client, wire.TRANSFER, _EACH)
+            last = first + _EACH - 1
+            client.sendall(wire.released(first, last) + wire.credit(0, had=last + 1))
+            first = last + 1
+            target.count.value += 1
 
 
 def _fill(target: Target, queue: str, messages: int) -> None:

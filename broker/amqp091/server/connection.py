@@ -38,6 +38,7 @@ from broker.errors import (
     CommandInvalid,
     FrameError,
     InternalError,
+    LettersDue,
     LoginRefused,
     NotAllowed,
     UnexpectedFrame,
@@ -232,7 +233,11 @@ class ServerConnection(Host):
         before = self.vhost.generation
         if not self.is_management:
             self.spent += _METHOD + (end - pos >> 1)
-        self._serve_method(number, buf[pos + 7 : end - 1])
+        try:
+            self._serve_method(number, buf[pos + 7 : end - 1])
+        except LettersDue as due:  # it is served anew when they are made
+            due.after(self.await_letters())
+            return pos
         if self.vhost.generation != before:
             self.spent += _CHANGE
         return end
@@ -319,6 +324,8 @@ class ServerConnection(Host):
         else:
             try:
                 channel.method(method, arguments)
+            except LettersDue:
+                raise
             except ChannelError as error:
                 error.class_id, error.method_id = method.class_id, method.method_id
                 self.fail(channel, error)

@@ -15,6 +15,7 @@ from broker.errors import (
     AccessRefused,
     CommandInvalid,
     InternalError,
+    LettersDue,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
@@ -182,13 +183,22 @@ class Definitions(Topology):
 
     def _present(self, name: str) -> Queue | None:
         """The queue of this name. If its clients have left it and it only waits for its turn to end, it ends
-        first."""
+        first. Raises LettersDue."""
         found = self.queues.get(name)
         reason = None if found is None else self.whole.leaving.reason(found)
         if found is None or reason is None:
             return found
+        self._demand_letters(found)
         self._end_queue(found, reason)
         return None
+
+    def _demand_letters(self, queue: Queue) -> None:
+        """Before a queue ends, what its clients have refused becomes dead letters: in pieces, if it is much.
+        Raises LettersDue."""
+        queue.bury()
+        if queue.dying:
+            what = f"queue '{queue.name}' in vhost '{self.name}' is about to end"
+            raise LettersDue(f"{what}: messages that it held are being dead-lettered", queue.after_dying)
 
     def queue(self, name: str, *, owner: object) -> Queue:
         """For get, consume and the like. Raises NotFound, ResourceLocked."""
@@ -307,7 +317,8 @@ class Definitions(Topology):
     def delete_queue(
         self, name: str, *, owner: object, if_unused: bool = False, if_empty: bool = False
     ) -> Removed:
-        """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed."""
+        """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed,
+        LettersDue."""
         found = self._present(name)
         if found is None:
             return Removed(0, _ALL)
@@ -317,6 +328,7 @@ class Definitions(Topology):
         found.settle()
         if if_empty and (found.message_count or found.returning is not None):
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' is not empty")
+        self._demand_letters(found)
         return Removed(self._end_queue(found), found.scope)
 
     def _end_queue(

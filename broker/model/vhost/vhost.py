@@ -63,22 +63,23 @@ class VirtualHost(Enqueueing):
         queue.consumers.remove(consumer)
         self.expiries.used(queue)
         if queue.auto_delete and not queue.consumers and not queue.deleted and self.serving:
-            self._end_left(queue, Reason.QUEUE_UNUSED)
+            self.end_left(queue, Reason.QUEUE_UNUSED)
 
     def connection_closed(self, owner: object) -> None:
         """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
         owned = self._owned.pop(owner, ())
         if self.serving:
             for queue in owned:
-                self._end_left(queue, Reason.OWNER_GONE)
+                self.end_left(queue, Reason.OWNER_GONE)
 
-    def _end_left(self, queue: Queue, reason: Reason) -> None:
-        """Its clients have left it: it ends, now, in its turn, or when this node may decide again."""
+    def end_left(self, queue: Queue, reason: Reason) -> None:
+        """Its clients have left it: it ends, now, in its turn, or when this node may decide again. What they
+        have refused becomes dead letters first."""
         whole = self.whole
         if not whole.deciding:
             queue.owner = None
             whole.left.append(queue)
-        elif whole.leaving.may_end():
+        elif not queue.dying and whole.leaving.may_end():
             self._end_queue(queue, reason)
         else:
             whole.leaving.add(queue, reason)

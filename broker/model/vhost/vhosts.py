@@ -135,8 +135,11 @@ class VirtualHosts(Shared):
         clients have left, once a tick; how many. One whose dead letters wait for their turn outlives them."""
         ended = 0
         for queue, reason in self.leaving.take_turn() if self.deciding else ():
-            self._end_queue(queue, reason)
-            ended += 1
+            if queue.dying:
+                self.leaving.add(queue, reason)
+            else:
+                self._end_queue(queue, reason)
+                ended += 1
         for queue in self.expiries.due(now):
             queue.settle()
             if queue.owes_letters:
