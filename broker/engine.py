@@ -40,7 +40,8 @@ from broker.wall_clock import WallClock
 from understudy.shared.codes import Coded
 
 _TIMERS_KEPT = 64
-"""With up to so many, and four for each connection, nobody looks for those of connections that are gone."""
+"""Deadlines that outnumber the connections by half, and by this many halves besides, are looked through for
+those of connections that are gone."""
 
 _COMINGS = 20
 """Lines of the log in a second that tell of clients of one user which come from one host, and as many that
@@ -48,8 +49,8 @@ tell of those which go. The others are counted."""
 
 _QUEUE = 125
 """Steps that the end of a queue takes, about."""
-SEND = 63
-"""For so many steps of a share, one message may be sent that is encoded anew: some 55 us."""
+SEND = 100
+"""Steps of a share for each message that a tick may send and that is encoded anew, which takes 55 us."""
 
 _UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
@@ -325,7 +326,7 @@ class Broker:
             connection.let_in = False
             self.clients -= 1
         self.resuming.pop(connection, None)
-        if len(self._timers) > _TIMERS_KEPT + 4 * len(self.connections):
+        if 2 * len(self._timers) > _TIMERS_KEPT + 3 * len(self.connections):
             # A deadline may be hours off, and holds what is gone until then.
             self._timers[:] = [t for t in self._timers if t[2].deadline == t[0] and not t[2].gone]
             heapq.heapify(self._timers)

@@ -55,6 +55,12 @@ def peer_of(address: Any, door: Door = Door.ANY, *, tls: bool = False) -> Peer:
     return Peer(host, port, loopback=is_loopback(host), tls=tls, door=door)
 
 
+def without_cycle(transport: asyncio.BaseTransport | None) -> None:
+    """Its connection is lost: it refers to itself no more. asyncio keeps one of its methods in it, and would
+    leave each transport to the garbage collector."""
+    setattr(transport, "_read_ready_cb", None)  # noqa: B010
+
+
 class SocketOwner(Protocol):
     """What sockets ask of the shell."""
 
@@ -311,8 +317,7 @@ class Inbound(_Socket):
             self.shell.tick_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # asyncio keeps a method of the transport in it: without this, each is left to the garbage collector.
-        setattr(self.transport, "_read_ready_cb", None)  # noqa: B010
+        without_cycle(self.transport)
         self.transport = None
         self._release()
         self.shell.lingered(self)

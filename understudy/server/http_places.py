@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.repeats import EVERY, Repeats
+from broker.server.sockets import without_cycle
 
 
 @dataclass(slots=True, frozen=True)
@@ -157,6 +158,8 @@ class _Visit(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.transport is not None:
+            without_cycle(self.transport)
         self._silence()
         self._places.left(self)
         self._inner.connection_lost(exc)
@@ -200,4 +203,8 @@ class _Refused(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        without_cycle(self._transport)
