@@ -34,6 +34,18 @@ def test_it_arrives() -> None:
     assert clock.at(199.0) == 200_000
 
 
+@pytest.mark.parametrize("jump", [1000, -1000])
+def test_a_jump_is_made_up_for_slowly_to_its_end(jump: int) -> None:
+    """Else what came shortly before the end would be over up to 50 ms early, or late."""
+    clock = WallClock()
+    last = clock.follow(0.0, 10_000)
+    for tick in range(1, 11_000):
+        at = clock.follow(tick / 100, 10_000 + tick * 10 + jump)
+        assert 8 <= at - last <= 12
+        last = at
+    assert last == 10_000 + 109_990 + jump
+
+
 def test_it_never_goes_back_while_it_makes_up_for_a_jump() -> None:
     clock = WallClock()
     last = clock.follow(0.0, 10_000_000)
