@@ -15,10 +15,12 @@ from broker.amqp091.codec.grammar import encode_frame
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue, EnqueueRun
 from broker.model.queue.queue import Mode
-from broker.model.queue.removals import WORK_AT_ONCE, work_of
+from broker.model.queue.removals import LOOKED, WORK_AT_ONCE, work_of
+from broker.model.routing import topic_trie
 from broker.model.values import Reason
 from tests.broker.amqp091.transacting import Batches, Replicated
 from tests.broker.amqp091.wire import Raw, World, message
+from tests.hostile.test_budgets import PATTERNS
 
 MANY = 5000
 WAY = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -165,6 +167,29 @@ def test_a_queue_that_others_end_midway_ends_after_its_dead_letters(how: str) ->
     other.inbox += b"".join(other.connection.take_output())
     answers = {"deleted": ["queue.delete-ok"], "left and declared anew": ["queue.declare-ok"] * 2}
     assert other.names() == answers.get(how, [])
+
+
+@pytest.mark.parametrize("how", ["rejected", "expired", "maxlen"])
+def test_the_way_of_a_dead_letter_is_looked_up_in_pieces(how: str) -> None:
+    """A topic exchange may look at each pattern for each word."""
+    rules = {"expired": {"x-message-ttl": 0}, "maxlen": {"x-max-length": 0}}
+    way = {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": ".".join("a" * 50)}
+    mill = Mill(**way, **rules.get(how, {}))
+    for pattern in PATTERNS:
+        mill.vhost.bind_queue("dead", "amq.topic", pattern, owner=None)
+    if how == "rejected":
+        mill.taken(3)
+        refuse(mill)
+    else:
+        mill.client.connection.receive(message(1, b"x", routing_key="q") * 3, mill.now)
+    looked = [0, mill.vhost.looked]
+    while mill.dead.total_count < 3:
+        assert mill.q.total_count == 3 - mill.dead.total_count
+        mill.step()
+        looked.append(mill.vhost.looked)
+    assert len(looked) > 4
+    assert max(b - a for a, b in itertools.pairwise(looked)) <= LOOKED * WORK_AT_ONCE + topic_trie.PIECE
+    assert not mill.vhost.removals.searches
 
 
 @pytest.mark.parametrize("together", [True, False])

@@ -344,7 +344,8 @@ class Queue(QueueContents):
             if until is None or until > upto:
                 break
             taken += 1
-            yield self._pop_ready()
+            yield self.ready[0]
+            self._pop_ready()
 
     def remove_excess(self) -> None:
         """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
@@ -374,9 +375,10 @@ class Queue(QueueContents):
             if not (self.removals.one_more(self, taken) if dies else taken < DROPPED_AT_ONCE):
                 break
             taken += 1
-            entry = self._pop_ready()
+            entry = self.ready[0]
             room -= len(entry[2])
             yield entry
+            self._pop_ready()
 
     def _pop_ready(self) -> Entry:
         """The oldest ready message, which leaves by rule."""
@@ -411,7 +413,7 @@ class Queue(QueueContents):
         is left to others."""
         while self.dying and (whole or self.removals.one_more(self, 0, spared)):
             entries, reason, afters = self.dying[0]
-            self._part(self._refused(entries, whole=whole, spared=spared), reason)
+            self._part(self._refused(entries, whole=whole, spared=spared), reason, whole=whole)
             if not entries:
                 del self.dying[0]
                 for after in afters:
@@ -423,11 +425,11 @@ class Queue(QueueContents):
         taken = 0
         while entries and (whole or self.removals.one_more(self, taken, spared)):
             taken += 1
-            self._unhold([entries[0]])
-            yield entries.popleft()
+            yield entries[0]
+            self._unhold([entries.popleft()])
 
-    def _part(self, entries: Iterable[Entry], reason: Reason) -> int:
-        """Messages leave for a reason that makes dead letters, each as it is asked for; how many.
+    def _part(self, entries: Iterable[Entry], reason: Reason, *, whole: bool = False) -> int:
+        """Messages leave for a reason that makes dead letters, each as the next one is asked for; how many.
 
         With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
         one may have taken it, or a full one may have sent it on.
@@ -437,7 +439,7 @@ class Queue(QueueContents):
             if gone:
                 self._leave(gone, reason)
             return len(gone)
-        moved, stayed = self.removals.move(self, entries, reason)
+        moved, stayed = self.removals.move(self, entries, reason, whole)
         if moved:
             self._leave(moved, Reason.DEAD_LETTERED)
         if stayed:

@@ -9,13 +9,14 @@ in milliseconds, since they count from the enqueue time that goes to disks and o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from broker.model.history.records import Entry
 from broker.model.queue.arguments import QueueRules
 from broker.model.queue.deadlines import Deadlines
 from broker.model.queue.freeing import Freeing
 from broker.model.queue.requeueing import Home, Requeueing
+from broker.model.steps import Steps
 from broker.model.values import Reason
 
 AT_ONCE = 1024
@@ -46,11 +47,14 @@ ROUNDS = 4
 """Looks at what was touched in one tick, at most: others are served meanwhile."""
 
 
-def work_of(headers: int, octets: int, queues: int, looked: int = 0) -> int:
+LOOKED = 3
+"""Steps of looking up where a dead letter goes that are one of work."""
+
+
+def work_of(headers: int, octets: int, queues: int) -> int:
     """What a dead letter costs, about in microseconds: its `headers`, in octets, are read and written anew;
-    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry; to find them
-    took `looked` steps."""
-    return 3 + headers // 16 + octets // 512 + 2 * queues + looked // 3
+    all its `octets` are copied, and again for store and link; each of `queues` keeps an entry."""
+    return 3 + headers // 16 + octets // 512 + 2 * queues
 
 
 class RuledQueue(Home, Protocol):
@@ -118,19 +122,28 @@ class Opaque:
         return False
 
 
+class Search(NamedTuple):
+    """Where a dead letter goes is being looked up. `wanted`: the message's epoch and sequence, the exchange,
+    and the routing key; `steps` return the route."""
+
+    wanted: tuple[int, int, str, str]
+    steps: Steps[Any]
+
+
 class Removals:
     """Which queues are to be looked at now, and which when. `wall_ms`: the wall clock of this tick; `since`:
     that of its first input, if there was one.
 
-    `move`: takes messages as they leave a queue with a dead letter exchange; returns those that went
-    somewhere, and those that went nowhere. `left`: how much work may still be done now. `copies`: how many
-    have been made in all. `refused_from`: the `copies` when a full queue refused what it now sends on, and
-    how many messages that is. `steps`: of deliveries that this tick may still take.
+    `move`: takes messages as they leave a queue with a dead letter exchange, some or the whole of them;
+    returns those that went somewhere, and those that went nowhere. `searches`: for the next dead letter of a
+    queue. `left`: how much work may still be done now. `copies`: how many have been made in all.
+    `refused_from`: the `copies` when a full queue refused what it now sends on, and how many messages that
+    is. `steps`: of deliveries that this tick may still take.
     """
 
     __slots__ = (
         "_looks", "_over", "_resumed", "_touched", "behind", "copies", "format", "freeing", "left",
-        "move", "refused_from", "requeueing", "since", "steps", "wall_ms",
+        "move", "refused_from", "requeueing", "searches", "since", "steps", "wall_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -139,9 +152,10 @@ class Removals:
         self.behind = False
         """Queues have not had their turn of dispatch yet: what came in for them may still be delivered."""
         self.format: MessageFormat = Opaque()
-        self.move: Callable[[RuledQueue, Iterable[Entry], Reason], tuple[list[Entry], list[Entry]]] = (
-            lambda queue, entries, reason: ([], list(entries))
+        self.move: Callable[[RuledQueue, Iterable[Entry], Reason, bool], tuple[list[Entry], list[Entry]]] = (
+            lambda queue, entries, reason, whole: ([], list(entries))
         )
+        self.searches: dict[RuledQueue, Search] = {}
         self.left = WORK_AT_ONCE
         self._looks = LOOKS
         self.copies = 0
@@ -237,12 +251,14 @@ class Removals:
     def forget(self, queue: RuledQueue) -> None:
         """It is gone."""
         self._touched.pop(queue, None)
+        self.searches.pop(queue, None)
         self.requeueing.forget(queue)
         self._over.set(queue, None)
 
     def clear(self) -> None:
         """It serves no more."""
         self._touched.clear()
+        self.searches.clear()
         self._resumed.clear()
         self._over.clear()
         self.requeueing.clear()

@@ -133,13 +133,17 @@ class Topology:
         """The same, at once."""
         return finish(self.find(exchange, routing_key))
 
-    def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
+    def find_inner(self, exchange: str, routing_key: str) -> Steps[PublishRoute]:
         """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
         NotFound. While clients may come back it is no use by one, and is not memoised as such."""
         found = self._routes.get((exchange, routing_key))
         if found is None and self.whole.reconnecting.waiting:
-            return finish(self._look_up(self._existing(exchange), routing_key))
-        return found or finish(self._remember(self._existing(exchange), routing_key))
+            return (yield from self._look_up(self._existing(exchange), routing_key))
+        return found or (yield from self._remember(self._existing(exchange), routing_key))
+
+    def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
+        """The same, at once."""
+        return finish(self.find_inner(exchange, routing_key))
 
     def _look_up(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
         since = self.generation
@@ -161,7 +165,7 @@ class Topology:
         self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
     ) -> Steps[PublishRoute]:
         """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
-        `BCC`; not memoised. `inner`: as in `inner_route`."""
+        `BCC`; not memoised. `inner`: as in `find_inner`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:

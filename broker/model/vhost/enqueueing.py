@@ -14,10 +14,10 @@ from typing import NamedTuple
 from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
 from broker.model.queue.arguments import OverflowRule
 from broker.model.queue.queue import Queue
-from broker.model.queue.removals import COPIES, Death, RuledQueue, work_of
+from broker.model.queue.removals import COPIES, LOOKED, Death, RuledQueue, Search, work_of
 from broker.model.routing.exchange import EVENTS
 from broker.model.routing.publish_route import PublishRoute
-from broker.model.steps import finish
+from broker.model.steps import Steps, finish
 from broker.model.values import DYING, Need, Reason, Scope
 from broker.model.vhost.definitions import Definitions
 
@@ -116,11 +116,11 @@ class Enqueueing(Definitions):
         if removals.refused_from is not None:
             before, messages = removals.refused_from
             if removals.copies - before <= COPIES * messages:
-                self.dead_letter(queue, entries, Reason.DROPPED)
+                self.dead_letter(queue, entries, Reason.DROPPED, whole=True)
             return
         removals.refused_from = removals.copies, len(entries)
         try:
-            self.dead_letter(queue, entries, Reason.DROPPED)
+            self.dead_letter(queue, entries, Reason.DROPPED, whole=True)
         finally:
             removals.refused_from = None
 
@@ -133,15 +133,17 @@ class Enqueueing(Definitions):
     # -- dead letters
 
     def dead_letter(
-        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason
+        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason, *, whole: bool = False
     ) -> tuple[list[Entry], list[Entry]]:
         """Publish what leaves `queue` to its dead letter exchange: what went on, and what went nowhere.
-        `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known.
+        `entries` may end when `Removals.left` is used up, and so is asked for the next when that is known: by
+        then the one before has left the queue. Unless it is to be the `whole`, it is not asked for more while
+        the way of one is being looked up, which goes on in the next tick.
 
         Nowhere, as in RabbitMQ: the exchange does not exist, routes it to no queue, or to none where it has
         not been already without anybody's rejecting it, or those are full and refuse.
         """
-        name, looked = queue.rules.dead_letter_exchange, self.looked
+        name = queue.rules.dead_letter_exchange
         exchange = self.exchanges.get(name) if name is not None else None
         if exchange is None:
             return [], list(entries)
@@ -149,10 +151,11 @@ class Enqueueing(Definitions):
         stayed: list[Entry] = []
         letters: list[_Letter] = []
         for entry in entries:
-            letter = self._letter(queue, exchange.name, entry, DYING[reason])
+            letter = self._letter(queue, exchange.name, entry, DYING[reason], whole)
+            if letter is None:
+                break
             copies = len(letter.queues)
-            self.removals.left -= work_of(letter.largest, len(letter.made), copies, self.looked - looked)
-            looked = self.looked
+            self.removals.left -= work_of(letter.largest, len(letter.made), copies)
             self.removals.copies += max(1, copies)
             letters.append(letter)
         for (envelope, queues), group in groupby(letters, lambda letter: (letter.entry[1], letter.queues)):
@@ -162,23 +165,48 @@ class Enqueueing(Definitions):
             stayed += [letter.entry for letter in run[gone:]]
         return moved, stayed
 
-    def _letter(self, queue: RuledQueue, exchange: str, entry: Entry, said: str) -> _Letter:
-        """What becomes of a message, and where it goes: cycles count with this death."""
+    def _letter(
+        self, queue: RuledQueue, exchange: str, entry: Entry, said: str, whole: bool
+    ) -> _Letter | None:
+        """What becomes of a message, and where it goes: cycles count with this death. None: its way is being
+        looked up."""
         _, envelope, raw = entry
         form, key = self.removals.format, self._dead_key(queue, envelope)
         death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
         other_key = queue.rules.dead_letter_routing_key is not None
         made, largest = form.dead_lettered(raw, death, drop_cc=other_key)
-        queues = self._dead_route(exchange, key, made).queues
+        route = self._dead_route(queue, entry, exchange, key, made, whole)
+        if route is None:
+            return None
+        queues = route.queues
         if shut := form.cycles(made, [queue.name for queue in queues], said):
             queues = tuple(queue for queue in queues if queue.name not in shut)
         return _Letter(entry, made, largest, queues)
 
-    def _dead_route(self, exchange: str, key: str, raw: bytes) -> PublishRoute:
+    def _dead_route(
+        self, queue: RuledQueue, entry: Entry, exchange: str, key: str, raw: bytes, whole: bool
+    ) -> PublishRoute | None:
+        """Looked up as far as there is work left in this tick, or the `whole` of it."""
+        removals = self.removals
+        search = removals.searches.pop(queue, None)
+        wanted = (entry[1].epoch, entry[0], exchange, key)
+        if search is None or search.wanted != wanted:
+            search = Search(wanted, self._find_dead(exchange, key, raw))
+        while True:
+            try:
+                removals.left -= next(search.steps) // LOOKED
+            except StopIteration as end:
+                found: PublishRoute = end.value
+                return found
+            if removals.left <= 0 and not whole:
+                removals.searches[queue] = search
+                return None
+
+    def _find_dead(self, exchange: str, key: str, raw: bytes) -> Steps[PublishRoute]:
         """By its headers, if they matter."""
-        form, route = self.removals.format, self.inner_route(exchange, key)
+        form, route = self.removals.format, (yield from self.find_inner(exchange, key))
         if route.needs_headers or form.has_copies(raw):
-            route = self.route_with_headers(exchange, key, form.headers(raw), inner=True)
+            route = yield from self.find_by_headers(exchange, key, form.headers(raw), inner=True)
         return route
 
     def _dead_key(self, queue: RuledQueue, envelope: Envelope) -> str:

@@ -112,9 +112,9 @@ class VirtualHosts(Shared):
         self.removals.wall_ms = wall_ms
 
     def _dead_letter(
-        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason
+        self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason, whole: bool
     ) -> tuple[list[Entry], list[Entry]]:
-        return self[queue.vhost].dead_letter(queue, entries, reason)
+        return self[queue.vhost].dead_letter(queue, entries, reason, whole=whole)
 
     def _end_queue(self, queue: Queue, reason: Reason, spared: Container[Exchange] = ()) -> None:
         self[queue.vhost]._end_queue(queue, reason, spared)
