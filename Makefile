@@ -1,6 +1,7 @@
 # Understudy. `make help` lists the commands. Everything runs in its own virtual environment, .venv.
 VENV    := .venv
 BIN     := $(VENV)/bin
+RUNS    := $(VENV)/.installed-to-run
 STAMP   := $(VENV)/.installed
 DOCS    := $(VENV)/.installed-docs
 SOURCES := understudy broker ha spark resource_agent
@@ -23,7 +24,7 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -45,14 +46,21 @@ help: ## List the commands
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
 	@echo "make reference                the pages of commands and of settings anew, from the program"
-	@echo "make setup                    only the set-up that all of these do by themselves"
+	@echo "make setup                    only the set-up of the demo, which it does by itself"
+	@echo "make develop                  the set-up of all others, which they do by themselves"
 	@echo "make format                   format the source and sort its imports"
 	@echo "make clean                    remove the virtual environment, caches and builds"
 
-$(STAMP): pyproject.toml scripts/find_python.sh
+# What the demo needs; and what tests, checks and benchmarks need besides.
+$(RUNS): pyproject.toml scripts/find_python.sh
 	@python=$$(sh scripts/find_python.sh) && \
 	  { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && \
 	  echo "installing into $(VENV)" && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]' && \
+	  touch $(RUNS)
+
+$(STAMP): $(RUNS)
+	@echo "installing the tools for development into $(VENV)" && \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev,deploy]' && \
 	  { $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[amqp10]' || \
 	    echo "python-qpid-proton could not be built (it needs a C compiler and OpenSSL's headers): AMQP 1.0 is left out, and its tests are skipped" >&2; } && \
@@ -64,16 +72,18 @@ $(DOCS): $(STAMP)
 java:
 	@sh scripts/ensure_java.sh >/dev/null
 
-setup: $(STAMP) java ## A virtual environment with everything in it, and a Java for Spark
+setup: $(RUNS) java ## A virtual environment with what the demo needs, and a Java for Spark
+
+develop: $(STAMP) java ## The same, with what tests, checks and benchmarks need
 
 demo: setup
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/understudy demo --messages $(MESSAGES) $(ARGS)
 
-test: setup
+test: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test" $(PYTEST) $(ARGS)
 
 # As root also `make test-deploy` (in the same processes) and then, alone on the machine, `make test-cluster-smoke`.
-test-system: setup
+test-system: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh); export JAVA_HOME; \
 	  if [ "$$(id -u)" != 0 ]; then exec $(MEASURED) "make test-system" $(PYTEST) -m system $(ARGS); fi; \
 	  sh scripts/ensure_cluster_tools.sh; \
@@ -81,23 +91,23 @@ test-system: setup
 	  $(MAKE) --no-print-directory test-cluster-smoke; smoke=$$?; \
 	  exit $$((system | smoke))
 
-test-cluster: setup
+test-cluster: develop
 	@sh scripts/ensure_namespaces.sh
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/cluster tests/failover $(ARGS)
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m cluster tests/deploy/test_operations_site.py
 
-test-cluster-smoke: setup
+test-cluster-smoke: develop
 	@sh scripts/ensure_namespaces.sh
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(MEASURED) "make test-cluster-smoke" \
 	  $(BIN)/python -m pytest --durations=10 -m smoke tests/cluster tests/failover $(ARGS)
 
-test-deploy: setup
+test-deploy: develop
 	@sh scripts/ensure_cluster_tools.sh
 	@[ "$$(id -u)" != 0 ] || export UNDERSTUDY_TEST_TOOLS=required; \
 	  $(MEASURED) "make test-deploy" \
 	  $(BIN)/python -m pytest -m 'tools or not tools' tests/deploy --ignore tests/deploy/test_operations_site.py $(ARGS)
 
-test-spark-cluster: setup
+test-spark-cluster: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) $(BIN)/python -m pytest -m soak tests/spark/engine $(ARGS)
 
 lint: $(STAMP)
@@ -126,7 +136,7 @@ ifneq ($(COMPILED),)
 endif
 	@$(if $(COMPILED),PYTHONPATH=$(CURDIR)/build/simulation) $(BIN)/python $(if $(COMPILED),-P) -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
-soak: setup
+soak: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -136,7 +146,7 @@ soak-simulation: $(STAMP)
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
 	  exit $$((compiled | mutants))
 
-soak-books: setup
+soak-books: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
 
