@@ -22,6 +22,7 @@ need logrotate logrotate
 need systemd-analyze systemd
 need xmllint libxml2-utils
 need shellcheck shellcheck
+need promtool prometheus
 need strace strace
 need curl curl
 need ip iproute2

@@ -255,6 +255,12 @@ AGENT_FAILED = Code(
     "`understudy agent install` stopped. Pacemaker keeps using what was installed before.",
     "Act on the line, and install again.",
 )
+DEPLOY_EXISTS = Code(
+    "deploy-file-exists",
+    "{path} exists and differs: --force replaces it",
+    "`understudy deploy show --output` found a file that it would have to replace. It wrote nothing.",
+    "Compare the two files. Then choose another folder, or give `--force`.",
+)
 PAIR_ENDED = Code(
     "pair-ended",
     "{fault}",

@@ -73,8 +73,22 @@ def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) ->
     there = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert packed == there
+    files = {name for name in packed if name.startswith("understudy/deploy/")}
+    assert {name.removeprefix("understudy/") for name in files} == shown()
+    assert packed - files == there
     assert {f"{package}/py.typed" for package in PACKAGES} <= packed
+
+
+def shown() -> set[str]:
+    """The files of deploy/ that `understudy deploy` shows, and what fills them in."""
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "deploy", cwd=ROOT)
+    return {name for name in listed.stdout.splitlines() if not name.startswith("deploy/ansible/")}
+
+
+def test_the_files_for_a_machine_are_shown_away_from_the_tree(outside: Path) -> None:
+    command = (outside / "bin" / "understudy", "deploy", "show", "compose", "compose.yml")
+    done = run(*command, cwd=outside)
+    assert done.stdout == (ROOT / "deploy" / "container" / "compose.yml").read_text(), done.stderr
 
 
 def test_the_client_kit_is_a_distribution_of_its_own(tmp_path: Path) -> None:

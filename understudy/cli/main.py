@@ -65,6 +65,11 @@ _COMMANDS = {
         "Make an archive of a node with its messages, while it runs.",
     ),
     "restore": ("understudy.cli.backup", "restore", "Make a new node from an archive."),
+    "deploy": (
+        "understudy.cli.deploy",
+        "deploy",
+        "Show the files for systemd, Pacemaker, HAProxy, containers and Prometheus.",
+    ),
     "agent": ("understudy.cli.agent", "agent", "Install the resource agent for Pacemaker."),
     "reconcile": (
         "understudy.cli.reconcile",

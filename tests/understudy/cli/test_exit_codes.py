@@ -29,7 +29,7 @@ GROUPS = {
     "definitions": ("export", "import"), "vhost": ("list", "add", "delete"),
     "user": ("list", "add", "delete", "password", "tags"), "permission": ("list", "set", "clear"),
     "policy": ("list", "set", "clear"), "quarantine": ("list", "show", "republish"),
-    "agent": ("install", "metadata"),
+    "agent": ("install", "metadata"), "deploy": ("list", "show"),
     "ledger": ("check", "compact", "prune", "convert"),
 }  # fmt: skip
 EACH = [[name] for name in _COMMANDS] + [[name, inner] for name in GROUPS for inner in GROUPS[name]]
@@ -68,6 +68,9 @@ FILES: list[tuple[list[str], int]] = [
     (["restore", "{empty}", "{absent}"], WRONG),
     (["agent", "install", "--root", "{empty}", "--python", "{absent}"], WRONG),
     (["agent", "install", "--root", "{garbage}", "--python", sys.executable], FAILED),
+    (["deploy", "show", "settings", "--output", "{empty}/deploy"], DONE),
+    (["deploy", "show", "haproxy", "--settings", "{garbage}"], WRONG),
+    (["deploy", "show", "haproxy", "--output", "{garbage}"], WRONG),
     (["demo", "--rate", "nan"], WRONG),
     (["demo", "--dir", "{closed}"], WRONG),
     (["ledger", "check", "{whole}"], DONE),
