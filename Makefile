@@ -138,7 +138,7 @@ endif
 
 soak: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
-	  $(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	  $(BIN)/python -m tests.failover.soak.rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak-simulation: $(STAMP)
 	@$(BIN)/python -m pytest -m soak tests/simulation/compiled; compiled=$$?; \

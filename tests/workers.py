@@ -24,7 +24,7 @@ TOGETHER = {
     "tests/failover/test_amqp10.py": WITH_SPARK,
     "tests/failover/test_growing.py": WITH_SPARK,
     "tests/failover/test_replicate.py": WITH_SPARK,
-    "tests/failover/test_rounds.py": WITH_SPARK,
+    "tests/failover/soak/test_rounds.py": WITH_SPARK,
     "tests/failover/test_rules.py": WITH_SPARK,
     "tests/failover/test_switchover.py": WITH_SPARK,
     "tests/deploy/": "deploy",

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.failover.namespaces import LOGIN
-from tests.failover.traffic import Gaps, KitPublisher, Reader
+from tests.failover.nodes.namespaces import LOGIN
+from tests.failover.soak.traffic import Gaps, KitPublisher, Reader
 
 NOTEWORTHY = 0.15
 """Seconds without a confirm."""

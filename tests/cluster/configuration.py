@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.cluster.engine import Engine
 from tests.cluster.images import ROOT
-from tests.failover.cluster import Login
-from tests.failover.namespaces import LOGIN, SETTINGS
+from tests.failover.nodes.cluster import Login
+from tests.failover.nodes.namespaces import LOGIN, SETTINGS
 
 __all__ = ["ADDRESSES", "HOST", "HTTP", "LOGIN", "PORT", "VIP", "Flavour", "Login", "prepare"]
 

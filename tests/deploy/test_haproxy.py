@@ -12,7 +12,7 @@ from pathlib import Path
 import kombu
 
 from tests.deploy.tools import PATH, PATIENCE, fill, require, run
-from tests.failover.cluster import Cluster, Place
+from tests.failover.nodes.cluster import Cluster, Place
 from tests.ports import free_ports
 from understudy.client import Consumer, Publisher
 from understudy.shared.addresses import HostPort

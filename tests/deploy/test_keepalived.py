@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.tools import PATH, PATIENCE, fill, require, run
-from tests.failover.cluster import Cluster
-from tests.failover.namespaces import LOGIN, PORT, SETTINGS, Lab
+from tests.failover.nodes.cluster import Cluster
+from tests.failover.nodes.namespaces import LOGIN, PORT, SETTINGS, Lab
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 

@@ -14,7 +14,7 @@ import pytest
 from tests.deploy import paper
 from tests.deploy.simulated import Simulated
 from tests.deploy.tools import ROOT, run
-from tests.failover.pair import Pair
+from tests.failover.nodes.pair import Pair
 from understudy.config.load import load
 
 VIP = "understudy-vip"

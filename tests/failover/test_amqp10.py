@@ -10,7 +10,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair
+from tests.failover.nodes.pair import PATIENCE, Pair
 
 pytest.importorskip("proton")
 

@@ -13,7 +13,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, understudy
+from tests.failover.nodes.pair import PATIENCE, Pair, understudy
 from understudy.client import Consumer, Publisher
 
 _Queue: Any = kombu.entity.Queue

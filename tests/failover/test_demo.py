@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.failover.pair import kinds, read_ledgers
+from tests.failover.nodes.pair import kinds, read_ledgers
 from tests.understudy.ledger.schema import check_all
 from understudy.demo.demo import Demo, Options
 from understudy.demo.progress import Progress

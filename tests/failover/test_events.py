@@ -11,7 +11,7 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from tests.failover.pair import PATIENCE, Pair
+from tests.failover.nodes.pair import PATIENCE, Pair
 
 
 @pytest.fixture

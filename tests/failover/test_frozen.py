@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.bare import CLOSE, Bare
-from tests.failover.pair import Pair
+from tests.failover.nodes.bare import CLOSE, Bare
+from tests.failover.nodes.pair import Pair
 
 
 @pytest.fixture

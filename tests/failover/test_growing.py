@@ -10,7 +10,7 @@ import kombu.entity
 import pika
 import pytest
 
-from tests.failover.pair import Pair, channel_of
+from tests.failover.nodes.pair import Pair, channel_of
 from understudy.client import Publisher
 
 _Queue: Any = kombu.entity.Queue

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pika
 
-from tests.failover.cluster import Cluster, local_places, read_ledgers
-from tests.failover.pair import kinds
+from tests.failover.nodes.cluster import Cluster, local_places, read_ledgers
+from tests.failover.nodes.pair import kinds
 
 MESSAGES = 200
 

@@ -12,7 +12,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair
+from tests.failover.nodes.pair import PATIENCE, Pair
 from understudy.client import Consumer, Publisher
 
 _Queue: Any = kombu.entity.Queue

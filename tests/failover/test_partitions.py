@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.failover.cluster import PATIENCE
-from tests.failover.faults import NETWORK
-from tests.failover.namespaces import PORT, Lab, why_not
-from tests.failover.rounds import Options, Rounds
+from tests.failover.nodes.cluster import PATIENCE
+from tests.failover.nodes.namespaces import PORT, Lab, why_not
+from tests.failover.soak.faults import NETWORK
+from tests.failover.soak.rounds import Options, Rounds
 
 pytestmark = [pytest.mark.cluster, pytest.mark.smoke]
 

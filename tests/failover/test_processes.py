@@ -23,7 +23,7 @@ import kombu.entity
 import pika
 import pytest
 
-from tests.failover.pair import FAULTS, PATIENCE, Pair, channel_of, kinds, understudy
+from tests.failover.nodes.pair import FAULTS, PATIENCE, Pair, channel_of, kinds, understudy
 from understudy.client import Consumer, NotConfirmed, Publisher
 from understudy.demo.demo import queues_in
 from understudy.demo.plain_client import Plain, plain_connection

@@ -12,7 +12,7 @@ import kombu.entity
 import pika
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, channel_of, understudy
+from tests.failover.nodes.pair import PATIENCE, Pair, channel_of, understudy
 from understudy.client import Consumer, Publisher
 
 _Queue: Any = kombu.entity.Queue

@@ -16,8 +16,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.failover.cluster import PATIENCE, Cluster, local_places
-from tests.failover.pair import Pair, understudy
+from tests.failover.nodes.cluster import PATIENCE, Cluster, local_places
+from tests.failover.nodes.pair import Pair, understudy
 from understudy.client import Consumer, Publisher
 
 _Queue: Any = kombu.entity.Queue

@@ -14,7 +14,7 @@ import kombu.entity
 import pika.exceptions
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, channel_of
+from tests.failover.nodes.pair import PATIENCE, Pair, channel_of
 from understudy.client import Publisher
 
 _Queue: Any = kombu.entity.Queue

@@ -15,7 +15,7 @@ from typing import Any
 import kombu.entity
 import pytest
 
-from tests.failover.pair import PATIENCE, Pair, channel_of
+from tests.failover.nodes.pair import PATIENCE, Pair, channel_of
 from understudy.client import Consumer, Publisher
 from understudy.demo.plain_client import Plain
 

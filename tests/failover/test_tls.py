@@ -14,8 +14,8 @@ import pytest
 
 from broker.amqp091.client import ClientConnection, Closed, Opened
 from ha.core.wire.link import Method
-from tests.failover.cluster import PATIENCE, Cluster, local_places, understudy
-from tests.failover.secure import NAMES, SecurePair
+from tests.failover.nodes.cluster import PATIENCE, Cluster, local_places, understudy
+from tests.failover.nodes.secure import NAMES, SecurePair
 from tests.tls import Authority
 from understudy.client import Consumer, Publisher
 from understudy.client_tls import ClientTls, SecureAddress

@@ -11,7 +11,7 @@ from typing import Any
 import pika
 import pytest
 
-from tests.failover.pair import FAULTS, PATIENCE, Pair, channel_of
+from tests.failover.nodes.pair import FAULTS, PATIENCE, Pair, channel_of
 
 MESSAGES = 30_000
 BUNDLE = 5

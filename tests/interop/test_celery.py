@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.broker.server.live import Live
-from tests.failover.pair import Pair
+from tests.failover.nodes.pair import Pair
 
 pytest.importorskip("celery")
 

@@ -6,7 +6,7 @@ import pika
 import pytest
 
 from resource_agent.control_client import ask
-from tests.failover.pair import FAULTS
+from tests.failover.nodes.pair import FAULTS
 from tests.resource_agent.site import Node, Site
 
 

@@ -20,8 +20,8 @@ import pytest
 from ha.pacemaker.cib import CibError, CibView, read_cib
 from ha.pacemaker.driver import search_path
 from resource_agent.control_client import ask
-from tests.failover.cluster import Cluster, Place, local_places
-from tests.failover.pair import Pair, channel_of
+from tests.failover.nodes.cluster import Cluster, Place, local_places
+from tests.failover.nodes.pair import Pair, channel_of
 from tests.ha.pacemaker.cibs import DOWN, LOST, MEMBER, cib_xml
 from tests.ha.pacemaker.fakes import gone
 

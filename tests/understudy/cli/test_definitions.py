@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import amqp
 import pytest
 
-from tests.failover.cluster import Cluster, local_places, understudy
-from tests.failover.pair import Pair
+from tests.failover.nodes.cluster import Cluster, local_places, understudy
+from tests.failover.nodes.pair import Pair
 from tests.understudy.definitions.made import FIXTURE, permission, policy, queue, user
 from understudy.definitions.http import LARGEST
 from understudy.server.http import reachable

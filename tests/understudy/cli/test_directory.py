@@ -13,8 +13,8 @@ import amqp
 import pytest
 from click.testing import CliRunner
 
-from tests.failover.cluster import understudy
-from tests.failover.pair import Pair
+from tests.failover.nodes.cluster import understudy
+from tests.failover.nodes.pair import Pair
 from tests.understudy.definitions.made import EVERYTHING, binding, policy, queue, user
 from understudy import codes
 from understudy.cli import directory

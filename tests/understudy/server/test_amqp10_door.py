@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.amqp091.wire import World
-from tests.failover.cluster import Cluster, local_places
+from tests.failover.nodes.cluster import Cluster, local_places
 from understudy.server.daemon import speak_amqp10
 
 SASL_HEADER = b"AMQP\3\1\0\0"

@@ -14,7 +14,7 @@ from amqp.exceptions import AccessRefused, ConnectionForced
 
 from broker.model.history.records import EntryPut
 from tests.broker.stored import permission, user
-from tests.failover.cluster import Cluster, local_places, understudy
+from tests.failover.nodes.cluster import Cluster, local_places, understudy
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort
 

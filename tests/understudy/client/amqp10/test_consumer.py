@@ -13,7 +13,7 @@ pytest.importorskip("proton")
 
 from proton import Condition, Event, EventType
 
-from tests.failover.proxy import Cut, LinkProxy
+from tests.failover.nodes.proxy import Cut, LinkProxy
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.client.amqp10.plain import ORDERS, Exchange, Queue, declare, delete, records
 from tests.understudy.client.amqp10.scripted import Scripted, Served

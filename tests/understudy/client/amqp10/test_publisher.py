@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("proton")
 
-from tests.failover.proxy import Cut, LinkProxy
+from tests.failover.nodes.proxy import Cut, LinkProxy
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.client.amqp10.plain import ORDERS, Exchange, Queue, declare, delete, records
 from understudy.client import Consumer as PlainConsumer

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from tests.failover.cluster import PATIENCE, Cluster, local_places
+from tests.failover.nodes.cluster import PATIENCE, Cluster, local_places
 from tests.ports import free_ports
 from tests.tls import Authority
 from understudy.client_tls import ClientTls, SecureAddress

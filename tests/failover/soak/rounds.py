@@ -1,4 +1,4 @@
-"""Rounds of faults on real nodes under load: `python -m tests.failover.rounds [--rounds N] [--seed S]`.
+"""Rounds of faults on real nodes under load: `python -m tests.failover.soak.rounds [--rounds N] [--seed S]`.
 
 Publishers and consumers run throughout. Each round draws a fault from its seed (`faults.py`), plays it, and
 makes the set whole again before the next. Every so many rounds (a *leg*, on a fresh set of two or three
@@ -28,11 +28,11 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from tests.failover import namespaces
-from tests.failover.cluster import Cluster, Login, local_places, understudy
-from tests.failover.faults import FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
-from tests.failover.namespaces import Lab
-from tests.failover.traffic import Traffic
+from tests.failover.nodes import namespaces
+from tests.failover.nodes.cluster import Cluster, Login, local_places, understudy
+from tests.failover.nodes.namespaces import Lab
+from tests.failover.soak.faults import FAULTS, NETWORK, PROCESS, THREE_NODES, Stage
+from tests.failover.soak.traffic import Traffic
 
 Judge = Callable[[Path], dict[str, Any]]
 """Spark's answer on the ledgers of a leg."""
@@ -256,7 +256,7 @@ def table(outcome: Outcome) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.failover.rounds", description=__doc__.split("\n")[0]
+        prog="python -m tests.failover.soak.rounds", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, help="of the first round; drawn if not said")

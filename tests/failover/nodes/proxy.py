@@ -1,8 +1,8 @@
 """A TCP proxy that stands on the link between two nodes and cuts it after so many bytes.
 
-Owner: one fault of `tests.failover.faults`. A thread accepts, and each connection has two that pump; bytes
-are counted from the primary to the backup, from the connection's first on: the handshake, the definitions,
-the snapshot and what history follows it.
+Owner: one fault of `tests.failover.soak.faults`. A thread accepts, and each connection has two that pump;
+bytes are counted from the primary to the backup, from the connection's first on: the handshake, the
+definitions, the snapshot and what history follows it.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.failover.faults import CUTS
-from tests.failover.rounds import Options, Rounds, table
+from tests.failover.soak.faults import CUTS
+from tests.failover.soak.rounds import Options, Rounds, table
 from tests.failover.test_demo import children_of
 
 KILL_FREEZE_CUT = ("kill-primary", "freeze-primary", "cut-link")
@@ -43,7 +43,7 @@ def test_a_kill_a_freeze_and_a_cut_link_lose_nothing(
 def test_terminated_rounds_say_so_and_leave_no_process_behind(tmp_path: Path) -> None:
     command = ["--rounds", "50", "--faults", "kill-backup", "--namespaces", "no", "--folder", str(tmp_path)]
     rounds = subprocess.Popen(
-        [sys.executable, "-m", "tests.failover.rounds", *command],
+        [sys.executable, "-m", "tests.failover.soak.rounds", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

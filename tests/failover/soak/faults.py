@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.failover.bare import CLOSE, Bare
-from tests.failover.cluster import SERVING, Cluster, kinds, read_ledgers
-from tests.failover.namespaces import Lab
-from tests.failover.proxy import LinkProxy
-from tests.failover.traffic import Traffic
+from tests.failover.nodes.bare import CLOSE, Bare
+from tests.failover.nodes.cluster import SERVING, Cluster, kinds, read_ledgers
+from tests.failover.nodes.namespaces import Lab
+from tests.failover.nodes.proxy import LinkProxy
+from tests.failover.soak.traffic import Traffic
 
 GOES_ON = 20
 """Confirms of every publisher by which the service counts as going on."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
-from tests.failover.cluster import PATIENCE, Login
+from tests.failover.nodes.cluster import PATIENCE, Login
 from understudy.shared.addresses import HostPort
 
 CLOSE = (10, 50)

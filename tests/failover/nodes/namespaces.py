@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.failover.cluster import Login, Place
+from tests.failover.nodes.cluster import Login, Place
 from understudy.shared.addresses import HostPort
 
 HUB_ADDRESS = "198.51.100.254"

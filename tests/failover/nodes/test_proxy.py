@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.failover.cluster import PATIENCE
-from tests.failover.proxy import Cut, LinkProxy
+from tests.failover.nodes.cluster import PATIENCE
+from tests.failover.nodes.proxy import Cut, LinkProxy
 from understudy.shared.addresses import HostPort
 
 SPEECH = bytes(range(250)) * 40

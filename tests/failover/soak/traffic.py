@@ -1,7 +1,7 @@
 """Clients that never rest: publishers and consumers that run through every round, and count for themselves.
 
-Owner: one leg of `tests.failover.rounds`. Each client has a thread of its own; what it counts is read by the
-leg's thread. Bodies are `PUBLISHER NUMBER`, so that what was confirmed can be compared with what came.
+Owner: one leg of `tests.failover.soak.rounds`. Each client has a thread of its own; what it counts is read by
+the leg's thread. Bodies are `PUBLISHER NUMBER`, so that what was confirmed can be compared with what came.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import kombu.entity
 import pika
 import pika.exceptions
 
-from tests.failover.cluster import PATIENCE, Login
+from tests.failover.nodes.cluster import PATIENCE, Login
 from understudy.client import Consumer, Publisher
 from understudy.shared.addresses import parse_addresses
 

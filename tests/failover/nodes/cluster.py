@@ -1,7 +1,7 @@
 """A set of real broker processes for tests: started, asked, frozen, killed and stopped as an operator would.
 
-Owner: one test or one leg of `tests.failover.rounds`, on one thread; nodes die with the thread that started
-them.
+Owner: one test or one leg of `tests.failover.soak.rounds`, on one thread; nodes die with the thread that
+started them.
 """
 
 from __future__ import annotations

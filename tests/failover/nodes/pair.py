@@ -10,7 +10,7 @@ from typing import Any, Self
 import pika
 import pika.exceptions
 
-from tests.failover.cluster import PATIENCE, Cluster, kinds, local_places, read_ledgers, understudy
+from tests.failover.nodes.cluster import PATIENCE, Cluster, kinds, local_places, read_ledgers, understudy
 
 __all__ = ["FAULTS", "PATIENCE", "Pair", "channel_of", "kinds", "read_ledgers", "understudy"]
 
