@@ -24,7 +24,7 @@ from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
 from tests.ha.register import Register
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 STEP = 0.005
 RAW = b"\x02\0\1\0\0\0\x0e" + b"\0<\0\0" + b"\0\0\0\0\0\0\0\1" + b"\0\0" + b"\xce" + b"\x03\0\1\0\0\0\1%c\xce"

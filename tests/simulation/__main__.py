@@ -15,8 +15,8 @@ from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.simulation.harness import coverage
-from tests.simulation.harness.replacing import is_compiled
+from tests.simulation.harness.coverage import coverage
+from tests.simulation.harness.coverage.replacing import is_compiled
 from tests.simulation.harness.runner import Outcome, run_chunk, run_plan, run_seed, run_seeds
 from tests.simulation.harness.world import World
 from tests.simulation.mutants import MUTANTS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.harness import coverage
+from tests.simulation.harness.coverage import coverage
 from tests.simulation.harness.runner import Outcome, run_chunk, run_seed
 from tests.simulation.story.report import report
 from tests.simulation.story.tally import Tally

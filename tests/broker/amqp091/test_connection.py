@@ -15,7 +15,7 @@ from broker.peer import Peer
 from broker.security.authenticator import Authenticator, hash_password
 from broker.security.identity import User, default_users
 from tests.broker.amqp091.wire import LOOPBACK, OUTSIDE, World, extension_frame, message
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 def test_start_offers_what_rabbitmq_offers() -> None:

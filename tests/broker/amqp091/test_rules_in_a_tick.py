@@ -10,7 +10,7 @@ from broker.amqp091.codec.fields import write_table
 from broker.amqp091.codec.properties import HEADERS, headers_of
 from broker.model.queue.removals import AT_ONCE, ROUNDS
 from tests.broker.amqp091.wire import Raw, World, encode_frame, message
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 def opened(**arguments: Any) -> tuple[World, Raw]:

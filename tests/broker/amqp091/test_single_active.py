@@ -12,7 +12,7 @@ from broker.peer import Peer
 from ha.adapter.management.status_view import query_of
 from tests.broker.amqp091.test_attributes import properties
 from tests.broker.amqp091.wire import Raw, World, message
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 SINGLE = {"x-single-active-consumer": True}
 PREFETCH = 5

@@ -11,7 +11,7 @@ from broker.store.segment_log import SegmentLog
 from broker.store.segment_reader import StoredBatch
 from broker.store.store import Base, SegmentStore
 from broker.store.sync import ManualSync
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 DIRECTORY = "/data/store"
 QUEUE = b"q" * 16

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from broker.store.node_files import NodeFiles
-from tests.simulation.harness.virtual_disk import Crash, VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import Crash, VirtualDisk
 
 Loss = Callable[[VirtualDisk, int], None]
 

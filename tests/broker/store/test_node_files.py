@@ -13,7 +13,7 @@ import pytest
 from broker.store.errors import StoreCorrupt, StoreError, StoreLocked, StoreMisuse, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.node_files import NodeFiles, RecordFile
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 ID = "0123456789abcdef" * 2
 

@@ -21,7 +21,7 @@ from tests.broker.store.batches import (
     stored,
     written,
 )
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 FIRST = f"{DIRECTORY}/{1:016d}.segment"
 START = HEADER_BYTES + FRAME_HEAD_BYTES

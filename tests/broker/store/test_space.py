@@ -32,7 +32,7 @@ from tests.broker.store.batches import (
     segments,
 )
 from tests.conftest import SEED
-from tests.simulation.harness.virtual_disk import Crash, VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import Crash, VirtualDisk
 
 SMALL = 2000
 

@@ -16,7 +16,7 @@ from broker.store.errors import StoreCorrupt, StoreUnusable
 from broker.store.files import RealFiles
 from broker.store.spill import Spill
 from tests.conftest import SEED
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from understudy.shared.codes import Coded
 
 DIRECTORY = "/data/overflow"

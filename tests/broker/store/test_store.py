@@ -26,7 +26,7 @@ from tests.broker.store.batches import (
     open_log,
     open_store,
 )
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 
 def test_durable_moves_when_the_sync_has_returned_and_not_before() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ha.pair import Host, Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 WHAT_TO_DO = "one of the two data directories is a copy of the other; give one of the two nodes an empty one"
 

@@ -10,7 +10,7 @@ from broker.model.history.epoch_ends import EpochEnds
 from broker.model.values import Scope
 from tests.ha.election.test_expected import quarantined
 from tests.ha.pair import Host, Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 
 @pytest.mark.parametrize("how", ["at once", "after a restart"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.ha.pair import Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 
 def test_silence_alone_is_no_reason_to_promote() -> None:

@@ -19,7 +19,7 @@ from ha.core.refusal import NEXT
 from ha.core.role import Self_
 from ha.core.wire.link import Method
 from tests.ha.pair import Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts").glob("*.txt"))
 

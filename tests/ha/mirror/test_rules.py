@@ -12,7 +12,7 @@ from broker.model.history.records import Dequeue
 from broker.model.values import Reason, Scope
 from tests.ha.mirror.copies import Copies, following, in_order
 from tests.ha.pair import Host, raw
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 
 def with_rules(arguments: dict[str, Any], texts: str = "") -> Copies:

@@ -11,7 +11,7 @@ from copy import deepcopy
 
 from broker.model.values import Position
 from tests.ha.pair import STEP, Host, Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from tests.tiers import sweep
 
 IDENTITY = "/b/node.json"

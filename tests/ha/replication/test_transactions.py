@@ -9,7 +9,7 @@ import pytest
 
 from tests.ha.client import Client
 from tests.ha.pair import STEP, Pair
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from tests.tiers import sweep
 
 QUEUES = ("from", "one", "two")

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.clients.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.journal import Message, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import Plan, PublisherPlan, TimingPlan, draw_plan
 from tests.simulation.harness.world import World
 

@@ -18,7 +18,7 @@ from tests.simulation.checkers import facade
 from tests.simulation.checkers.books import BookLedger, Books29, Id
 from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
 from tests.simulation.harness.inspection import entries, vhost_of
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 def forget(machine: Machine, queue: str, key: str) -> None:

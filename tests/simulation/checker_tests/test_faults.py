@@ -14,7 +14,7 @@ from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.harness.inspection import RecordOnDisk
 from tests.simulation.harness.journal import Message
-from tests.simulation.harness.slow_disk import SlowDisk
+from tests.simulation.harness.machines.slow_disk import SlowDisk
 
 ACK = [Confirm(1, False)]
 

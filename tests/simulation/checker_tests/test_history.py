@@ -12,7 +12,7 @@ from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers.quarantine import Contents15and25
 from tests.simulation.checkers.remembered import OFTEN, Remembered15
 from tests.simulation.harness.inspection import vhost_of
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 
 def looked_into(pair: Pair) -> tuple[Remembered15, tuple[bytes, int]]:

@@ -13,7 +13,7 @@ from tests.simulation.checkers.divergent import held_ids
 from tests.simulation.checkers.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion
 from tests.simulation.harness.inspection import RecordOnDisk, identity
-from tests.simulation.harness.machine import Death, Machine
+from tests.simulation.harness.machines.machine import Death, Machine
 
 
 class Judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.checkers.faults import Troubles
 from tests.simulation.checkers.records import Records
 from tests.simulation.harness.journal import STRAGGLE, Delivery, Ending, Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import Plan
 
 

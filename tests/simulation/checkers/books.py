@@ -18,7 +18,7 @@ from tests.simulation.checkers.confirms import Confirms2and3and5
 from tests.simulation.checkers.promotions import LOSSY
 from tests.simulation.harness.inspection import queues_of
 from tests.simulation.harness.journal import Journal, Message, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 Id = tuple[bytes, int, int]
 """Queue, epoch, sequence."""

@@ -19,10 +19,10 @@ from tests.simulation.harness import register as authority
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import definitions, replicated
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 from tests.simulation.harness.network import Network
 from tests.simulation.harness.plan import Plan
-from tests.simulation.harness.virtual_disk import VirtualDisk
 
 PATIENCE = 6.0
 """Seconds that an answer may take: the others are asked, and a lease may have to run out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 AGAIN = "; it is fetched again from "
 """Says a backup of a queue that it found to differ from its primary's, or that could not take an event."""

@@ -10,7 +10,7 @@ from tests.simulation.checkers.records import Records
 from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.inspection import RecordOnDisk
 from tests.simulation.harness.journal import Journal, Message, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Confirmed:

@@ -9,7 +9,7 @@ from broker.model.history.records import Envelope
 from broker.model.queue.replica import ReplicaContents
 from tests.simulation.harness.inspection import HELD, Message, definitions, ends, key_of, replicated
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 SHOWN = 3
 """Of the messages or definitions that only one copy has."""

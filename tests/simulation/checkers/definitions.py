@@ -7,7 +7,7 @@ from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.harness.inspection import vhost_of
 from tests.simulation.harness.journal import Journal, Thing, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 def is_there(machine: Machine, thing: Thing) -> bool:

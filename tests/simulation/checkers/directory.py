@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.clients.registrar import Registrar, number_of
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Directory6:

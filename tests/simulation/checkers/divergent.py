@@ -10,7 +10,7 @@ from tests.simulation.checkers.quarantine import Contents15and25, Id, quarantine
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.harness.inspection import vhost_of
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 def held_ids(machine: Machine) -> set[Id]:

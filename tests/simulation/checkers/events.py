@@ -15,7 +15,7 @@ from tests.simulation.checkers.records import Promotion, RecordOnDisk, Records
 from tests.simulation.clients.topology import WATCH
 from tests.simulation.harness.inspection import held
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 _PRESENCE = ("joining", "in-sync", "lost", "excluded")
 _BODY = re.compile(rb'\{"event".*\}', re.DOTALL)

@@ -18,7 +18,7 @@ from tests.simulation.faults.plan import Fault
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import content_of
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import Plan
 
 FOLLOWING = frozenset({"catch-up", "ready", *SERVING})

@@ -53,7 +53,7 @@ from tests.simulation.clients.workload import Publisher
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import entries, queues_of
 from tests.simulation.harness.journal import Journal
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import Plan
 
 DEQUEUES = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from tests.simulation.harness.inspection import medium
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 SERVING = frozenset({"active", "recovering"})
 """Roles of a node that clients may use."""

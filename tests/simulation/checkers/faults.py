@@ -12,7 +12,7 @@ from tests.simulation.checkers.records import Records, Register
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import RecordOnDisk
 from tests.simulation.harness.journal import Journal, Message, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Cut
 from tests.simulation.harness.plan import Plan
 

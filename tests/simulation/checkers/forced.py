@@ -11,7 +11,7 @@ from tests.simulation.checkers.holdings import Holdings
 from tests.simulation.checkers.quarantine import Id, quarantined
 from tests.simulation.harness.inspection import key_of, queue_of
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 Held = dict[Id, tuple[str, str]]
 """By id: the queue's name and the message's key."""

@@ -6,7 +6,7 @@ import struct
 
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 _LINK = "link-"
 _HANDOVER = struct.pack(">HH", 250, 31)

@@ -14,8 +14,8 @@ from broker.model.queue.message_run import SetAside
 from broker.model.queue.queue import Mode, Queue
 from broker.model.queue.replica import ReplicaContents
 from tests.simulation.harness.inspection import entries, key_of, queue_of
-from tests.simulation.harness.machine import Machine
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 KEY = re.compile(rb"<([a-z][a-z0-9-]*:[0-9]+)>")
 LONGEST = 40

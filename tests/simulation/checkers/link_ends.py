@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tests.simulation.clients.wire import PREAMBLE
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import End
 
 LINK = 250

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.outputs import Confirm
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Serving8and9:

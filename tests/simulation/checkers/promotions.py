@@ -11,7 +11,7 @@ from tests.simulation.checkers.link_ends import LinkEnds
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.harness.inspection import RecordOnDisk, Who
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import TimingPlan
 
 LATELY = 2.0

@@ -10,7 +10,7 @@ from typing import Any
 from broker.model.values import Scope
 from tests.simulation.harness.inspection import content_of, key_of, medium, queues_of
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 Id = tuple[bytes, int, int]
 """Queue, epoch, sequence."""

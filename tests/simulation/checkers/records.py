@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import RecordFile, RecordOnDisk, Who, identity, record_of
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Register(Protocol):

@@ -6,7 +6,7 @@ from broker.model.values import Scope
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.harness.inspection import queues_of
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 OFTEN = 8
 """Ticks of a machine between two looks."""

@@ -16,7 +16,7 @@ from tests.simulation.clients.rule_plan import RulePlan, StepPlan
 from tests.simulation.clients.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
 from tests.simulation.harness.inspection import held
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Rules18:

@@ -11,8 +11,8 @@ from broker.store.store import SegmentStore
 from broker.store.sync import ManualSync
 from tests.simulation.harness.inspection import medium, queues_of
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 Ids = set[tuple[str, int, int]]
 """Queue, epoch and sequence."""

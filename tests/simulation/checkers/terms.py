@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 if TYPE_CHECKING:
     from ha.adapter.settings import HaSettings

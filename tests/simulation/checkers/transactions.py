@@ -15,7 +15,7 @@ from tests.simulation.checkers.stored import live_on_disk
 from tests.simulation.clients.mover import Mover, Sent, State, Transaction
 from tests.simulation.harness.inspection import held, key_of, vhost_of
 from tests.simulation.harness.journal import Journal, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 class Transactions7:

@@ -13,7 +13,7 @@ from typing import Any
 
 from broker.model.vhost.directory import Directory
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Network
 from tests.simulation.harness.operator import SERVING, Question, Reply
 

@@ -16,7 +16,7 @@ from tests.simulation.clients import wire
 from tests.simulation.clients.mover import Mover, Sent, State, Transaction
 from tests.simulation.clients.mover_plan import MoverPlan, draw_mover, draw_movers
 from tests.simulation.harness.inspection import key_of, vhost_of
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.plan import draw_plan
 from tests.simulation.harness.world import World
 from tests.simulation.story.overheard import Ear, Event

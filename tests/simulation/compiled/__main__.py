@@ -24,8 +24,8 @@ from ha.adapter.effect_runner import EffectRunner
 from ha.adapter.node import Node
 from ha.core.primary.remote_backup import RemoteBackup
 from tests.simulation.compiled.rewrite import rewrite
-from tests.simulation.harness import watching
-from tests.simulation.harness.replacing import hook_of
+from tests.simulation.harness.coverage import watching
+from tests.simulation.harness.coverage.replacing import hook_of
 
 ROOT = Path(__file__).parents[3]
 COPIED = ("understudy", "broker", "ha", "tests", "docs")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.faults.nodes import kill_primary
 from tests.simulation.faults.plan import FaultPlan
 from tests.simulation.harness.journal import STRAGGLE
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import End
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.faults.network import cut_off
 from tests.simulation.faults.nodes import cut_link, kill_backup, kill_primary
 from tests.simulation.faults.plan import FaultPlan
-from tests.simulation.harness.machine import Death, Machine
+from tests.simulation.harness.machines.machine import Death, Machine
 from tests.simulation.harness.network import Cut
 from tests.simulation.pacemaker.authority import PacemakerAuthority
 from tests.simulation.pacemaker.cluster import Cluster

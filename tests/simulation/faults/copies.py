@@ -12,7 +12,7 @@ from tests.simulation.faults.nodes import break_links, draw_death
 from tests.simulation.faults.plan import FaultPlan
 from tests.simulation.faults.spoiling import spoil
 from tests.simulation.harness.inspection import astray
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.faults.injector import Saboteur

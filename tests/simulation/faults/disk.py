@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers.holdings import KEY
 from tests.simulation.faults.nodes import draw_death
 from tests.simulation.faults.plan import FaultPlan
-from tests.simulation.harness.machine import Machine
-from tests.simulation.harness.virtual_disk import VirtualDisk
+from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
 if TYPE_CHECKING:
     from tests.simulation.faults.injector import Saboteur

@@ -11,7 +11,7 @@ from tests.simulation.checkers.facts import SERVING
 from tests.simulation.faults.network import cut_off, outside, scatter
 from tests.simulation.faults.nodes import draw_death, draw_length
 from tests.simulation.faults.plan import FaultPlan
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Cut
 
 if TYPE_CHECKING:

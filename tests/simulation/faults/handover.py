@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.faults.disk import slow
 from tests.simulation.faults.nodes import break_links, draw_death
 from tests.simulation.faults.plan import FaultPlan
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.faults.injector import Saboteur

@@ -48,7 +48,7 @@ from tests.simulation.faults.nodes import (
 )
 from tests.simulation.faults.plan import Fault, FaultPlan, When
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.machine import Death, Machine
+from tests.simulation.harness.machines.machine import Death, Machine
 from tests.simulation.harness.operator import SERVING
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ha.adapter.settings import HaSettings
 from tests.simulation.faults.plan import FaultPlan
 from tests.simulation.harness.inspection import identity, record_on_disk
-from tests.simulation.harness.machine import Death, Machine
+from tests.simulation.harness.machines.machine import Death, Machine
 from tests.simulation.harness.network import break_stream
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.model.history.records import Dequeue, EnqueueRun, Record
 from broker.model.vhost.vhosts import VirtualHosts
-from tests.simulation.harness.replacing import as_it_is, replace_on
+from tests.simulation.harness.coverage.replacing import as_it_is, replace_on
 
 
 class Spoilt(Exception):

@@ -11,7 +11,7 @@ from tests.simulation.clients.workload import Drainer
 from tests.simulation.faults.plan import Fault, FaultPlan, When
 from tests.simulation.faults.test_faults import plans
 from tests.simulation.harness import network
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.operator import SERVING
 from tests.simulation.harness.plan import Plan
 from tests.simulation.harness.world import World

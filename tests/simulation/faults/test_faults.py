@@ -18,10 +18,10 @@ from tests.simulation.faults import cluster as faults_cluster
 from tests.simulation.faults.injector import ACTS
 from tests.simulation.faults.nodes import break_links
 from tests.simulation.faults.plan import CUTS, NEEDS, WEIGHTS, Fault, FaultPlan, When, draw_spoilt_copy
-from tests.simulation.harness.machine import Death
+from tests.simulation.harness.machines.machine import Death
+from tests.simulation.harness.machines.virtual_disk import Crash, VirtualDisk
 from tests.simulation.harness.plan import LinkPlan, Plan, draw_plan
 from tests.simulation.harness.runner import run_seed
-from tests.simulation.harness.virtual_disk import Crash, VirtualDisk
 from tests.simulation.harness.world import World
 
 

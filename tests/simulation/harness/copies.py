@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import medium
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.register import Register
 from tests.simulation.pacemaker.authority import PacemakerAuthority
 

@@ -12,8 +12,8 @@ from broker.model.queue.queue import Queue
 from broker.model.values import Scope
 from broker.model.vhost.vhost import VirtualHost
 from tests.simulation.clients import wire
-from tests.simulation.harness.machine import Machine
-from tests.simulation.harness.virtual_disk import Inode, VirtualDisk
+from tests.simulation.harness.machines.machine import Machine
+from tests.simulation.harness.machines.virtual_disk import Inode, VirtualDisk
 
 HELD = tuple[int, int, bytes]
 """Epoch, sequence, raw frames of one message."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.simulation.clients.session import Session, SessionOwner
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Network
 from tests.simulation.harness.plan import OperatorPlan
 

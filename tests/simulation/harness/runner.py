@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.orphans import end_with_parent
-from tests.simulation.harness import coverage, watching
+from tests.simulation.harness.coverage import coverage, watching
+from tests.simulation.harness.coverage.watching import Ledger
 from tests.simulation.harness.journal import Violation
 from tests.simulation.harness.plan import Plan, draw_plan
-from tests.simulation.harness.watching import Ledger
 from tests.simulation.harness.world import World
 
 CHUNK = 20

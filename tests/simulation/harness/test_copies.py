@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.copies import Copies
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 
 
 def machine(name: str, *, spoilt: bool = False) -> Machine:

@@ -33,7 +33,7 @@ from tests.simulation.harness.controller import Controller
 from tests.simulation.harness.copies import Copies
 from tests.simulation.harness.inspection import queue_of, record_on_disk
 from tests.simulation.harness.journal import Journal, Line, Violation
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Address, Network
 from tests.simulation.harness.operator import Management, Operator
 from tests.simulation.harness.plan import ControllerPlan, LinkPlan, Plan

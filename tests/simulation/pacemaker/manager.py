@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.machine import Machine
+from tests.simulation.harness.machines.machine import Machine
 from tests.simulation.harness.network import Network
 from tests.simulation.harness.operator import SERVING, Management
 from tests.simulation.pacemaker.cib import MEMBER

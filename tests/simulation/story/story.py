@@ -31,10 +31,10 @@ from ha.core.effects import (
 )  # fmt: skip
 from ha.core.record.in_sync_record import record_from_json
 from tests.ha.telling import describe, epoch_text, readable, record_line
+from tests.simulation.harness.coverage.replacing import replaced
 from tests.simulation.harness.journal import Violation
-from tests.simulation.harness.machine import Machine, OutputTap
+from tests.simulation.harness.machines.machine import Machine, OutputTap
 from tests.simulation.harness.plan import Plan
-from tests.simulation.harness.replacing import replaced
 from tests.simulation.harness.world import World
 from tests.simulation.story.overheard import CIB, POINTS, REGISTER, Ear, Event
 

@@ -9,9 +9,9 @@ from statistics import median
 
 from ha.core.primary.remote_backup import Phase
 from tests.simulation.checkers import PENDING
-from tests.simulation.harness import watching
+from tests.simulation.harness.coverage import watching
+from tests.simulation.harness.coverage.watching import Ledger
 from tests.simulation.harness.runner import Outcome
-from tests.simulation.harness.watching import Ledger
 
 OPERATIONS = "operations of clients"
 JOINED = watching.phase_step(Phase.COMMITTED, Phase.IN_SYNC)

@@ -18,7 +18,7 @@ import pytest
 from tests.simulation import __main__ as command
 from tests.simulation.checker_tests.checked import Pair
 from tests.simulation.faults.plan import Fault
-from tests.simulation.harness.machine import Death
+from tests.simulation.harness.machines.machine import Death
 from tests.simulation.harness.plan import Plan, draw_plan
 from tests.simulation.harness.runner import Outcome, run_plan, run_seed
 from tests.simulation.mutants import MUTANTS

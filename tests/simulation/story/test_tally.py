@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.simulation.checkers import PENDING
-from tests.simulation.harness import watching
+from tests.simulation.harness.coverage import watching
 from tests.simulation.harness.runner import Outcome
 from tests.simulation.story.tally import EVICTED, JOINED, OPERATIONS, Tally, failovers
 

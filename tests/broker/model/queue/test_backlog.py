@@ -21,7 +21,7 @@ from broker.model.queue.queue import Queue
 from broker.model.vhost.vhosts import VirtualHosts
 from broker.paging import Paging
 from broker.store.errors import StoreUnusable
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 class Taker:

@@ -14,7 +14,7 @@ from broker.model.vhost.policies import rules_under
 from broker.model.vhost.vhost import VirtualHost
 from tests.broker.model.helpers import OWNER, Sink, publish, seqs
 from tests.broker.model.shop import Shop
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 
 
 @pytest.fixture

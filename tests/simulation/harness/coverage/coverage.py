@@ -23,8 +23,8 @@ from ha.core.primary.remote_backup import Phase
 from ha.core.record.record_keeper import Outcome
 from ha.core.wire.link import Method
 from tests.simulation.faults.plan import Fault
-from tests.simulation.harness import watching
-from tests.simulation.harness.watching import Entry, Ledger
+from tests.simulation.harness.coverage import watching
+from tests.simulation.harness.coverage.watching import Entry, Ledger
 
 if TYPE_CHECKING:
     from tests.simulation.harness.world import World

@@ -37,8 +37,8 @@ from ha.core.wire import hello
 from ha.core.wire.hello import JoinRequest
 from ha.core.wire.link import Frame, Method, StreamDecoder
 from ha.pacemaker import procedure, standing
-from tests.simulation.harness.replacing import replaced, told
-from tests.simulation.harness.sentences import arguments_of, returns_of
+from tests.simulation.harness.coverage.replacing import replaced, told
+from tests.simulation.harness.coverage.sentences import arguments_of, returns_of
 from tests.simulation.pacemaker.authority import HELPERS, PacemakerAuthority
 from understudy.shared.codes import Coded
 

@@ -15,7 +15,7 @@ from tests.simulation.harness.network import End
 
 if TYPE_CHECKING:
     from broker.amqp091.server.connection import ServerConnection
-    from tests.simulation.harness.machine import Machine
+    from tests.simulation.harness.machines.machine import Machine
 
 
 class InboundSocket:

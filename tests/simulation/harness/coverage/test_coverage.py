@@ -20,9 +20,9 @@ from ha.core.record.in_sync_record import Incarnation
 from ha.core.wire import hello
 from ha.core.wire.link import Frame
 from tests.simulation.faults.plan import Fault
-from tests.simulation.harness import coverage, watching
+from tests.simulation.harness.coverage import coverage, watching
+from tests.simulation.harness.coverage.sentences import UNKNOWN, arguments_of, returns_of
 from tests.simulation.harness.plan import draw_plan
-from tests.simulation.harness.sentences import UNKNOWN, arguments_of, returns_of
 from tests.simulation.harness.world import World
 
 SEED = 3

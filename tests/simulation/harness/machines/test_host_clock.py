@@ -9,8 +9,8 @@ import pytest
 from ha.core.backup.backup import Backup
 from tests.simulation.checker_tests.checked import Pair, quiet_plan
 from tests.simulation.harness.clock import Clock
-from tests.simulation.harness.host_clock import HostClock
-from tests.simulation.harness.machine import Death
+from tests.simulation.harness.machines.host_clock import HostClock
+from tests.simulation.harness.machines.machine import Death
 from tests.simulation.harness.plan import MachinePlan, draw_plan
 from tests.simulation.mutants import MUTANTS
 

@@ -25,13 +25,13 @@ from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Dial, Node
 from ha.adapter.settings import HaSettings
 from tests.simulation.harness.clock import Clock, Timer
-from tests.simulation.harness.host_clock import HostClock
-from tests.simulation.harness.machine_sockets import DialSocket, InboundSocket
+from tests.simulation.harness.machines.host_clock import HostClock
+from tests.simulation.harness.machines.machine_sockets import DialSocket, InboundSocket
+from tests.simulation.harness.machines.slow_disk import SlowDisk
+from tests.simulation.harness.machines.virtual_disk import Crash, VirtualDisk
+from tests.simulation.harness.machines.virtual_overflow import VirtualOverflow
 from tests.simulation.harness.network import Address, End, Network
 from tests.simulation.harness.plan import MachinePlan
-from tests.simulation.harness.slow_disk import SlowDisk
-from tests.simulation.harness.virtual_disk import Crash, VirtualDisk
-from tests.simulation.harness.virtual_overflow import VirtualOverflow
 
 DIAL_LIMIT = 2.0
 """Seconds after which the shell gives a dial up."""
