@@ -31,7 +31,7 @@ CHECKERS = ROOT / "tests" / "simulation" / "checkers"
 def checkers() -> dict[str, set[int]]:
     """Every class and function of the checkers with numbers in its name, and these numbers."""
     found = {}
-    for path in CHECKERS.glob("*.py"):
+    for path in CHECKERS.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and re.search(r"\d", node.name):
                 found[node.name] = {int(number) for number in re.findall(r"\d+", node.name)}

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.acked import Acked22
-from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
-from tests.simulation.checkers.no_loss import check_no_loss_1
+from tests.simulation.checkers.clients.acked import Acked22
+from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.messages.no_loss import check_no_loss_1
 from tests.simulation.clients.topology import BindingPlan, ExchangePlan, QueuePlan, Topology
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.journal import Delivery, Journal, Line, Message, Settled, Subscription

@@ -15,8 +15,8 @@ from broker.model.values import Position
 from ha.core.backup.backup import Backup
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers import facade
-from tests.simulation.checkers.books import BookLedger, Books29, Id
-from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
+from tests.simulation.checkers.copies.copies import check_copies_13and14, check_dequeues_16
+from tests.simulation.checkers.messages.books import BookLedger, Books29, Id
 from tests.simulation.harness.inspection import entries, vhost_of
 from tests.simulation.harness.machines.machine import Machine
 

@@ -7,8 +7,8 @@ import pytest
 from broker.model.history.records import Entry
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers import facade
-from tests.simulation.checkers.forced import Forced1
-from tests.simulation.checkers.promotions import LOSSY, Promotions11and19
+from tests.simulation.checkers.primary.forced import Forced1
+from tests.simulation.checkers.primary.promotions import LOSSY, Promotions11and19
 from tests.simulation.checkers.records import Promotion
 from tests.simulation.harness.inspection import RecordOnDisk, identity, vhost_of
 from tests.simulation.harness.journal import Settled, Voiding

@@ -6,7 +6,7 @@ import struct
 
 from ha.core.wire.link import Method, to_json
 from tests.simulation.checker_tests.checked import stand_in, violates
-from tests.simulation.checkers.handovers import Handovers6
+from tests.simulation.checkers.primary.handovers import Handovers6
 from tests.simulation.harness.clock import Clock
 
 A, B, C = (stand_in(name) for name in "ABC")

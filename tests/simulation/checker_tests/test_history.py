@@ -9,8 +9,8 @@ import pytest
 from broker.model.history.epoch_ends import EpochEnd
 from broker.model.history.records import Envelope
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.quarantine import Contents15and25
-from tests.simulation.checkers.remembered import OFTEN, Remembered15
+from tests.simulation.checkers.copies.quarantine import Contents15and25
+from tests.simulation.checkers.copies.remembered import OFTEN, Remembered15
 from tests.simulation.harness.inspection import vhost_of
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.simulation import checkers
 from tests.simulation.checker_tests.checked import Pair, stand_in, violates
-from tests.simulation.checkers import events
-from tests.simulation.checkers.events import Events27
-from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
+from tests.simulation.checkers.clients import events
+from tests.simulation.checkers.clients.events import Events27
 from tests.simulation.checkers.outputs import Confirm, OutputReader
+from tests.simulation.checkers.primary.one_primary import Backwards10, Serving8and9, check_whole_27
 from tests.simulation.clients.topology import Topology
 from tests.simulation.clients.wire import method, publish
 from tests.simulation.harness.clock import Clock
@@ -174,7 +174,7 @@ def test_27_finds_an_event_behind_frame_headers_with_braces(monkeypatch: pytest.
 
 def test_every_invariant_has_a_checker_with_its_number_or_waits_for_one_with_the_reason() -> None:
     names = [
-        name for module in pkgutil.iter_modules(checkers.__path__, f"{checkers.__name__}.")
+        name for module in pkgutil.walk_packages(checkers.__path__, f"{checkers.__name__}.")
         for name in vars(importlib.import_module(module.name))
     ]  # fmt: skip
     checked = {int(n) for name in names if not name.isupper() for n in re.findall(r"[0-9]+", name)}

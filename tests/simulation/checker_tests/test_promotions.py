@@ -9,8 +9,8 @@ import pytest
 
 from ha.core.election.manual import ManualAuthority
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.divergent import held_ids
-from tests.simulation.checkers.promotions import Promotions11and19
+from tests.simulation.checkers.copies.divergent import held_ids
+from tests.simulation.checkers.primary.promotions import Promotions11and19
 from tests.simulation.checkers.records import Promotion
 from tests.simulation.harness.inspection import RecordOnDisk, identity
 from tests.simulation.harness.machines.machine import Death, Machine

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.terms import Terms4
+from tests.simulation.checkers.primary.terms import Terms4
 
 
 @pytest.mark.parametrize(

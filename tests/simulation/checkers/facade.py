@@ -19,33 +19,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tests.simulation.checkers.acked import Acked22
-from tests.simulation.checkers.books import Books29
-from tests.simulation.checkers.clients_see import Deliveries17and20and21and23
-from tests.simulation.checkers.cold_start import ColdStarts12
-from tests.simulation.checkers.compared import Compared13
-from tests.simulation.checkers.confirms import Confirmed, Confirms2and3and5, Record4
-from tests.simulation.checkers.copies import check_copies_13and14, check_dequeues_16
-from tests.simulation.checkers.definitions import Definitions6, Temporaries18
-from tests.simulation.checkers.directory import Directory6
-from tests.simulation.checkers.divergent import Divergent15
-from tests.simulation.checkers.events import Events27
-from tests.simulation.checkers.expiry import Dating, Expiry18
+from tests.simulation.checkers.clients.acked import Acked22
+from tests.simulation.checkers.clients.clients_see import Deliveries17and20and21and23
+from tests.simulation.checkers.clients.confirms import Confirmed, Confirms2and3and5, Record4
+from tests.simulation.checkers.clients.definitions import Definitions6, Temporaries18
+from tests.simulation.checkers.clients.directory import Directory6
+from tests.simulation.checkers.clients.events import Events27
+from tests.simulation.checkers.clients.transactions import Transactions7
+from tests.simulation.checkers.copies.compared import Compared13
+from tests.simulation.checkers.copies.copies import check_copies_13and14, check_dequeues_16
+from tests.simulation.checkers.copies.divergent import Divergent15
+from tests.simulation.checkers.copies.remembered import Remembered15
+from tests.simulation.checkers.copies.stored import check_stored_19
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
-from tests.simulation.checkers.forced import Forced1
-from tests.simulation.checkers.handovers import Handovers6
 from tests.simulation.checkers.link_ends import LinkEnds
-from tests.simulation.checkers.no_loss import check_no_loss_1
-from tests.simulation.checkers.one_primary import Backwards10, Serving8and9, check_whole_27
+from tests.simulation.checkers.messages.books import Books29
+from tests.simulation.checkers.messages.expiry import Dating, Expiry18
+from tests.simulation.checkers.messages.no_loss import check_no_loss_1
+from tests.simulation.checkers.messages.rules import Rules18
 from tests.simulation.checkers.outputs import Confirm, OutputReader
-from tests.simulation.checkers.promotions import Promotions11and19
+from tests.simulation.checkers.primary.cold_start import ColdStarts12
+from tests.simulation.checkers.primary.forced import Forced1
+from tests.simulation.checkers.primary.handovers import Handovers6
+from tests.simulation.checkers.primary.one_primary import Backwards10, Serving8and9, check_whole_27
+from tests.simulation.checkers.primary.promotions import Promotions11and19
+from tests.simulation.checkers.primary.terms import Terms4
 from tests.simulation.checkers.records import Promotion, Records, Register
-from tests.simulation.checkers.remembered import Remembered15
-from tests.simulation.checkers.rules import Rules18
-from tests.simulation.checkers.stored import check_stored_19
-from tests.simulation.checkers.terms import Terms4
-from tests.simulation.checkers.transactions import Transactions7
 from tests.simulation.clients.mover import Mover
 from tests.simulation.clients.registrar import Registrar
 from tests.simulation.clients.rule_user import RuleUser

@@ -10,8 +10,8 @@ import pytest
 
 from broker.model.queue.queue import Queue
 from tests.simulation.checker_tests.checked import Pair, violates
-from tests.simulation.checkers.stored import live_on_disk
-from tests.simulation.checkers.transactions import Contents
+from tests.simulation.checkers.clients.transactions import Contents
+from tests.simulation.checkers.copies.stored import live_on_disk
 from tests.simulation.clients import wire
 from tests.simulation.clients.mover import Mover, Sent, State, Transaction
 from tests.simulation.clients.mover_plan import MoverPlan, draw_mover, draw_movers

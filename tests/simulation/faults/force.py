@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.checkers.definitions import is_there
+from tests.simulation.checkers.clients.definitions import is_there
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.faults.network import cut_off, outside, scatter
 from tests.simulation.faults.nodes import draw_death, draw_length

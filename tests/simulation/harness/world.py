@@ -15,7 +15,7 @@ from typing import Any
 from ha.adapter.settings import HaSettings
 from ha.core.tuning import Tuning
 from tests.simulation.checkers import SERVING, Checkers
-from tests.simulation.checkers.compared import AGAIN
+from tests.simulation.checkers.copies.compared import AGAIN
 from tests.simulation.clients.actors import Actor, Surroundings
 from tests.simulation.clients.churner import Churner
 from tests.simulation.clients.governor import Governor

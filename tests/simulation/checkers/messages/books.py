@@ -14,8 +14,8 @@ from typing import Any
 from broker.model.history.batch import Batch
 from broker.model.history.records import Dequeue, EnqueueRun
 from ha.adapter.ledger_port import PRIMARY
-from tests.simulation.checkers.confirms import Confirms2and3and5
-from tests.simulation.checkers.promotions import LOSSY
+from tests.simulation.checkers.clients.confirms import Confirms2and3and5
+from tests.simulation.checkers.primary.promotions import LOSSY
 from tests.simulation.harness.inspection import queues_of
 from tests.simulation.harness.journal import Journal, Message, Violation
 from tests.simulation.harness.machines.machine import Machine

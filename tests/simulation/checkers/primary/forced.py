@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.simulation.checkers.divergent import Divergent15
+from tests.simulation.checkers.copies.divergent import Divergent15
+from tests.simulation.checkers.copies.quarantine import Id, quarantined
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.holdings import Holdings
-from tests.simulation.checkers.quarantine import Id, quarantined
 from tests.simulation.harness.inspection import key_of, queue_of
 from tests.simulation.harness.journal import Journal, Violation
 from tests.simulation.harness.machines.machine import Machine

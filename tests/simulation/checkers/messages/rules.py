@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from tests.simulation.checkers.deaths import Deaths18
-from tests.simulation.checkers.expiry import Dating
+from tests.simulation.checkers.messages.deaths import Deaths18
+from tests.simulation.checkers.messages.expiry import Dating
 from tests.simulation.clients.rule_plan import RulePlan, StepPlan
 from tests.simulation.clients.rule_user import Fate, Ruled, RuleUser, number_of, steps_of, way_of
 from tests.simulation.harness.inspection import held

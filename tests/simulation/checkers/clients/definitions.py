@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.checkers.confirms import Confirms2and3and5
+from tests.simulation.checkers.clients.confirms import Confirms2and3and5
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.harness.inspection import vhost_of

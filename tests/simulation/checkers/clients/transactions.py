@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tests.simulation.checkers.confirms import Confirms2and3and5
-from tests.simulation.checkers.stored import live_on_disk
+from tests.simulation.checkers.clients.confirms import Confirms2and3and5
+from tests.simulation.checkers.copies.stored import live_on_disk
 from tests.simulation.clients.mover import Mover, Sent, State, Transaction
 from tests.simulation.harness.inspection import held, key_of, vhost_of
 from tests.simulation.harness.journal import Journal, Violation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.model.values import Scope
+from tests.simulation.checkers.copies.quarantine import Contents15and25, Id, quarantined
 from tests.simulation.checkers.facts import SERVING
-from tests.simulation.checkers.quarantine import Contents15and25, Id, quarantined
 from tests.simulation.checkers.records import Promotion, Records
 from tests.simulation.harness.inspection import vhost_of
 from tests.simulation.harness.journal import Journal, Violation
