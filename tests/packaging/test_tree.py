@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -21,6 +22,9 @@ PAPERS = [
     *ROOT.glob("[!.]*/README.md"),
     *ROOT.glob("[bdp]*/*/README.md"),
 ]
+CROWDED: dict[str, str] = {}
+"""Folders that may have more than `MOST` modules, each with its reason."""
+MOST = 25
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -38,6 +42,16 @@ def test_imports_run_one_way() -> None:
 def test_each_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").exists()
     assert (ROOT / package / "__init__.py").exists()
+
+
+def test_a_reader_can_overlook_each_folder() -> None:
+    """By eye, a folder of more is searched and not read: divide it by what its modules are for."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = [Path(line) for line in listed.stdout.splitlines() if not line.endswith("__init__.py")]
+    counts = Counter(str(path.parent) for path in modules)
+    assert counts["broker/model/queue"] > 10
+    crowded = {folder for folder, count in counts.items() if count > MOST}
+    assert crowded == CROWDED.keys()
 
 
 def test_commands_in_the_papers_are_in_the_makefile() -> None:
