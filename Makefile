@@ -56,7 +56,7 @@ $(RUNS): pyproject.toml scripts/find_python.sh
 	@python=$$(sh scripts/find_python.sh) && \
 	  { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && \
 	  echo "installing into $(VENV)" && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]' && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[spark]' && \
 	  touch $(RUNS)
 
 $(STAMP): $(RUNS)

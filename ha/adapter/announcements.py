@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.amqp091.codec.frames import HEADER, body_frames, frame
 from ha.core.effects import Announce
 
 if TYPE_CHECKING:
-    from ha.adapter.node import Node
+    from broker.model.vhost.vhosts import VirtualHosts
+    from ha.adapter.settings import HaSettings
+    from ha.core.ha_broker import HaBroker
+    from ha.core.role import Self_
 
 CONTENT_TYPE = b"application/json"
 LARGEST = 4096
@@ -26,7 +29,16 @@ _FLAGS = 1 << 15 | 1 << 12 | 1 << 6 | 1 << 5
 """content-type, delivery-mode, timestamp and type, in this order (AMQP 0-9-1, class basic)."""
 
 
-def announce(node: Node, effect: Announce) -> None:
+class Announcer(Protocol):
+    """The node, as far as its events go."""
+
+    core: HaBroker
+    me: Self_
+    settings: HaSettings
+    vhosts: VirtualHosts
+
+
+def announce(node: Announcer, effect: Announce) -> None:
     """Publish it, if this node serves. Nobody bound: nothing happens."""
     if not node.vhosts.serving:
         return
@@ -49,7 +61,7 @@ def _short(text: bytes) -> bytes:
     return bytes([len(text)]) + text
 
 
-def _document(node: Node, effect: Announce) -> dict[str, Any]:
+def _document(node: Announcer, effect: Announce) -> dict[str, Any]:
     """`brokers`: all addresses of the pair; `in_sync`: names of the backups that are there and hold
     every confirmed message; confirms may wait for others, too, which are lost, expected or being taken in.
     """

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from ha.adapter.announcements import announce
+from ha.adapter.announcements import Announcer, announce
 from ha.adapter.authority_port import request_of
 from ha.core.effects import (
     AdoptCluster,
@@ -40,16 +40,43 @@ from understudy.shared.codes import Coded
 from understudy.shared.octets import cut
 
 if TYPE_CHECKING:
-    from ha.adapter.node import Node
+    from collections.abc import Callable
+
+    from broker.engine import Broker
+    from ha.adapter.authority_port import AuthorityDesk
+    from ha.adapter.dials import Dials
+    from ha.adapter.ha_hooks import HaHooks
+    from ha.adapter.ledger_port import LedgerPort
+    from ha.core.record.in_sync_record import InSyncRecord
 
 CHANNEL = 1
 """The one channel of a link or management connection."""
 
 
+class ActingNode(Announcer, Protocol):
+    """The node, as far as the core decides on it. The methods are those of `Node`."""
+
+    authority: AuthorityDesk
+    broker: Broker
+    dials: Dials
+    hooks: HaHooks
+    ledger: LedgerPort
+
+    @property
+    def log(self) -> Callable[[str], None]: ...
+    @property
+    def warn(self) -> Callable[[Coded], None]: ...
+    def adopt_cluster(self, cluster_id: str) -> None: ...
+    def answer(self, token: int, ok: bool, reason: str, code: str) -> None: ...
+    def save_record(self, record: InSyncRecord, incomplete: bool) -> None: ...
+    def start_serving(self, epoch: int, now: float) -> None: ...
+    def stop_serving(self, reason: str, now: float) -> None: ...
+
+
 class EffectRunner:
     """Knows how to reach a peer, inbound or dialed."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ActingNode) -> None:
         self._node = node
         self.events: Counter[str] = Counter()
         """Changes of membership since the start."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.model.history.batch import Batch
 from broker.model.history.records import EnqueueRun
@@ -16,7 +16,7 @@ from ha.core.primary.contents import Place
 if TYPE_CHECKING:
     from broker.model.history.history import History
     from broker.store.store import Store
-    from ha.adapter.node import Node
+    from ha.core.ha_broker import HaBroker
 
 
 class StoreSink:
@@ -32,10 +32,17 @@ class StoreSink:
             self._store.roll(self._bases())
 
 
+class Linked(Protocol):
+    """The node, as far as its links go. `now`: of this tick."""
+
+    core: HaBroker
+    now: float
+
+
 class LinkSink:
     """Hands it to the links, if there are any: encoded once per record, whoever else wants it."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Linked) -> None:
         self._node = node
 
     def batch(self, batch: Batch) -> None:

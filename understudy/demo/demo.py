@@ -219,7 +219,7 @@ class Demo:
             if code != 0:
                 raise self._died(self._brokers[name])
             self._statuses[name] = "down"
-        self._progress.event("both brokers stopped; their books are sealed")
+        self._progress.event("both brokers stopped; their ledgers are sealed")
 
     def _reconcile(self) -> tuple[dict[str, Any] | None, int, Path | None]:
         if not self._options.spark:

@@ -8,7 +8,7 @@ this node stops serving before that, the answer says that nobody knows yet wheth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.vhost.directory import PERMISSION, PERMISSIONS, USER, VHOST, EntryFault
@@ -18,9 +18,11 @@ from ha.adapter import codes
 from ha.adapter.management.serving import not_serving
 
 if TYPE_CHECKING:
+    from broker.engine import Broker
     from broker.model.values import Position
     from broker.model.vhost.directory import Directory
-    from ha.adapter.node import Node
+    from broker.model.vhost.vhosts import VirtualHosts
+    from ha.core.role import Self_
 
 MOST = 200
 """Changes in one question."""
@@ -37,10 +39,22 @@ class _Owed(NamedTuple):
     changed: int
 
 
+class DirectoryNode(Protocol):
+    """The node, as far as its directory goes."""
+
+    broker: Broker
+    me: Self_
+    vhosts: VirtualHosts
+
+    @property
+    def log(self) -> Callable[[str], None]: ...
+    def status(self) -> dict[str, Any]: ...
+
+
 class DirectoryChanges:
     """`ask` makes them history; `end_tick` answers for what has become safe."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: DirectoryNode) -> None:
         self._node = node
         self._owed: list[_Owed] = []
 

@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ha.adapter import codes
 from ha.adapter.management.command_arguments import fault_of
 from ha.adapter.management.definitions_view import definitions_of
-from ha.adapter.management.directory_changes import DirectoryChanges, directory_of
+from ha.adapter.management.directory_changes import DirectoryChanges, DirectoryNode, directory_of
 from ha.adapter.management.serving import not_serving
 from ha.adapter.management.status_view import READY, query_of
 
 if TYPE_CHECKING:
-    from ha.adapter.node import Node
+    from ha.adapter.mirror.replications import Replications
+    from ha.adapter.settings import HaSettings
+    from ha.core.ha_broker import HaBroker
 
 Reply = Callable[[dict[str, Any]], None]
+
+
+class AskedNode(DirectoryNode, Protocol):
+    """The node, as far as operators ask it. The methods are those of `Node`."""
+
+    core: HaBroker
+    replications: Replications
+    settings: HaSettings
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]: ...
+    def before_output(self, now: float) -> None: ...
+    def last_words(self, now: float) -> None: ...
+    def look_soon(self, now: float) -> None: ...
+    def manage(self, command: str, args: dict[str, Any], reply: Reply, now: float) -> None: ...
 
 
 class Questions:
     """`ask` carries a command out; `answer` is the core's later word on one."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AskedNode) -> None:
         self._node = node
         self._owed: dict[int, Reply] = {}
         self._tokens = 0

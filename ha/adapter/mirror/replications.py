@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.model.queue.origin import follows, origin_of
 from broker.model.values import Position
@@ -23,7 +23,7 @@ from broker.security.loopback import is_loopback
 from ha.adapter import codes
 from ha.adapter.inbox import Arrived, DialFailed, DialOpen, Inbox, PeerLost
 from ha.adapter.mirror.copy_vhost import CopyVhost
-from ha.adapter.mirror.source_vhost import SourceVhost
+from ha.adapter.mirror.source_vhost import SourceNode, SourceVhost
 from ha.core.deadlines import earliest
 from ha.core.membership import Status
 from ha.core.mirror.follower import CopyState, QueueCopy
@@ -35,7 +35,9 @@ from understudy.shared.octets import cut
 if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
     from broker.store.store import Store
-    from ha.adapter.node import Node
+    from ha.adapter.dials import Dials
+    from ha.adapter.ha_hooks import HaHooks
+    from ha.adapter.settings import HaSettings
 
 COPY_METHODS = frozenset(CopyMethod)
 PATIENCE = 10.0
@@ -84,10 +86,21 @@ class _OwnInbox(Inbox):
         return self._numbers.new_peer()
 
 
+class MirrorNode(SourceNode, Protocol):
+    """The node, as far as queue mirrors of it and on it go."""
+
+    dials: Dials
+    hooks: HaHooks
+    settings: HaSettings
+
+    @property
+    def log(self) -> Callable[[str], None]: ...
+
+
 class Replications:
     """`tick` before the broker's end of tick, so that what came is history of that tick; `end_tick` after."""
 
-    def __init__(self, node: Node, store: Store, numbers: Inbox) -> None:
+    def __init__(self, node: MirrorNode, store: Store, numbers: Inbox) -> None:
         self._node = node
         self._store = store
         self._numbers = numbers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import Dequeue, Entry, MessageId, Piece
@@ -12,13 +12,28 @@ from broker.model.queue.origin import origin_of
 from ha.core.mirror.ports import Found, Standing
 
 if TYPE_CHECKING:
-    from ha.adapter.node import Node
+    from broker.engine import Broker
+    from broker.model.vhost.vhost import VirtualHost
+    from broker.model.vhost.vhosts import VirtualHosts
+    from ha.core.ha_broker import HaBroker
+    from ha.core.role import Self_
+
+
+class SourceNode(Protocol):
+    """The node, as far as other brokers may know it. `now`: of this tick."""
+
+    broker: Broker
+    core: HaBroker
+    me: Self_
+    now: float
+    vhost: VirtualHost
+    vhosts: VirtualHosts
 
 
 class SourceVhost:
     """See `ha.core.mirror.ports.SourceModel`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SourceNode) -> None:
         self._node = node
         self._vhost, self._vhosts = node.vhost, node.vhosts
         self._ledger_wanted = node.vhost.history.ledger_wanted
