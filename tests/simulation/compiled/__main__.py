@@ -34,7 +34,7 @@ INTERPRETED = (
     "broker.store.sync", "ha.core.errors", "tests.ha.telling", "understudy.shared.file_errors",
     *(f"tests.simulation.{name}" for name in (
         "clients.mover_plan", "clients.rule_plan", "faults.plan", "faults.spoiling", "harness.plan",
-        "harness.replacing", "harness.virtual_disk", "pacemaker.plan",
+        "harness.coverage.replacing", "harness.machines.virtual_disk", "pacemaker.plan",
     )),
 )  # fmt: skip
 """Exceptions, what replaces methods, and what takes no time. In `broker.store.files` and `virtual_disk`,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.compiled.__main__ import build, copy_rewritten
+from tests.simulation.compiled.__main__ import build, copy_rewritten, modules
 from tests.simulation.compiled.rewrite import rewrite
 
 RUN = """
@@ -115,6 +115,10 @@ def test_exceptions_and_numbers_are_not_native() -> None:
     text = rewrite({"m": source}, set(), set(), set())["m"]
     assert text.count("@_mypyc_attr(native_class=False)") == 3
     assert text.rindex("@_mypyc_attr") < text.index("class N") < text.index("class P")
+
+
+def test_what_is_left_interpreted_is_there() -> None:
+    assert "tests.simulation.harness.world" in modules(ROOT)
 
 
 @pytest.mark.system
