@@ -271,7 +271,7 @@ class AuthSection(_Section):
 
 
 class LedgerSection(_Section):
-    """The books that Spark reads. Off, nothing can be proven later."""
+    """The ledger that Spark reads. Off, nothing can be proven later."""
 
     enabled: bool = True
     """False: nothing can be proven later."""
