@@ -7,7 +7,7 @@ loss".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -69,47 +69,62 @@ def _enter(books: LedgerState, event: Event, torn: list[Event]) -> None:
         return
     key = (_str(event, "writer"), _int(event, "incarnation"))
     writer = books.writers.setdefault(key, Writer(*key))
-    match kind:
-        case "chain":
-            writer.chains.append((_int(event, "first"), _int(event, "last")))
-        case "span":
-            _enter_span(writer, event)
-            if _str(event, "name") in TRAFFIC:
-                books.served.add(_int(event, "view"))
-        case "open":
-            writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
-            if writer.cluster:
-                books.clusters.add(writer.cluster)
-        case "seal":
-            writer.sealed = True
-        case "pruned":
-            if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
-                writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
-            writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
-            writer.pruned_damaged |= _str(event, "reason") == "damaged"
-        case "definition":
-            books.queue_names[_str(event, "queue")] = _str(event, "name")
-            books.definers[_str(event, "queue")].add(key[0])
-            if _str(event, "reason") == "replicated":
-                books.replicated.add(_str(event, "queue"))
-        case "promote":
-            previous, reason = _str(event, "peer"), _str(event, "reason")
-            promotion = Promotion(_int(event, "view"), *key, previous, reason, _int(event, "ts_us"))
-            books.promotions.append(promotion)
-            books.members |= {previous} - {""} if reason == STANDALONE else {key[0], previous} - {""}
-        case "demote":
-            writer.demoted[_int(event, "view")] = _int(event, "ts_us")
-        case "insync":
-            names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
-            change = SyncChange(
-                _int(event, "view"), *key, _int(event, "wseq"), _str(event, "peer"), _str(event, "reason"),
-                names, _int(event, "ts_us"), _int(event, "n"),
-            )  # fmt: skip
-            books.changes.append(change)
-            books.members |= {*names, change.peer} - {""}
+    if (enter := _ENTER.get(_str(event, "kind"))) is not None:
+        enter(books, writer, event)
 
 
-def _enter_span(writer: Writer, event: Event) -> None:
+def _enter_chain(books: LedgerState, writer: Writer, event: Event) -> None:
+    writer.chains.append((_int(event, "first"), _int(event, "last")))
+
+
+def _enter_open(books: LedgerState, writer: Writer, event: Event) -> None:
+    writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
+    if writer.cluster:
+        books.clusters.add(writer.cluster)
+
+
+def _enter_seal(books: LedgerState, writer: Writer, event: Event) -> None:
+    writer.sealed = True
+
+
+def _enter_pruned(books: LedgerState, writer: Writer, event: Event) -> None:
+    if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
+        writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
+    writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
+    writer.pruned_damaged |= _str(event, "reason") == "damaged"
+
+
+def _enter_definition(books: LedgerState, writer: Writer, event: Event) -> None:
+    queue = _str(event, "queue")
+    books.queue_names[queue] = _str(event, "name")
+    books.definers[queue].add(writer.name)
+    if _str(event, "reason") == "replicated":
+        books.replicated.add(queue)
+
+
+def _enter_promotion(books: LedgerState, writer: Writer, event: Event) -> None:
+    previous, reason = _str(event, "peer"), _str(event, "reason")
+    books.promotions.append(
+        Promotion(_int(event, "view"), *writer.process, previous, reason, _int(event, "ts_us"))
+    )
+    books.members |= {previous} - {""} if reason == STANDALONE else {writer.name, previous} - {""}
+
+
+def _enter_demotion(books: LedgerState, writer: Writer, event: Event) -> None:
+    writer.demoted[_int(event, "view")] = _int(event, "ts_us")
+
+
+def _enter_change(books: LedgerState, writer: Writer, event: Event) -> None:
+    names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
+    change = SyncChange(
+        _int(event, "view"), *writer.process, _int(event, "wseq"), _str(event, "peer"),
+        _str(event, "reason"), names, _int(event, "ts_us"), _int(event, "n"),
+    )  # fmt: skip
+    books.changes.append(change)
+    books.members |= {*names, change.peer} - {""}
+
+
+def _enter_span(books: LedgerState, writer: Writer, event: Event) -> None:
     begin, end, view, kind = (
         _int(event, "ts_us"), _int(event, "ts_last_us"), _int(event, "view"), _str(event, "name")
     )  # fmt: skip
@@ -121,6 +136,22 @@ def _enter_span(writer: Writer, event: Event) -> None:
     for seen in (writer.views, writer.enqueues) if kind == "enqueue" else (writer.views,):
         old = seen.get(view, (begin, end))
         seen[view] = (min(old[0], begin), max(old[1], end))
+    if kind in TRAFFIC:
+        books.served.add(view)
+
+
+_ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
+    "chain": _enter_chain,
+    "span": _enter_span,
+    "open": _enter_open,
+    "seal": _enter_seal,
+    "pruned": _enter_pruned,
+    "definition": _enter_definition,
+    "promote": _enter_promotion,
+    "demote": _enter_demotion,
+    "insync": _enter_change,
+}
+"""By the kind of the event."""
 
 
 def _check_chain(writer: Writer) -> None:
@@ -189,48 +220,55 @@ def _included_later(books: LedgerState) -> list[tuple[str, int]]:
 
 
 def _judge(books: LedgerState) -> None:
-    say = books.missing.append
-    for w in sorted(books.writers.values(), key=lambda w: w.process):
-        called = f"the ledger of {w.name} (incarnation {w.incarnation})"
-        if w.gaps:
-            gaps = [
-                h.sentence for h in books.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)
-            ]
-            say("; ".join([gaps[0], *(text.removeprefix(called).strip() for text in gaps[1:5])]))
-            books.broken |= w.role != "producer"
-        if w.repeats:
-            again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
-            say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
-            books.repeated = True
-            books.broken |= w.role != "producer"
-        if w.pruned_damaged:
-            say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
-            books.broken = True
-        if w.end == "unknown":
-            say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
-            books.broken |= w.role != "producer"
+    for writer in sorted(books.writers.values(), key=lambda w: w.process):
+        _judge_writer(books, writer)
     if len(books.clusters) > 1:
-        say(f"ledgers of {len(books.clusters)} clusters are mixed: {', '.join(sorted(books.clusters))}")
+        clusters = ", ".join(sorted(books.clusters))
+        books.missing.append(f"ledgers of {len(books.clusters)} clusters are mixed: {clusters}")
     roles = {w.role for w in books.writers.values()}
     if "broker" not in roles:
-        say("there is no ledger of a broker")
+        books.missing.append("there is no ledger of a broker")
         books.broken = True
     if "producer" not in roles:
-        say("there is no ledger of a producer, so what was confirmed is not known")
-    present = {w.name for w in books.writers.values()}
-    mentioned = {p.previous for p in books.promotions}
-    mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
-    for name in sorted(mentioned - present - {""}):
-        say(f"the books mention broker {name}, whose ledger is not here")
-        books.broken = True
-    for name, view in _included_later(books):
-        say(f"the books say that {name} was in sync in epoch {view}, and its ledger of that time is not here")
-        books.broken = True
-    opened = {p.epoch for p in books.promotions}
-    for view in sorted(books.served - opened):
-        say(f"no ledger here opened epoch {view}, so that of its primary is missing")
+        books.missing.append("there is no ledger of a producer, so what was confirmed is not known")
+    if absent := list(_absent(books)):
+        books.missing += absent
         books.broken = True
     owners: dict[tuple[str, int], set[str]] = defaultdict(set)
     for promotion in books.promotions:
         owners[books.line_of(promotion), promotion.epoch].add(promotion.node)
     books.two_owners = sorted({epoch for (_, epoch), nodes in owners.items() if len(nodes) > 1})
+
+
+def _judge_writer(books: LedgerState, w: Writer) -> None:
+    say = books.missing.append
+    called = f"the ledger of {w.name} (incarnation {w.incarnation})"
+    if w.gaps:
+        gaps = [h.sentence for h in books.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)]
+        say("; ".join([gaps[0], *(text.removeprefix(called).strip() for text in gaps[1:5])]))
+        books.broken |= w.role != "producer"
+    if w.repeats:
+        again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
+        say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
+        books.repeated = True
+        books.broken |= w.role != "producer"
+    if w.pruned_damaged:
+        say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
+        books.broken = True
+    if w.end == "unknown":
+        say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
+        books.broken |= w.role != "producer"
+
+
+def _absent(books: LedgerState) -> Iterator[str]:
+    """Ledgers of brokers of which others tell, and which are not here."""
+    present = {w.name for w in books.writers.values()}
+    mentioned = {p.previous for p in books.promotions}
+    mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
+    for name in sorted(mentioned - present - {""}):
+        yield f"the books mention broker {name}, whose ledger is not here"
+    for name, view in _included_later(books):
+        time = f"the books say that {name} was in sync in epoch {view}"
+        yield f"{time}, and its ledger of that time is not here"
+    for view in sorted(books.served - {p.epoch for p in books.promotions}):
+        yield f"no ledger here opened epoch {view}, so that of its primary is missing"
