@@ -12,10 +12,16 @@ if TYPE_CHECKING:
 
 def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
     """Which key is to be changed, and why; the first one is told."""
-    broker, ha, users = settings.broker, settings.ha, settings.auth.users
+    yield from _of_users(settings)
+    yield from _of_listeners(settings)
+    yield from _of_the_pair(settings)
+    yield from _of_tls(settings)
+
+
+def _of_users(settings: Settings) -> Iterator[tuple[str, str]]:
+    auth, ha, users = settings.auth, settings.ha, settings.auth.users
     if ha.username in ("guest",) if users is None else ha.username in users:
         yield "ha.username", f"{ha.username!r} is an application's user; the pair's identity is nobody else's"
-    auth = settings.auth
     if (auth.default_user is None) is not (auth.default_password is None):
         lacking = "default_user" if auth.default_user is None else "default_password"
         yield f"auth.{lacking}", "is needed: auth.default_user and auth.default_password go together"
@@ -28,6 +34,10 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             f"is needed for a pair with {own}: by its default anybody on this machine could open the link, "
             "which reads every queue; give all nodes the same long secret",
         )
+
+
+def _of_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
+    broker, ha = settings.broker, settings.ha
     if not broker.listen and not broker.tls_listen:
         yield "broker.listen", "needs at least one address HOST:PORT, unless broker.tls_listen has one"
     if ha.listen is not None and ha.listen.port and ha.listen in (*broker.listen, *broker.tls_listen):
@@ -38,6 +48,10 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             if at.port and at in taken:
                 yield key, f"{at} is listened at already, by {taken[at]}"
             taken[at] = key
+
+
+def _of_the_pair(settings: Settings) -> Iterator[tuple[str, str]]:
+    ha = settings.ha
     if ha.authority == "pacemaker" and not ha.brokers:
         yield "ha.brokers", "is needed for ha.authority = 'pacemaker'"
     if twice := [address for number, address in enumerate(ha.brokers) if address in ha.brokers[:number]]:
@@ -62,10 +76,9 @@ def contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
             "ha.public_brokers",
             "is needed with ha.listen: where clients find each of ha.brokers, in their order",
         )
-    yield from _tls_contradictions(settings)
 
 
-def _tls_contradictions(settings: Settings) -> Iterator[tuple[str, str]]:
+def _of_tls(settings: Settings) -> Iterator[tuple[str, str]]:
     tls, ha = settings.tls, settings.ha
     user = "ha.tls" if ha.tls else "broker.tls_listen" if settings.broker.tls_listen else ""
     if user and tls.certificate is None:

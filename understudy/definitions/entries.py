@@ -124,6 +124,25 @@ def _wanted(
     for vhost in file.vhosts:
         if (vhost.name, vhost.about) != (ROOT, root):
             yield entry_of(vhost)
+    yield from _wanted_users(file, configured, refused)
+    here = vhosts_of(file, there)
+    for permission in file.permissions:
+        if permission.vhost in here and permission.user not in configured:
+            yield entry_of(permission)
+    for number, policy in enumerate(file.policies):
+        if policy.vhost not in here:
+            continue
+        if (wrong := wrong_value(policy.definition)) is not None:
+            key, why = wrong
+            raise DefinitionsError(f"{pointer(('policies', number, 'definition', key))}: {why}")
+        yield entry_of(policy)
+
+
+def _wanted_users(
+    file: Definitions,
+    configured: dict[str, UserDefinition],
+    refused: defaultdict[tuple[str, str], list[str]],
+) -> Iterator[Entry]:
     for number, user in enumerate(file.users):
         if user.name in configured:
             continue
@@ -136,17 +155,6 @@ def _wanted(
             if user.hashing_algorithm in RABBIT:
                 raise DefinitionsError(f"{pointer(('users', number, 'password_hash'))}: {error}") from None
             refused[USER, f"its password_hash {error}"].append(user.name)
-    here = vhosts_of(file, there)
-    for permission in file.permissions:
-        if permission.vhost in here and permission.user not in configured:
-            yield entry_of(permission)
-    for number, policy in enumerate(file.policies):
-        if policy.vhost not in here:
-            continue
-        if (wrong := wrong_value(policy.definition)) is not None:
-            key, why = wrong
-            raise DefinitionsError(f"{pointer(('policies', number, 'definition', key))}: {why}")
-        yield entry_of(policy)
 
 
 def vhosts_of(file: Definitions, there: Definitions) -> frozenset[str]:
