@@ -412,28 +412,34 @@ class Broker:
         """Look at memory and disk; tell the log and the publishers what has changed."""
         blocked = self.blocked
         if self.disk.due(now, self._received):
-            self._received = 0
-            if self.disk.sample(now):
-                left, limit = self.disk.last, self.disk.limit
-                if self.disk.raised:
-                    self.warn(codes.DISK_ALARM.say(free=left, limit=limit))
-                else:
-                    self.log(f"disk: {left} octets free, above the limit of {limit}")
+            self._watch_disk(now)
         if self.memory.due(now):
-            for connection in self.connections:
-                if connection.buffered:
-                    connection.sent(0)  # nothing more, but its transport is asked what is left
-            if self.memory.sample(now, self.vhosts, self.connections):
-                used, most = self.memory.used, self.memory.limit
-                parts = ", ".join(f"{name} {octets}" for name, octets in self.memory.parts.items())
-                if self.memory.raised:
-                    self.warn(codes.MEMORY_ALARM.say(used=used, parts=parts, limit=most))
-                else:
-                    self.log(f"memory: {used} octets ({parts}), below the limit of {most}")
-            for connection in self.memory.overdue(now, self.connections):
-                connection.log(f"closed with 506 {_UNFINISHED}: {connection.unfinished} octets")
-                connection.now = now
-                connection.close(506, _UNFINISHED)
+            self._watch_memory(now)
         if self.blocked is not blocked:
             for connection in list(self.connections):
                 connection.block(self.blocked)
+
+    def _watch_disk(self, now: float) -> None:
+        self._received = 0
+        if self.disk.sample(now):
+            left, limit = self.disk.last, self.disk.limit
+            if self.disk.raised:
+                self.warn(codes.DISK_ALARM.say(free=left, limit=limit))
+            else:
+                self.log(f"disk: {left} octets free, above the limit of {limit}")
+
+    def _watch_memory(self, now: float) -> None:
+        for connection in self.connections:
+            if connection.buffered:
+                connection.sent(0)  # nothing more, but its transport is asked what is left
+        if self.memory.sample(now, self.vhosts, self.connections):
+            used, most = self.memory.used, self.memory.limit
+            parts = ", ".join(f"{name} {octets}" for name, octets in self.memory.parts.items())
+            if self.memory.raised:
+                self.warn(codes.MEMORY_ALARM.say(used=used, parts=parts, limit=most))
+            else:
+                self.log(f"memory: {used} octets ({parts}), below the limit of {most}")
+        for connection in self.memory.overdue(now, self.connections):
+            connection.log(f"closed with 506 {_UNFINISHED}: {connection.unfinished} octets")
+            connection.now = now
+            connection.close(506, _UNFINISHED)

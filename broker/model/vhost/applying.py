@@ -34,6 +34,8 @@ from broker.model.vhost.vhost import VirtualHost
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
 """Known by its name in its virtual host."""
+_Seldom = QueueDelete | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete | _Named
+"""Of queues and of the whole, not of messages."""
 
 
 class Follower(Protocol):
@@ -51,7 +53,7 @@ class Follower(Protocol):
 
 
 def apply_record(vhosts: Follower, record: Record) -> None:
-    """Change the follower's state as `record` says. The frequent kinds come first."""
+    """Change the follower's state as `record` says."""
     queues = vhosts.queues_by_uuid
     match record:
         case EnqueueRun():
@@ -66,6 +68,13 @@ def apply_record(vhosts: Follower, record: Record) -> None:
                 (queue.replica.drop if own else queue.replica.dequeue)(record.epoch, record.ranges)
         case Unrouted() | Commit():
             pass
+        case _:
+            _apply_seldom(vhosts, record)
+
+
+def _apply_seldom(vhosts: Follower, record: _Seldom) -> None:
+    queues = vhosts.queues_by_uuid
+    match record:
         case QueueDelete():
             queue = queues.get(record.uuid)
             if queue is not None:

@@ -182,13 +182,17 @@ def outline(payload: bytes, *, deep: bool = True) -> Outline:
             break
     if code != FOOTER:
         raise _misplaced(code, kind, at)
-    stop = _stop(payload, code, value, end)
+    _check_footer(payload, at, value, end)
+    return Outline(body, at, kind, data)
+
+
+def _check_footer(payload: bytes, at: int, value: int, end: int) -> None:
+    stop = _stop(payload, FOOTER, value, end)
     if stop != end:
         raise DecodeError(f"octets behind the footer at octet {stop}")
     if end - at > MOST_AROUND:
         raise DecodeError(f"a footer of more than {MOST_AROUND} octets at octet {at}")
-    _annotations(payload, code, value, end)
-    return Outline(body, at, kind, data)
+    _annotations(payload, FOOTER, value, end)
 
 
 def _simple(payload: bytes, code: int, at: int) -> list[tuple[int, int]]:
