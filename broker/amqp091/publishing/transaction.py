@@ -11,8 +11,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from broker.amqp091.channel.assembly import return_frame
 from broker.amqp091.codec.properties import without_bcc
-from broker.amqp091.publishing.assembly import return_frame
 from broker.errors import PreconditionFailed, ResourceError
 from broker.model.history.records import Commit
 from broker.model.queue.arguments import OverflowRule
@@ -21,10 +21,10 @@ from broker.model.values import Need
 from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
+    from broker.amqp091.channel.host import Host
+    from broker.amqp091.channel.output import Output
+    from broker.amqp091.channel.unacked import Run
     from broker.amqp091.codec.properties import Checked
-    from broker.amqp091.server.host import Host
-    from broker.amqp091.server.output import Output
-    from broker.amqp091.server.unacked import Run
     from broker.model.queue.queue import Queue
 
 LETTER = 100

@@ -11,14 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.amqp091.codec.frames import REJECT
-from broker.amqp091.codec.grammar import Method, encode_frame
-from broker.amqp091.publishing import transaction
-from broker.amqp091.publishing.transaction import Settlement, Transaction
-from broker.amqp091.server.consuming import ChannelConsumers
-from broker.amqp091.server.definitions import DEFINITION_METHODS
-from broker.amqp091.server.output import Output
-from broker.amqp091.server.unacked import (
+from broker.amqp091.channel.output import Output
+from broker.amqp091.channel.unacked import (
     ACK_SIZE,
     Run,
     Unacked,
@@ -27,6 +21,12 @@ from broker.amqp091.server.unacked import (
     parse_acks,
     parse_alike,
 )
+from broker.amqp091.codec.frames import REJECT
+from broker.amqp091.codec.grammar import Method, encode_frame
+from broker.amqp091.publishing import transaction
+from broker.amqp091.publishing.transaction import Settlement, Transaction
+from broker.amqp091.server.consuming import ChannelConsumers
+from broker.amqp091.server.definitions import DEFINITION_METHODS
 from broker.errors import (
     AmqpError,
     CommandInvalid,
@@ -41,8 +41,8 @@ from broker.model.values import Need, Reason
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.amqp091.publishing.assembly import Assembly
-    from broker.amqp091.server.host import Host
+    from broker.amqp091.channel.assembly import Assembly
+    from broker.amqp091.channel.host import Host
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
     from broker.model.queue.requeueing import Returning

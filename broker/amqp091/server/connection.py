@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091.channel.host import Failing, Host
 from broker.amqp091.codec.frames import (
     ACK,
     BODY,
@@ -30,7 +31,6 @@ from broker.amqp091.codec.grammar import Method, decode_arguments, encode_frame,
 from broker.amqp091.publishing.publish import Publisher
 from broker.amqp091.server.channel import Channel
 from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, Step, stranger
-from broker.amqp091.server.host import Failing, Host
 from broker.errors import (
     AmqpError,
     BadChannel,

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from broker.amqp091.channel.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
+from broker.amqp091.channel.output import Output
+from broker.amqp091.channel.unacked import Run, Unacked
 from broker.amqp091.codec.grammar import encode_frame
 from broker.amqp091.codec.properties import without_bcc
 from broker.amqp091.codec.served_frames import served_frames
-from broker.amqp091.server.delivery import ServedConsumer, Staged, fit, with_counts, write_deliveries
-from broker.amqp091.server.output import Output
-from broker.amqp091.server.unacked import Run, Unacked
 from broker.authorization import demand
 from broker.errors import NotAllowed, NotImplemented_
 from broker.model.history.records import Entry

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from broker.amqp091.channel.host import Host
+from broker.amqp091.channel.output import Output
 from broker.amqp091.server.consuming import ChannelConsumers
-from broker.amqp091.server.host import Host
-from broker.amqp091.server.output import Output
 from broker.authorization import demand, demand_exchange, demand_queue
 from broker.model.queue.requeueing import Returning
 from broker.model.values import Scope

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.amqp091.channel.unacked import AckRange, Run, Unacked, UnknownTag, parse_acks
 from broker.amqp091.codec.frames import ack_frame
-from broker.amqp091.server.unacked import AckRange, Run, Unacked, UnknownTag, parse_acks
 
 operations = st.lists(
     st.tuples(st.just("add"), st.integers(1, 5), st.just(0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.amqp091.channel.held import Held
 from broker.amqp091.publishing import publish
-from broker.amqp091.publishing.held import Held
 from broker.model.history.completion import Completion
 from broker.model.values import FOREVER, Need, Position
 from broker.model.vhost.turns import Published

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+from broker.amqp091.channel.output import Output
 from broker.amqp091.publishing import transaction as transaction_module
 from broker.amqp091.publishing.transaction import HeldRun, Settlement
 from broker.amqp091.server import channel as channel_module
 from broker.amqp091.server.channel import Channel
-from broker.amqp091.server.output import Output
 from broker.model.history.history import History
 from broker.model.values import Need
 from tests.simulation.mutants.mutant import Mutant, Patch
