@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from broker.model.history.fingerprint import Frozen
 from broker.model.history.record_codec import encode_record
 from broker.model.history.records import EnqueueRun, Entry, MessageId, Piece, QueueEnds
 from broker.model.queue.cut import held_after
 from broker.model.queue.message_run import group_runs
 from broker.model.values import Position, Scope
+from broker.model.vhost.fingerprint import Frozen
 from broker.model.vhost.vhosts import VirtualHosts
 from ha.core.ports import DefinitionsPart, IdsByEpoch
 

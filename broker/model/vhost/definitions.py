@@ -33,10 +33,10 @@ from broker.model.routing.exchange import (
     marks_of,
 )
 from broker.model.routing.publish_route import need_of
-from broker.model.routing.topology import Topology
 from broker.model.values import ExchangeType, Need, Reason, Scope
 from broker.model.vhost.policies import obey_as_new
 from broker.model.vhost.shared import Shared
+from broker.model.vhost.topology import Topology
 
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.history.value_codec import UnsupportedValue, canonical
+from broker.model.patterns import PatternFault, check_pattern, matches
 from broker.model.values import ROOT, Scope
-from broker.model.vhost.patterns import PatternFault, check_pattern, matches
 from broker.model.vhost.policy_rules import APPLY_TO, policy_fault
 from broker.security.identity import HA, User
 from broker.security.password_hashes import is_stored_hash

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from broker.model.patterns import HITS, Matching
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Exchange
-from broker.model.routing.topology import Topology
 from broker.model.vhost.directory import Directory, Policy
-from broker.model.vhost.patterns import HITS, Matching
 from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
+from broker.model.vhost.topology import Topology
 
 Arguments = Mapping[str, object]
 QUEUES, EXCHANGES = "queues", "exchanges"

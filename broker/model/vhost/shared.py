@@ -14,9 +14,9 @@ from broker.model.queue.backlog import WINDOW
 from broker.model.queue.expiries import Expiries
 from broker.model.queue.leaving import Leaving
 from broker.model.queue.queue import Queue
-from broker.model.queue.reconnecting import Reconnecting
 from broker.model.queue.removals import Removals
 from broker.model.vhost.directory import Directory
+from broker.model.vhost.reconnecting import Reconnecting
 
 
 class Shared:

@@ -14,8 +14,8 @@ from broker.hooks import Hooks
 from broker.model.history.records import QueueDeclare
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Exchange
-from broker.model.routing.topology import Topology
 from broker.model.values import UNSET
+from broker.model.vhost.topology import Topology
 
 
 def stamp_unset(vhosts: Iterable[Topology], hooks: Hooks) -> int:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from broker.errors import InternalError
 from broker.hooks import Hooks
-from broker.model.history.fingerprint import definitions_of, fingerprint_of
 from broker.model.history.history import History
 from broker.model.history.records import Entry, EntryDelete, EntryPut, Milestone, QueueEnds, Record
+from broker.model.patterns import Matching
 from broker.model.queue.consumer import Consumer
 from broker.model.queue.message_run import Overflow
 from broker.model.queue.origin import follows
@@ -25,7 +25,7 @@ from broker.model.routing.exchange import Exchange
 from broker.model.values import ROOT, Reason, Scope
 from broker.model.vhost.applying import apply_record
 from broker.model.vhost.directory import POLICY, SCOPE, VHOST, check_change
-from broker.model.vhost.patterns import Matching
+from broker.model.vhost.fingerprint import definitions_of, fingerprint_of
 from broker.model.vhost.policies import names_of_policies, obey_all
 from broker.model.vhost.shared import Shared
 from broker.model.vhost.stamping import stamp_unset

@@ -199,7 +199,7 @@ def test_memo_is_dropped_on_every_change(vhost: VirtualHost) -> None:
 
 
 def test_memo_is_bounded(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.model.routing.topology.ROUTE_MEMO", 4)
+    monkeypatch.setattr("broker.model.vhost.topology.ROUTE_MEMO", 4)
     for i in range(20):
         vhost.route("amq.direct", f"k{i}")
         assert len(vhost._routes) <= 4

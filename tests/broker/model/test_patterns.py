@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.model.vhost.patterns import HITS, Matching, PatternFault, check_pattern, matches
+from broker.model.patterns import HITS, Matching, PatternFault, check_pattern, matches
 
 
 @pytest.mark.parametrize(
