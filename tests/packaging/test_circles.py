@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+DIVIDED = ("broker.amqp091", "broker.model", "spark", "spark.reconcile", "understudy", "understudy.shared")
+"""Packages whose folders and modules, each folder taken as one, import no circle either."""
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("understudy", "broker", "ha", "spark", "resource_agent")
 
@@ -41,6 +43,23 @@ def imports_of(modules: Mapping[str, str]) -> dict[str, set[str]]:
     return graph
 
 
+def rooms_of(graph: Mapping[str, set[str]], package: str) -> dict[str, set[str]]:
+    """Which of the folders and modules right below `package` each one imports."""
+    depth = package.count(".") + 2
+
+    def room(module: str) -> str:
+        return ".".join(module.split(".")[:depth]) if module.startswith(f"{package}.") else ""
+
+    rooms: dict[str, set[str]] = {}
+    for module, wanted in graph.items():
+        if here := room(module):
+            others = {room(name) for name in wanted} - {here, ""}
+            rooms.setdefault(here, set()).update(others)
+            for other in others:
+                rooms.setdefault(other, set())
+    return rooms
+
+
 def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
     """A shortest circle, first module again at the end; empty where there is none."""
     shortest: list[str] = []
@@ -61,6 +80,19 @@ def circle_in(graph: Mapping[str, set[str]]) -> list[str]:
 def test_no_circles(package: str) -> None:
     circle = circle_in(imports_of(modules_of(ROOT, package)))
     assert not circle, "circle of imports: " + " -> ".join(circle)
+
+
+@pytest.mark.parametrize("package", DIVIDED)
+def test_rooms_run_one_way(package: str) -> None:
+    rooms = rooms_of(imports_of(modules_of(ROOT, package.partition(".")[0])), package)
+    assert len(rooms) > 1
+    circle = circle_in(rooms)
+    assert not circle, "circle of rooms: " + " -> ".join(circle)
+
+
+def test_rooms_of_a_package_are_its_folders_and_its_own_modules() -> None:
+    graph = {"p.q.a": {"p.q.r.b", "p.z"}, "p.q.r.b": {"p.q.r.c", "p.q.s.d"}, "p.z": {"p.q.a"}}
+    assert rooms_of(graph, "p.q") == {"p.q.a": {"p.q.r"}, "p.q.r": {"p.q.s"}, "p.q.s": set()}
 
 
 def test_a_circle_by_a_type_is_found_and_named() -> None:

@@ -36,7 +36,7 @@ from broker.model.queue.returns import Returns
 from broker.model.values import Reason, Scope, titled
 
 if TYPE_CHECKING:
-    from broker.model.vhost.directory import Policy
+    from broker.model.policy import Policy
 
 Ready = deque[Entry] | PriorityReady
 

@@ -20,8 +20,8 @@ from broker.model.routing.topic_trie import TopicTrie
 from broker.model.values import REPLICATE, ExchangeType, Scope
 
 if TYPE_CHECKING:
+    from broker.model.policy import Policy
     from broker.model.queue.queue import Queue
-    from broker.model.vhost.directory import Policy
 
 EVERYWHERE = Scope.STORE | Scope.LINK
 """Scope of the built-in exchanges: a binding from one goes wherever its target goes."""

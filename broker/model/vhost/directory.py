@@ -10,11 +10,12 @@ what is history is taken as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from broker.model.history.records import EntryDelete, EntryPut
 from broker.model.history.value_codec import UnsupportedValue, canonical
 from broker.model.patterns import PatternFault, check_pattern, matches
+from broker.model.policy import Policy
 from broker.model.values import ROOT, Scope
 from broker.model.vhost.policy_rules import APPLY_TO, policy_fault
 from broker.security.identity import HA, User
@@ -57,21 +58,6 @@ class Permission:
     def allows(self, what: str, name: str, slow: Callable[[], None] | None = None) -> bool:
         """`what`: one of `PERMISSIONS`. `slow` is called if the match is slow."""
         return matches(getattr(self, what), name, slow)
-
-
-@dataclass(slots=True, frozen=True)
-class Policy:
-    """Arguments for all queues or exchanges whose names match, without declaring them anew."""
-
-    name: str
-    vhost: str
-    pattern: str
-    apply_to: str
-    priority: int
-    definition: Mapping[str, object] = field(hash=False)
-
-    def matches(self, name: str) -> bool:
-        return matches(self.pattern, name)
 
 
 class Directory:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from broker.model.patterns import HITS, Matching
+from broker.model.policy import Policy
 from broker.model.queue.arguments import QueueRules, rules_of, value_fault
 from broker.model.queue.origin import follows
 from broker.model.queue.queue import Queue
 from broker.model.routing.exchange import Exchange
-from broker.model.vhost.directory import Directory, Policy
+from broker.model.vhost.directory import Directory
 from broker.model.vhost.policy_rules import ALTERNATE, QUEUE_KEYS
 from broker.model.vhost.topology import Topology
 

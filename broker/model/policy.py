@@ -1,0 +1,23 @@
+"""A policy as a value. Owner: `Directory`, which has all of them and says which one holds for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.model.patterns import matches
+
+
+@dataclass(slots=True, frozen=True)
+class Policy:
+    """Arguments for all queues or exchanges whose names match, without declaring them anew."""
+
+    name: str
+    vhost: str
+    pattern: str
+    apply_to: str
+    priority: int
+    definition: Mapping[str, object] = field(hash=False)
+
+    def matches(self, name: str) -> bool:
+        return matches(self.pattern, name)
