@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -92,13 +93,34 @@ class _Run:
     first_sequence: int
 
 
-class SentBook:
-    """A publisher's: which of its own numbers went out under which tags, and what became of these."""
-
-    __slots__ = ("_at", "_ledger", "_run")
+class _Book(ABC):
+    __slots__ = ("_ledger",)
 
     def __init__(self, ledger: LedgerWriter | None) -> None:
         self._ledger = ledger
+
+    @abstractmethod
+    def write(self) -> None:
+        """What has been gathered goes into the ledger, and that to the kernel."""
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self.write()
+            self._ledger.close()
+
+    def abandon(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.abandon()
+
+
+class SentBook(_Book):
+    """A publisher's: which of its own numbers went out under which tags, and what became of these."""
+
+    __slots__ = ("_at", "_run")
+
+    def __init__(self, ledger: LedgerWriter | None) -> None:
+        super().__init__(ledger)
         self._run: _Run | None = None
         self._at = 0.0
 
@@ -132,16 +154,6 @@ class SentBook:
             self._end_run()
             self._ledger.flush()
 
-    def close(self) -> None:
-        if self._ledger is not None:
-            self.write()
-            self._ledger.close()
-
-    def abandon(self) -> None:
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None:
-            ledger.abandon()
-
     def _end_run(self) -> None:
         run, self._run = self._run, None
         if run is not None and self._ledger is not None:
@@ -155,14 +167,14 @@ class SentBook:
             )
 
 
-class ReceivedBook:
+class ReceivedBook(_Book):
     """A consumer's: ids as they were handed out, and again once their ack is written. `title`: the queue's
     name as brokers have it in their ledgers."""
 
-    __slots__ = ("_acked", "_ledger", "_named", "_run", "_run_at", "_title")
+    __slots__ = ("_acked", "_named", "_run", "_run_at", "_title")
 
     def __init__(self, ledger: LedgerWriter | None, title: str) -> None:
-        self._ledger = ledger
+        super().__init__(ledger)
         self._title = title
         self._named: set[str] = set()
         self._run: tuple[str, int, int, int, bool] | None = None
@@ -195,16 +207,6 @@ class ReceivedBook:
         for (queue, epoch), first, last in self._acked.drain():
             self._ledger.record("acked", queue=queue, epoch=epoch, first=first, last=last)
         self._ledger.flush()
-
-    def close(self) -> None:
-        if self._ledger is not None:
-            self.write()
-            self._ledger.close()
-
-    def abandon(self) -> None:
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None:
-            ledger.abandon()
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
