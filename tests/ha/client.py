@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.amqp091.codec.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame, head
 from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
+from broker.connection import Connection
 from broker.peer import Peer
 from tests.ha.pair import STEP, Host, Pair
 
@@ -142,3 +143,17 @@ def moving(pair: Pair, host: Host, source: str, target: str, letters: str) -> Cl
     for tag in range(1, len(letters) + 1):
         client.ack(tag, pair.now)
     return client
+
+
+def knock(pair: Pair, host: Host) -> Connection:
+    """A client that says all it has to say before it is let in or refused."""
+    conn = host.running.accept(Peer("127.0.0.1", 40000, loopback=True), pair.now)
+    conn.receive(PROTOCOL_HEADER, pair.now)
+    for name, more in (
+        ("connection.start-ok", {"client_properties": {}, "mechanism": "PLAIN", "response": b"\0guest\0guest",
+                                 "locale": "en_US"}),
+        ("connection.tune-ok", {"channel_max": 10, "frame_max": 131072, "heartbeat": 0}),
+        ("connection.open", {"virtual_host": "/"}),
+    ):  # fmt: skip
+        conn.receive(encode_frame(0, name, **more), pair.now)
+    return conn

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from broker.hooks import Hooks
 from broker.model.history.batch import Batch
-from broker.model.history.records import QueueDeclare
-from broker.model.values import FOREVER, Position, Scope
+from broker.model.values import FOREVER, Position
+from tests.broker.amqp091.transacting import PERSISTENT, Replicated
 from tests.broker.amqp091.wire import ManualGate, Raw, World, message
-
-PERSISTENT = b"\x10\0\x02"
-
-
-class Replicated(Hooks):
-    """Every queue but those called `local...` goes over the link, as with a backup."""
-
-    def queue_scope(self, declared: QueueDeclare) -> Scope:
-        if declared.name.startswith("local"):
-            return Scope.NONE
-        return Scope.LINK | Scope.STORE if declared.durable else Scope.LINK
 
 
 def _world() -> tuple[World, ManualGate]:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
-from broker.peer import Peer
 from ha.adapter.inbox import Arrived
 from ha.core.wire.link import Method, to_json
+from tests.ha.client import knock
 from tests.ha.pair import Host, Pair
 
 LEASE = 3.0
@@ -24,18 +23,8 @@ class Client:
 
     def __init__(self, pair: Pair, host: Host) -> None:
         self.pair, self.host = pair, host
-        self.conn = host.running.accept(Peer("127.0.0.1", 40000, loopback=True), pair.now)
-        login = encode_frame(
-            0,
-            "connection.start-ok",
-            client_properties={},
-            mechanism="PLAIN",
-            response=b"\0guest\0guest",
-            locale="en_US",
-        )
-        tune = encode_frame(0, "connection.tune-ok", channel_max=10, frame_max=131072, heartbeat=0)
-        opening = encode_frame(0, "connection.open", virtual_host="/")
-        self.send(PROTOCOL_HEADER, login, tune, opening, encode_frame(1, "channel.open"))
+        self.conn = knock(pair, host)
+        self.send(encode_frame(1, "channel.open"))
         pair.run(0.05)
         assert self.output() and self.conn.running, "let in"
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
-from broker.peer import Peer
+from tests.ha.client import knock
 from tests.ha.pair import Host, Pair
 
 
 def consume(pair: Pair, host: Host, queue: str) -> None:
     """A client of `host` that consumes `queue`, and acks nothing."""
-    conn = host.running.accept(Peer("127.0.0.1", 40000, loopback=True), pair.now)
-    login = encode_frame(
-        0,
-        "connection.start-ok",
-        client_properties={},
-        mechanism="PLAIN",
-        response=b"\0guest\0guest",
-        locale="en_US",
-    )
-    tune = encode_frame(0, "connection.tune-ok", channel_max=10, frame_max=131072, heartbeat=0)
-    opening = encode_frame(0, "connection.open", virtual_host="/")
-    channel = encode_frame(1, "channel.open")
+    conn = knock(pair, host)
     consuming = encode_frame(1, "basic.consume", queue=queue, consumer_tag="c", arguments={})
-    for piece in (PROTOCOL_HEADER, login, tune + opening, channel + consuming):
-        conn.receive(piece, pair.now)
+    for piece in (encode_frame(1, "channel.open"), consuming):
         pair.run(0.02)
+        conn.receive(piece, pair.now)
+    pair.run(0.02)
     assert host.running.vhost.queues[queue].consumers
 
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.amqp091.codec.frames import PROTOCOL_HEADER
 from broker.amqp091.codec.grammar import encode_frame
-from broker.peer import Peer
 from ha.adapter.inbox import Arrived
 from ha.core.wire.link import Method, to_json
-from tests.ha.client import Client
+from tests.ha.client import Client, knock
 from tests.ha.pair import STEP, Host, Pair
 
 
@@ -29,20 +27,6 @@ def switch(pair: Pair, host: Host, to: str | None = None) -> list[dict[str, Any]
     answers: list[dict[str, Any]] = []
     host.running.manage("switchover", {"to": to}, answers.append, pair.now)
     return answers
-
-
-def knock(pair: Pair, host: Host) -> Any:
-    """A client that says all it has to say before it is let in or refused."""
-    conn = host.running.accept(Peer("127.0.0.1", 40001, loopback=True), pair.now)
-    conn.receive(PROTOCOL_HEADER, pair.now)
-    for name, more in (
-        ("connection.start-ok", {"client_properties": {}, "mechanism": "PLAIN", "response": b"\0guest\0guest",
-                                 "locale": "en_US"}),
-        ("connection.tune-ok", {"channel_max": 10, "frame_max": 131072, "heartbeat": 0}),
-        ("connection.open", {"virtual_host": "/"}),
-    ):  # fmt: skip
-        conn.receive(encode_frame(0, name, **more), pair.now)
-    return conn
 
 
 def said(conn: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ha.adapter.authority_port import AuthorityRequest
+from tests.simulation.harness.asking import Asking
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.network import Cut, Network
 from tests.simulation.harness.plan import NetworkPlan, RegisterPlan
@@ -19,34 +19,20 @@ def record(epoch: int, revision: int, owner: str = "a") -> dict[str, Any]:
     return {"epoch": epoch, "revision": revision, "owner": [owner, 1], "in_sync": [], "names": names}
 
 
-class Asking:
-    """A register and its clients; `answers` has (host, outcome, version held) as they come."""
+class Playing(Asking):
+    """A register and its clients."""
 
     def __init__(self, seed: int = 1, takes: float = 0.001) -> None:
-        self.clock = Clock()
+        clock = Clock()
         network = NetworkPlan(latency=0.0003, spread=0.003, cut=0.0, slow=0.0)
-        self.network = Network(self.clock, network, lambda purpose: Random(f"{seed}/{purpose}"))
+        self.network = Network(clock, network, lambda purpose: Random(f"{seed}/{purpose}"))
         plan = RegisterPlan(takes=takes, patience=0.5)
-        self.register = Register(self.clock, self.network, plan, lambda purpose: Random(f"{seed}/{purpose}"))
-        self.answers: list[tuple[str, str, object]] = []
-
-    def ask(
-        self, host: str, document: dict[str, Any] | None = None, expected: tuple[int, int] | None = None
-    ) -> None:
-        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
-            self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
-
-        kind = AuthorityRequest(1, "read") if document is None else None
-        self.register.ask(host, kind or AuthorityRequest(1, "swap", expected, document), answered)
-
-    def run(self, seconds: float = 2.0) -> list[tuple[str, str, object]]:
-        self.clock.run(self.clock.now + seconds)
-        answers, self.answers = self.answers, []
-        return answers
+        self.register = Register(clock, self.network, plan, lambda purpose: Random(f"{seed}/{purpose}"))
+        super().__init__(clock, self.register)
 
 
 def test_a_swap_needs_the_version_that_is_held() -> None:
-    asking = Asking()
+    asking = Playing()
     asking.ask("A")
     assert asking.run() == [("A", "done", None)]
     asking.ask("A", record(5, 1), None)
@@ -61,7 +47,7 @@ def test_a_swap_needs_the_version_that_is_held() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_of_two_who_swap_at_once_one_is_refused(seed: int) -> None:
-    asking = Asking(seed)
+    asking = Playing(seed)
     asking.ask("A", record(1, 1, "a"), None)
     asking.ask("B", record(2, 1, "b"), None)
     outcomes = {host: outcome for host, outcome, _ in asking.run()}
@@ -71,7 +57,7 @@ def test_of_two_who_swap_at_once_one_is_refused(seed: int) -> None:
 
 
 def test_a_lost_answer_is_an_unknown_outcome_of_a_swap_that_was_made() -> None:
-    asking = Asking()
+    asking = Playing()
     asking.register.lossy_until, asking.register.lost_answers = 10.0, 1.0
     asking.ask("A", record(1, 1), None)
     assert asking.run() == [("A", "unknown", None)]
@@ -79,7 +65,7 @@ def test_a_lost_answer_is_an_unknown_outcome_of_a_swap_that_was_made() -> None:
 
 
 def test_a_lost_question_is_an_unknown_outcome_of_a_swap_that_was_not_made() -> None:
-    asking = Asking()
+    asking = Playing()
     asking.network.apply(Cut(frozenset({"A"}), frozenset({HOST})))
     asking.ask("A", record(1, 1), None)
     asking.ask("B")
@@ -88,7 +74,7 @@ def test_a_lost_question_is_an_unknown_outcome_of_a_swap_that_was_not_made() -> 
 
 
 def test_a_slow_register_may_do_what_was_given_up() -> None:
-    asking = Asking()
+    asking = Playing()
     asking.register.slow_until, asking.register.slow_time = 10.0, 30.0
     asking.ask("A", record(1, 1), None)
     assert asking.run(0.6) == [("A", "unknown", None)]
@@ -98,7 +84,7 @@ def test_a_slow_register_may_do_what_was_given_up() -> None:
 
 
 def test_what_is_held_is_a_copy() -> None:
-    asking = Asking()
+    asking = Playing()
     mine = record(1, 1)
     asking.ask("A", mine, None)
     asking.run()

@@ -10,6 +10,7 @@ import pytest
 
 from ha.adapter.authority_port import AuthorityRequest
 from tests.simulation.checker_tests.checked import violates
+from tests.simulation.harness.asking import Asking
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import record_of
 from tests.simulation.harness.network import Cut, Network
@@ -29,37 +30,23 @@ def record(epoch: int, revision: int, owner: str = "a") -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Playing:
-    """A cluster of these names, and its helpers; `answers` has (host, outcome, version held) as they come."""
+class Playing(Asking):
+    """A cluster of these names, and its helpers."""
 
     def __init__(self, names: str = "AB", seed: int = 1, **changes: Any) -> None:
-        self.clock = Clock()
+        clock = Clock()
         plan = NetworkPlan(latency=0.0003, spread=0.0, cut=0.0, slow=0.0)
 
         def random(purpose: str) -> Random:
             return Random(f"{seed}/{purpose}")
 
-        self.network = Network(self.clock, plan, random)
+        self.network = Network(clock, plan, random)
         self.cluster = Cluster(
-            self.clock, self.network, PacemakerPlan(token=TOKEN, **changes), random("cluster"), list(names)
+            clock, self.network, PacemakerPlan(token=TOKEN, **changes), random("cluster"), list(names)
         )
         self.network.on_change = self.cluster.changed
-        self.authority = PacemakerAuthority(self.clock, self.cluster, random)
-        self.answers: list[tuple[str, str, object]] = []
-
-    def ask(
-        self, host: str, document: dict[str, Any] | None = None, expected: tuple[int, int] | None = None
-    ) -> None:
-        def answered(outcome: str, held: dict[str, Any] | None, reason: str) -> None:
-            self.answers.append((host, outcome, held and (held["epoch"], held["revision"])))
-
-        kind = AuthorityRequest(1, "read") if document is None else None
-        self.authority.ask(host, kind or AuthorityRequest(1, "swap", expected, document), answered)
-
-    def run(self, seconds: float = 3.0) -> list[tuple[str, str, object]]:
-        self.clock.run(self.clock.now + seconds)
-        answers, self.answers = self.answers, []
-        return answers
+        self.authority = PacemakerAuthority(clock, self.cluster, random)
+        super().__init__(clock, self.authority)
 
     def cut(self, one: str, other: str) -> list[Cut]:
         cuts = [Cut(frozenset(one), frozenset(other)), Cut(frozenset(other), frozenset(one))]

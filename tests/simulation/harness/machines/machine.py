@@ -234,12 +234,7 @@ class Machine:
             node.stop(self.host.now)
         except Crash:
             return Death.CRASHED
-        for conn in node.take_dirty():
-            socket = self.inbound.get(id(conn))
-            if socket is not None:
-                socket.flush()
-        for dial in list(self.dials.values()):
-            dial.flush()
+        self._flush(node)
         return Death.KILLED
 
     def pause(self, *, in_tick: bool = False) -> None:
@@ -328,12 +323,7 @@ class Machine:
     def _put_out(self, node: Node) -> None:
         """The output of a tick, and what the node wants next."""
         node.before_output(self.host.now)
-        for conn in node.take_dirty():
-            socket = self.inbound.get(id(conn))
-            if socket is not None:
-                socket.flush()
-        for dial in list(self.dials.values()):
-            dial.flush()
+        self._flush(node)
         for wanted in node.wants_dials():
             self._dial(wanted)
         for request in node.wants_authority():
@@ -345,6 +335,14 @@ class Machine:
         self._drive_sync()
         if self.node is not None:
             self._set_deadline()
+
+    def _flush(self, node: Node) -> None:
+        for conn in node.take_dirty():
+            socket = self.inbound.get(id(conn))
+            if socket is not None:
+                socket.flush()
+        for dial in list(self.dials.values()):
+            dial.flush()
 
     def _stopped(self, why: str) -> None:
         if not self.may_stop:
