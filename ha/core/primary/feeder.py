@@ -11,7 +11,7 @@ from broker.model.values import Position
 from ha.core.effects import SendStream
 from ha.core.ports import PrimaryModel
 from ha.core.primary.contents import Contents, Place
-from ha.core.primary.remote_backup import Phase, RemoteBackup
+from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.role import Context
 from ha.core.wire.link import Frame, LeftOut, batch_frame, batch_of_contents, frame, position_bytes, to_json
@@ -36,8 +36,8 @@ class Feeder:
         """Right after a flush: what history goes on from. Definitions of this moment follow, over many ticks
         if there are many; batches wait for the last of them.
         """
-        backup.sent, backup.last_ack, backup.phase = self._model.position(), now, Phase.CATCHING
-        backup.definitions = self._model.definitions(self._c.tuning.definitions_chunk)
+        definitions = self._model.definitions(self._c.tuning.definitions_chunk)
+        backup.begins(self._model.position(), definitions, now)
 
     def define(self, backup: RemoteBackup, now: float) -> bool:
         """One tick's share of the definitions and of the batches that wait for them, within the joiner's

@@ -94,7 +94,7 @@ class Primary:
 
     def _include(self, backup: RemoteBackup, now: float) -> None:
         """It is guarded, and has everything: from the moment of asking on, the record may name it."""
-        backup.phase = Phase.INCLUDING
+        backup.including()
         self._settle()
         record = self.record.included(backup.who, backup.name)
         # Who is expected is in the record, whatever the authority makes of that.
@@ -104,7 +104,7 @@ class Primary:
     def _included(self, backup: RemoteBackup, now: float) -> None:
         """Committed, and durable here before any later effect. It may have been lost meanwhile."""
         if backup.phase is Phase.INCLUDING:
-            backup.phase = Phase.COMMITTED
+            backup.committed()
         self._feeder.record(self.backups.values(), self.record)
         self.exclude_next(now)
 
@@ -176,23 +176,20 @@ class Primary:
         who, old = ask.who, self.backups.get(ask.who.node_id)
         if old is not None and old.expected and old.peer is None and old.who == who:
             backup = old
-            backup.peer, backup.last_ack = peer, now
+            backup.linked(peer, now)
         else:
             if old is not None:
                 self._lose(old, "it has started again" if old.who != who else "it has linked again", now)
             backup = self.backups[who.node_id] = RemoteBackup(who, ask.name, peer, now)
         backup.name, backup.number, backup.life, backup.has = ask.name, ask.number, ask.life, has
-        if any(left.node_id == who.node_id for left in self._leaving):
-            backup.phase = Phase.ASKED
-        else:
+        if all(left.node_id != who.node_id for left in self._leaving):
             self._admit(backup, now)
 
     def _admit(self, backup: RemoteBackup, now: float) -> None:
         """Its former link, if there was one, is out of the record."""
         if backup.peer is None:
             return
-        backup.phase = Phase.WAITING
-        backup.linked(self._keeper.proven_at)
+        backup.admitted(self._keeper.proven_at)
         answer = {
             "ok": True, "epoch": self.epoch, "position": list(self._model.position()),
             "record": self.record.as_json(), "expected": backup.expected,
@@ -214,32 +211,38 @@ class Primary:
                 self._hungry = True
                 return
             self._feeder.begin(backup, now)
-        if backup.phase in (Phase.IN_SYNC, Phase.COMMITTED) and backup.queue:
+        if backup.phase is Phase.CATCHING:
+            self._catch_up(backup, now)
+        elif backup.phase in (Phase.IN_SYNC, Phase.COMMITTED) and backup.queue:
             self._hungry = self._feeder.feed(backup) or self._hungry
-        if backup.phase is Phase.CATCHING and backup.behind:
-            self._hungry = self._feeder.define(backup, now) or self._hungry
-        if backup.phase is Phase.CATCHING and not backup.behind:
-            self._hungry = self._feeder.feed(backup) or self._hungry
-            if not backup.queue and backup.paid_up and backup.is_close(self._c.tuning, now):
-                position = self._model.position()
-                if backup.guard is None:
-                    backup.guard = QueueGuard(position)
-                    backup.owes = position
-                backup.phase, backup.guarded_at = Phase.GUARDED, now
-                self._feeder.stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
-                self._settle()
         if backup.phase is Phase.GUARDED and backup.guard is not None:
-            whole = backup.complete and backup.acked_durable >= backup.guard.free
-            since = (
-                max(backup.silent_since(self._c.tuning), self._awake_since) if whole else backup.guarded_at
-            )
-            if whole and now >= backup.include_at and not self._keeper.busy:
-                self._include(backup, now)
-            elif not backup.expected and now - since > self._c.tuning.ack_timeout:
-                backup.guard, backup.phase = None, Phase.CATCHING
-                held = "" if self._watermark.hold is not None else "; confirms no longer wait for it"
-                self._c.log(f"{backup.name} stalls while catching up{held}")
-                self._settle()
+            self._close_up(backup, backup.guard, now)
+
+    def _catch_up(self, backup: RemoteBackup, now: float) -> None:
+        """Definitions first, then snapshots; it is guarded once it has nearly all."""
+        if backup.behind:
+            self._hungry = self._feeder.define(backup, now) or self._hungry
+        if backup.behind:
+            return
+        self._hungry = self._feeder.feed(backup) or self._hungry
+        if not backup.queue and backup.paid_up and backup.is_close(self._c.tuning, now):
+            position = self._model.position()
+            backup.guarded(position, now)
+            self._feeder.stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
+            self._settle()
+
+    def _close_up(self, backup: RemoteBackup, guard: QueueGuard, now: float) -> None:
+        """Include it once it has all on disk; let confirms go on without it if it stalls."""
+        tuning = self._c.tuning
+        whole = backup.complete and backup.acked_durable >= guard.free
+        since = max(backup.silent_since(tuning), self._awake_since) if whole else backup.guarded_at
+        if whole and now >= backup.include_at and not self._keeper.busy:
+            self._include(backup, now)
+        elif not backup.expected and now - since > tuning.ack_timeout:
+            backup.stalled()
+            held = "" if self._watermark.hold is not None else "; confirms no longer wait for it"
+            self._c.log(f"{backup.name} stalls while catching up{held}")
+            self._settle()
 
     def reset_queue(self, peer: int, queue: bytes, why: str) -> None:
         """A backup in sync cannot trust its copy of a queue: it goes there again, whole. LinkError if it has
@@ -284,7 +287,7 @@ class Primary:
         if backup.acked_durable > before_durable:
             self._c.note_replicated(backup.name, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
-            backup.phase, backup.expected, backup.since = Phase.IN_SYNC, False, now
+            backup.in_sync(now)
             self._points.hasten(now)
             self.had_backup = True
             self._c.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
@@ -367,7 +370,7 @@ class Primary:
         """
         del self.backups[backup.who.node_id]
         if backup.counted:
-            backup.phase = Phase.LEAVING
+            backup.leaving()
             self._leaving[backup.who] = (backup, why)
             self.exclude_next(now)
         else:

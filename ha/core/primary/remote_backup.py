@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from broker.model.values import ORIGIN, Position
-from ha.core.errors import LinkError
+from ha.core.errors import IllegalTransition, LinkError
 from ha.core.ports import DefinitionsPart, IdsByEpoch
 from ha.core.primary.content import Progress
 from ha.core.primary.queue_guard import QueueGuard
@@ -34,17 +34,44 @@ from ha.core.wire.replicating_subscription import ReplicatingSubscription
 
 
 class Phase(enum.Enum):
-    ASKED = "asked"
+    """How far a backup is, as its primary sees it."""
+
     EXPECTED = "expected"
+    """The record of the promotion names it, and it has not linked yet."""
+    ASKED = "asked"
+    """It has asked to join; its former link may have to leave the record first."""
     WAITING = "waiting"
+    """It is taken in: its stream begins after the next flush that leaves nothing gathered."""
     CATCHING = "catching"
+    """It gets definitions, and what it lacks of each queue."""
     GUARDED = "guarded"
+    """Confirms wait for it, too, while the last of it comes to its disk."""
     INCLUDING = "including"
+    """The authority is asked to name it in the record."""
     COMMITTED = "committed"
+    """The record names it; it has that on disk soon."""
     IN_SYNC = "in-sync"
     LOST = "lost"
+    """Its link has closed. The record names it: it has its time to come back."""
     LEAVING = "leaving"
+    """It gets nothing more. The record names it until its exclusion is committed."""
 
+
+_ENDS = frozenset({Phase.LOST, Phase.LEAVING})
+PHASES: dict[Phase, frozenset[Phase]] = {
+    Phase.EXPECTED: frozenset({Phase.ASKED, Phase.LEAVING}),
+    Phase.ASKED: frozenset({Phase.WAITING}),
+    Phase.WAITING: _ENDS | {Phase.CATCHING},
+    Phase.CATCHING: _ENDS | {Phase.GUARDED},
+    Phase.GUARDED: _ENDS | {Phase.CATCHING, Phase.INCLUDING},
+    Phase.INCLUDING: _ENDS | {Phase.GUARDED, Phase.COMMITTED},
+    Phase.COMMITTED: _ENDS | {Phase.IN_SYNC},
+    Phase.IN_SYNC: _ENDS,
+    Phase.LOST: frozenset({Phase.LEAVING}),
+    Phase.LEAVING: frozenset(),
+}
+"""From each phase, where to. Anything else stops the node. A backup that the record does not name just goes;
+before `INCLUDING` it names one that is expected."""
 
 LIVE = (Phase.IN_SYNC, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING, Phase.COMMITTED)
 COUNTED = (Phase.IN_SYNC, Phase.INCLUDING, Phase.COMMITTED, Phase.LOST, Phase.LEAVING)
@@ -71,7 +98,7 @@ class Held(NamedTuple):
 
 
 class RemoteBackup:
-    """State only; Primary decides."""
+    """State only; Primary decides. Its methods move the phase, by `PHASES`, and what goes with it."""
 
     def __init__(self, who: Incarnation, name: str, peer: int | None, now: float) -> None:
         self.who = who
@@ -82,7 +109,7 @@ class RemoteBackup:
         """Of the process that asked."""
         self.peer = peer
         """Its connection; None while only expected."""
-        self.phase = Phase.EXPECTED if peer is None else Phase.WAITING
+        self.phase = Phase.EXPECTED if peer is None else Phase.ASKED
         self.expected = peer is None
         """Named by the record of the promotion: confirms wait for it while it catches up."""
         self.since = now
@@ -129,6 +156,80 @@ class RemoteBackup:
         self._moved = now
         """When it last had handled more bytes than before."""
 
+    # -- phases
+
+    def _become(self, phase: Phase) -> None:
+        """Raises IllegalTransition."""
+        if phase not in PHASES[self.phase]:
+            raise IllegalTransition(f"backup {self.name}: {self.phase.value} -> {phase.value}")
+        self.phase = phase
+
+    def linked(self, peer: int, now: float) -> None:
+        """One that was expected has asked to join."""
+        self.peer, self.last_ack = peer, now
+        self._become(Phase.ASKED)
+
+    def admitted(self, proven_at: float) -> None:
+        """It joins. From now on nothing but its own acknowledgements is proof; until the first of them, what
+        the authority had proven before.
+        """
+        self._become(Phase.WAITING)
+        self.proof = proven_at
+
+    def begins(self, position: Position, definitions: Iterator[DefinitionsPart], now: float) -> None:
+        """Its stream: these definitions, and history from that position on."""
+        self._become(Phase.CATCHING)
+        self.sent, self.last_ack, self.definitions = position, now, definitions
+
+    def guarded(self, position: Position, now: float) -> None:
+        """Confirms wait for it from there on."""
+        self._become(Phase.GUARDED)
+        self.guarded_at = now
+        if self.guard is None:
+            self.guard, self.owes = QueueGuard(position), position
+
+    def stalled(self) -> None:
+        """They do no longer; it goes on catching up."""
+        self._become(Phase.CATCHING)
+        self.guard = None
+
+    def including(self) -> None:
+        """The authority is asked."""
+        self._become(Phase.INCLUDING)
+
+    def defer(self, reason: str, until: float) -> bool:
+        """The authority does not include it yet, and the record does not name it; whether that is news."""
+        self._become(Phase.GUARDED)
+        news, self.deferred, self.include_at = reason != self.deferred, reason, until
+        return news
+
+    def committed(self) -> None:
+        """The record names it."""
+        self._become(Phase.COMMITTED)
+
+    def in_sync(self, now: float) -> None:
+        """It has that record on disk."""
+        self._become(Phase.IN_SYNC)
+        self.expected, self.since = False, now
+
+    def lost(self, now: float) -> None:
+        """Its link has closed; from now on it has its time to come back, wherever it was before."""
+        self._become(Phase.LOST)
+        self.peer, self.expected, self.last_ack = None, False, now
+        self._travelling.clear()
+        self._arrived.clear()
+        self._unsynced = 0
+        self.definitions = None
+        self.contents.clear()
+        self.held.clear()
+        self.held_bytes = 0
+
+    def leaving(self) -> None:
+        """It is to be excluded."""
+        self._become(Phase.LEAVING)
+
+    # -- what follows from the phase
+
     @property
     def live(self) -> bool:
         """Whether batches go to it."""
@@ -152,18 +253,6 @@ class RemoteBackup:
     def paid_up(self) -> bool:
         """It did not stall at its last guard, or has caught up with that since: it may be guarded."""
         return self.owes is None or (self.complete and self.acked_durable >= self.owes)
-
-    def lost(self, now: float) -> None:
-        """Its link has closed; from now on it has its time to come back, wherever it was before."""
-        self.peer, self.phase, self.expected = None, Phase.LOST, False
-        self.last_ack = now
-        self._travelling.clear()
-        self._arrived.clear()
-        self._unsynced = 0
-        self.definitions = None
-        self.contents.clear()
-        self.held.clear()
-        self.held_bytes = 0
 
     @property
     def behind(self) -> bool:
@@ -228,13 +317,6 @@ class RemoteBackup:
         while self._arrived and self._arrived[0][0].position <= self.acked_durable:
             self._unsynced -= self._arrived.popleft()[0].size
 
-    def linked(self, proven_at: float) -> None:
-        """It has joined. From now on nothing but its own acknowledgements is proof; until the first of them,
-        what the authority had proven before.
-        """
-        if self.proof is None:
-            self.proof = proven_at
-
     def echoed(self, sent_at: float, now: float) -> None:
         """It has heard what this primary sent then. LinkError for a time that has not come."""
         if sent_at > now:
@@ -254,12 +336,6 @@ class RemoteBackup:
         oldest = now if owed is None else owed.at
         only_stream = self.bytes_received >= self.fed
         return self.in_flight <= tuning.short_lag or (only_stream and now - oldest <= tuning.short_delay)
-
-    def defer(self, reason: str, until: float) -> bool:
-        """The authority does not include it yet, and the record does not name it; whether that is news."""
-        news, self.deferred = reason != self.deferred, reason
-        self.phase, self.include_at = Phase.GUARDED, until
-        return news
 
     def verdict(self, tuning: Tuning, now: float, awake_since: float) -> str:
         """Why its primary, awake since then, gives it up now; "" if it does not."""

@@ -69,8 +69,8 @@ def test_what_the_authority_proves_ends_where_a_member_has_linked() -> None:
     """From then on the member may count on its own last acknowledgement, and so must the primary."""
     backup = RemoteBackup(Incarnation("b", 1), "b", None, 10.0)
     assert backup.proof is None
-    backup.linked(9.0)
-    backup.linked(11.0)
+    backup.linked(7, 9.5)
+    backup.admitted(9.0)
     assert backup.proof == 9.0
     backup.echoed(10.5, 11.0)
     backup.echoed(10.0, 11.0)

@@ -19,7 +19,7 @@ from broker.model.values import Reason
 from ha.core.election import switchover
 from ha.core.election.promotion import Step
 from ha.core.membership import TRANSITIONS
-from ha.core.primary.remote_backup import Phase
+from ha.core.primary.remote_backup import PHASES, Phase
 from ha.core.record.record_keeper import Outcome
 from ha.core.wire.link import Method
 from tests.simulation.faults.plan import Fault
@@ -31,23 +31,6 @@ if TYPE_CHECKING:
 
 FAULT, PAIR = "fault", "faults in turn"
 SHOWN_PAIRS = 10
-
-LOST_OR_OUT = (Phase.LOST, Phase.LEAVING)
-PHASES = {
-    None: (Phase.EXPECTED, Phase.WAITING),
-    Phase.ASKED: (Phase.WAITING,),
-    Phase.EXPECTED: (Phase.WAITING, Phase.LEAVING),
-    Phase.WAITING: (Phase.ASKED, Phase.CATCHING, *LOST_OR_OUT),
-    Phase.CATCHING: (Phase.GUARDED, *LOST_OR_OUT),
-    Phase.GUARDED: (Phase.INCLUDING, Phase.CATCHING, *LOST_OR_OUT),
-    Phase.INCLUDING: (Phase.COMMITTED, Phase.GUARDED, *LOST_OR_OUT),
-    Phase.COMMITTED: (Phase.IN_SYNC, *LOST_OR_OUT),
-    Phase.IN_SYNC: LOST_OR_OUT,
-    Phase.LOST: (Phase.LEAVING,),
-    Phase.LEAVING: (),
-}
-"""The one table that is kept here: the core has its phases as steps of its code. A step that is not in it
-fails the check too, so that it stays whole. (Lost, or out, before INCLUDING: one that is expected.)"""
 
 NO_STRANGERS = "every node is of one cluster and version, and has a number and a name of its own"
 NO_CLIENT = "no client of the workload does"
@@ -139,7 +122,7 @@ RARE: Mapping[Entry, str] = {
     **{
         watching.phase_step(before, after): A_JOINER_ENDS
         for before in (Phase.WAITING, Phase.CATCHING, Phase.GUARDED, Phase.INCLUDING)
-        for after in LOST_OR_OUT
+        for after in (Phase.LOST, Phase.LEAVING)
     },
     (watching.JOIN_REFUSED, "join-backup-same-name"): A_NEW_DISK,
     (watching.JOIN_REFUSED, "join-backup-same-number"): A_NEW_DISK,
@@ -240,7 +223,7 @@ def _phases() -> set[Entry]:
     for before, targets in PHASES.items():
         for after in targets:
             steps.add(watching.phase_step(before, after))
-    return steps
+    return steps | {watching.phase_step(None, first) for first in (Phase.EXPECTED, Phase.ASKED)}
 
 
 def complete(ledger: Ledger, world: World) -> None:

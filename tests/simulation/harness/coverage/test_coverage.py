@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.model.values import ORIGIN
 from ha.core import codes
 from ha.core.election import manual
 from ha.core.membership import Membership, Status
@@ -62,14 +63,16 @@ def test_steps_are_counted_and_repetitions_are_not() -> None:
     with watching.watching():
         ledger = watching.begin()
         backup = RemoteBackup(Incarnation("n", 1), "b", 7, 0.0)
-        backup.phase = Phase.CATCHING
+        backup.admitted(0.0)
+        backup.begins(ORIGIN, iter(()), 0.0)
         backup.phase = Phase.CATCHING
         membership = Membership(Status.JOINING)
         membership.become(Status.CATCH_UP)
         membership.become(Status.CATCH_UP)
         assert backup.phase is Phase.CATCHING
     assert ledger == {
-        (watching.PHASE, "begins as waiting"): 1,
+        (watching.PHASE, "begins as asked"): 1,
+        (watching.PHASE, "asked -> waiting"): 1,
         (watching.PHASE, "waiting -> catching"): 1,
         (watching.STATUS, "joining -> catch-up"): 1,
     }
