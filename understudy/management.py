@@ -12,7 +12,7 @@ import ssl
 import time
 from typing import Any
 
-from broker.amqp091.client import ClientConnection, Closed, ExtensionReceived, Opened
+from broker.amqp091.client import ClientConnection, ClientEvent, Closed, ExtensionReceived, Opened
 from understudy import codes
 from understudy.client_tls import tls_of
 from understudy.shared.addresses import HostPort
@@ -61,30 +61,62 @@ def ask(
     Waits at most `timeout` seconds in all. Raises Unreachable, or Unanswered where it may have been done.
     """
     deadline = time.monotonic() + timeout
-    asked = _Asked()
+    question = _Question(address, command, args or {})
     try:
         with socket.create_connection(address, timeout=min(timeout, 5.0)) as bare:
             bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with _secured(bare, address) as sock:
-                return _converse(sock, address, command, args or {}, user, password, deadline, asked)
+                client = ClientConnection(user, password, time.monotonic(), capabilities=CAPABILITIES)
+                return _converse(sock, client, question, deadline)
     except TimeoutError:
-        raise asked.fault(f"{address} did not answer within {timeout:g} s") from None
+        raise question.fault(f"{address} did not answer within {timeout:g} s") from None
     except ssl.SSLError as error:
-        raise asked.fault(f"no TLS with {address}: {fault_of(error)}") from None
+        raise question.fault(f"no TLS with {address}: {fault_of(error)}") from None
     except OSError as error:
-        raise asked.fault(f"cannot reach {address}: {error.strerror or error}") from None
+        raise question.fault(f"cannot reach {address}: {error.strerror or error}") from None
 
 
-class _Asked:
-    """Whether the question has been handed to the socket, or a part of it."""
+class _Question:
+    """What one node is asked. `sent`: it has been handed to the socket, or a part of it."""
 
-    def __init__(self) -> None:
-        self.yes = False
+    def __init__(self, address: HostPort, command: str, args: dict[str, Any]) -> None:
+        self.sent = False
+        self._address = address
+        self._command = command
+        self._args = args
+        self._answer = bytearray()
 
     def fault(self, cause: str) -> Unreachable:
-        if self.yes:
+        if self.sent:
             return Unanswered(codes.NODE_NO_ANSWER.say(cause=cause))
         return Unreachable(codes.NODE_UNREACHABLE.say(cause=cause))
+
+    def take(self, client: ClientConnection, event: ClientEvent) -> dict[str, Any] | None:
+        """The answer, once all of it has come. Raises Unreachable."""
+        match event:
+            case Opened():
+                self._send(client)
+            case ExtensionReceived(method_id=method_id, payload=payload) if method_id == MANAGE_OK:
+                self._answer += payload
+                return _whole(self._answer)
+            case Closed():
+                if event.by_peer and event.code not in _ENDINGS:
+                    refusal = codes.NODE_REFUSED_CONNECTION
+                    raise Unreachable(
+                        refusal.say(address=self._address, reply_code=event.code, text=event.text)
+                    )
+                raise self.fault(_closed(self._address, event))
+            case _:
+                raise self.fault(f"{self._address} answered with something that is not a management answer")
+        return None
+
+    def _send(self, client: ClientConnection) -> None:
+        text = json.dumps({"command": self._command, "args": self._args}).encode()
+        room = client.extension_room
+        if len(text) > room:
+            raise TooLarge(codes.QUESTION_TOO_LARGE.say(octets=len(text), address=self._address, room=room))
+        self.sent = True
+        client.send_extension(MANAGE, text)
 
 
 def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
@@ -94,45 +126,13 @@ def _secured(bare: socket.socket, address: HostPort) -> socket.socket:
 
 
 def _converse(
-    sock: socket.socket,
-    address: HostPort,
-    command: str,
-    args: dict[str, Any],
-    user: str,
-    password: str,
-    deadline: float,
-    asked: _Asked,
+    sock: socket.socket, client: ClientConnection, question: _Question, deadline: float
 ) -> dict[str, Any]:
-    now = time.monotonic()
-    client = ClientConnection(user, password, now, capabilities=CAPABILITIES)
-    answer = bytearray()
     while True:
         for event in client.events():
-            match event:
-                case Opened():
-                    question = json.dumps({"command": command, "args": args}).encode()
-                    if len(question) > client.extension_room:
-                        room = client.extension_room
-                        raise TooLarge(
-                            codes.QUESTION_TOO_LARGE.say(octets=len(question), address=address, room=room)
-                        )
-                    asked.yes = True
-                    client.send_extension(MANAGE, question)
-                case ExtensionReceived(method_id=method_id, payload=payload) if method_id == MANAGE_OK:
-                    answer += payload
-                    if (found := _whole(answer)) is not None:
-                        _say_goodbye(sock, client)
-                        return found
-                case Closed():
-                    if event.by_peer and event.code not in _ENDINGS:
-                        raise Unreachable(
-                            codes.NODE_REFUSED_CONNECTION.say(
-                                address=address, reply_code=event.code, text=event.text
-                            )
-                        )
-                    raise asked.fault(_closed(address, event))
-                case _:
-                    raise asked.fault(f"{address} answered with something that is not a management answer")
+            if (answer := question.take(client, event)) is not None:
+                _say_goodbye(sock, client)
+                return answer
         if output := client.take_output():
             sock.sendall(b"".join(output))
         now = time.monotonic()

@@ -65,13 +65,10 @@ class DefinitionsApi:
     async def post(self, request: web.Request, user: str, password: str) -> web.Response:
         """200, all is there now; 400, the file is wrong and nothing was changed, or, with `refused`, the
         broker refused those; 503, this node does not serve, or stopped on the way."""
-        options = {name: _TRUTHS.get(request.query.get(name, "false").lower()) for name in _OPTIONS}
-        for name in (*_OPTIONS, "vhost"):
-            if len(request.query.getall(name, ())) > 1:
-                return _bad(f"{name} is given twice")
-        for name, value in options.items():
-            if value is None:
-                return _bad(f"{name} is true or false")
+        try:
+            options = _options(request)
+        except ValueError as error:
+            return _bad(str(error))
         if self._amqp is None:
             return _no(503, codes.NO_AMQP_LISTENER.say())
         try:
@@ -80,8 +77,9 @@ class DefinitionsApi:
             there = await asyncio.to_thread(answered, dict(await self._listing()))
             if vhost is not None:
                 check_vhost(vhost, file, there)
-            quorum = bool(options["quorum_as_classic"])
-            plan = await asyncio.to_thread(plan_of, file, there, quorum_as_classic=quorum)
+            plan = await asyncio.to_thread(
+                plan_of, file, there, quorum_as_classic=options["quorum_as_classic"]
+            )
         except DefinitionsError as error:
             return _no(400, codes.DEFINITIONS_INVALID.say(fault=error))
         except ListingRefused as error:
@@ -91,7 +89,7 @@ class DefinitionsApi:
         if options["strict"] and any(left.matters for left in plan.left_out):
             texts = "; ".join(left.text for left in plan.left_out if left.matters)
             return _no(400, codes.DEFINITIONS_UNSUPPORTED.say(fault=f"not supported: {texts}"))
-        dry = bool(options["dry_run"])
+        dry = options["dry_run"]
         if dry:
             outcome = expected(plan)
         else:
@@ -111,6 +109,20 @@ class DefinitionsApi:
         while not listing.take(await self._ask(COMMAND, listing.question())):
             await asyncio.sleep(0)
         return listing.found
+
+
+def _options(request: web.Request) -> dict[str, bool]:
+    """By name. Raises ValueError, which says what is wrong with one."""
+    for name in (*_OPTIONS, "vhost"):
+        if len(request.query.getall(name, ())) > 1:
+            raise ValueError(f"{name} is given twice")
+    options = {}
+    for name in _OPTIONS:
+        value = _TRUTHS.get(request.query.get(name, "false").lower())
+        if value is None:
+            raise ValueError(f"{name} is true or false")
+        options[name] = value
+    return options
 
 
 async def _body(request: web.Request) -> bytes:
