@@ -16,6 +16,8 @@ _LOOKS = {
     code for name, code in opmap.items() if name in ("RESUME", "JUMP_BACKWARD") or name.startswith("CALL")
 }
 """Behind these, and nowhere else, Python looks whether there was a signal."""
+_NOP = opmap["NOP"] if sys.version_info >= (3, 12) else None
+"""Since then it is in no `try`, though the place before it, where Python looks, is in one."""
 
 
 def interrupted(at: int, what: Callable[[], None]) -> bool:
@@ -29,8 +31,9 @@ def interrupted(at: int, what: Callable[[], None]) -> bool:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            looks = before.get(frame) in _LOOKS
-            before[frame] = frame.f_code.co_code[frame.f_lasti]
+            code = frame.f_code.co_code[frame.f_lasti]
+            looks = before.get(frame) in _LOOKS and code != _NOP
+            before[frame] = code
             places += looks
             if looks and places == at:
                 raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import resource
 import selectors
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -106,7 +107,9 @@ def test_a_node_lives_through_more_connections_than_it_may_have_files(door: str,
             other = node.http if door == "AMQP" else node.amqp
             assert _answers_at(other)
         assert node.stop() == 0
-        assert not [line for line in node.log if "Traceback" in line]
+        # asyncio of 3.13 fails, and says so, where it collects a connection that came as its server closed.
+        known = sum("_SelectorTransport.__del__" in line for line in node.log)
+        assert sum("Traceback" in line for line in node.log) == (known if sys.version_info >= (3, 13) else 0)
         assert len(node.log) < 300
 
 
