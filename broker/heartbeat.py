@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 
 
-class Verdict(enum.Enum):
+class HeartbeatVerdict(enum.Enum):
     """What to do now."""
 
     NOTHING = "nothing"
@@ -25,19 +25,19 @@ class Heartbeat:
         self.interval = 0
         self.received = self.sent = now
 
-    def check(self, now: float, *, listening: bool = True) -> Verdict:
+    def check(self, now: float, *, listening: bool = True) -> HeartbeatVerdict:
         """Ask when `next_deadline` has come. `listening` False: we do not read, so silence says nothing."""
         if not self.interval:
-            return Verdict.NOTHING
+            return HeartbeatVerdict.NOTHING
         if not listening:
             self.received = now
         # Compared as `next_deadline` adds them up: a difference may round to less, and be asked for ever.
         if now >= self.received + 2 * self.interval:
-            return Verdict.DEAD
+            return HeartbeatVerdict.DEAD
         if now >= self.sent + self.interval / 2:
             self.sent = now
-            return Verdict.SEND
-        return Verdict.NOTHING
+            return HeartbeatVerdict.SEND
+        return HeartbeatVerdict.NOTHING
 
     def next_deadline(self) -> float | None:
         """When to `check` next."""

@@ -24,7 +24,7 @@ from broker.amqp091.codec.frames import (
 )
 from broker.amqp091.codec.grammar import decode_arguments, encode_frame, lookup
 from broker.errors import AmqpError, FrameError
-from broker.heartbeat import Heartbeat, Verdict
+from broker.heartbeat import Heartbeat, HeartbeatVerdict
 from understudy.shared.text import short
 
 SPEAKS_TLS = "the server speaks TLS, and was not spoken to in it"
@@ -232,10 +232,10 @@ class ClientConnection:
         if self._deadline is not None and now >= self._deadline:
             self._end(self._closing or Closed(0, "the server did not finish the handshake in time", False))
             return
-        verdict = self._life.check(now) if self.opened else Verdict.NOTHING
-        if verdict is Verdict.DEAD:
+        verdict = self._life.check(now) if self.opened else HeartbeatVerdict.NOTHING
+        if verdict is HeartbeatVerdict.DEAD:
             self._end(Closed(0, f"no sign of life from the server for {2 * self._life.interval} s", False))
-        elif verdict is Verdict.SEND:
+        elif verdict is HeartbeatVerdict.SEND:
             self._out.append(HEARTBEAT_FRAME)
 
     def next_deadline(self) -> float | None:

@@ -13,10 +13,10 @@ from proton import Collector, Endpoint, Event, EventType, Transport
 from proton import Connection as Engine
 
 from broker.amqp10 import entry
-from broker.amqp10.host import Host
+from broker.amqp10.host import Amqp10Host
 from broker.amqp10.links import Links
 from broker.amqp10.reply_codes import condition, condition_of, fault_of
-from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Step
+from broker.amqp10.steps import BEFORE_LOGIN, OPENING, WAITING, Amqp10Step
 from broker.errors import AmqpError
 from understudy.shared.amqp10 import framing
 from understudy.shared.amqp10.conditions import DECODE, FORCED, FRAMING, INTERNAL, LIMIT, NOT_ALLOWED, Fault
@@ -72,7 +72,7 @@ def _unheard(transport: Transport, sentence: str) -> None:
     """What the engine would write to stderr: its errors are events besides, and told in the log."""
 
 
-class Amqp10Connection(Host):
+class Amqp10Connection(Amqp10Host):
     """`links`: what it serves, and what waits for gates."""
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Amqp10Connection(Host):
 
     def __init__(self, broker: Services, peer: Peer, now: float) -> None:
         super().__init__(broker, peer, now)
-        self.step = Step.SASL_HEADER
+        self.step = Amqp10Step.SASL_HEADER
         self.claimed = self.stranger = ""
         self._let_in = self._deaf = self._doomed = False
         self._serving = self._room = False
@@ -107,7 +107,7 @@ class Amqp10Connection(Host):
 
     @property
     def running(self) -> bool:
-        return self.step is Step.RUNNING
+        return self.step is Amqp10Step.RUNNING
 
     @property
     def withheld(self) -> bool:
@@ -132,7 +132,7 @@ class Amqp10Connection(Host):
     def receive(self, data: bytes, now: float) -> None:
         self.now = self.life.received = now
         self.broker.clock(now, len(data))
-        if self._deaf or self.step is Step.CLOSED:
+        if self._deaf or self.step is Amqp10Step.CLOSED:
             return
         if not self._waits_on(data):
             self.spent = 0
@@ -174,10 +174,10 @@ class Amqp10Connection(Host):
             self._tail = buf
             return
         at = 0
-        while not self._deaf and self.step is not Step.CLOSED:
-            if self.step in (Step.SASL_HEADER, Step.AMQP_HEADER):
+        while not self._deaf and self.step is not Amqp10Step.CLOSED:
+            if self.step in (Amqp10Step.SASL_HEADER, Amqp10Step.AMQP_HEADER):
                 end = self._header(buf, at)
-            elif self.step is Step.SASL_INIT:
+            elif self.step is Amqp10Step.SASL_INIT:
                 end = self._sasl(buf, at)
             else:
                 at = at if self.step in WAITING else self._frames(buf, at)
@@ -185,23 +185,23 @@ class Amqp10Connection(Host):
             if not end:
                 break
             at = end
-        if not self._deaf and self.step is not Step.CLOSED:
+        if not self._deaf and self.step is not Amqp10Step.CLOSED:
             self._tail = buf[at:]
             if self._stalled:
                 self.update_paused()
-            most = self.settings.frame_max_before_login if self.step is Step.CHECKING else _HELD_MAX
+            most = self.settings.frame_max_before_login if self.step is Amqp10Step.CHECKING else _HELD_MAX
             if self.step in WAITING and len(self._tail) > most:
                 raise Fault(LIMIT, f"more than {most} octets before it is let in")
 
     def _header(self, buf: bytes, at: int) -> int:
         header = buf[at : at + 8]
-        wanted = SASL_HEADER if self.step is Step.SASL_HEADER else AMQP_HEADER
+        wanted = SASL_HEADER if self.step is Amqp10Step.SASL_HEADER else AMQP_HEADER
         if header == wanted:
-            if self.step is Step.SASL_HEADER:
+            if self.step is Amqp10Step.SASL_HEADER:
                 self.send(SASL_HEADER, MECHANISMS)
-                self.step = Step.SASL_INIT
+                self.step = Amqp10Step.SASL_INIT
             else:
-                self.step = Step.OPEN
+                self.step = Amqp10Step.OPEN
                 self._push(header)
             return at + 8
         if wanted.startswith(header):
@@ -224,7 +224,7 @@ class Amqp10Connection(Host):
     def login_answered(self, answer: Answer, now: float) -> None:
         self.now, self.login = now, None
         self.broker.clock(now, 0)
-        if self._guarded(lambda: entry.answered(self, answer)) and self.step is not Step.CLOSED:
+        if self._guarded(lambda: entry.answered(self, answer)) and self.step is not Amqp10Step.CLOSED:
             self._feed(self._tail)
 
     def _frames(self, buf: bytes, at: int) -> int:
@@ -236,7 +236,7 @@ class Amqp10Connection(Host):
                 self.rest()
             elif self._pending + self.buffered > _STALL * self.settings.unsent_max:
                 self._stalled = True
-            elif self.step not in (Step.CLOSED, *WAITING) and (end := self._some_frames(buf, at)) > at:
+            elif self.step not in (Amqp10Step.CLOSED, *WAITING) and (end := self._some_frames(buf, at)) > at:
                 at = end
                 continue
             return at
@@ -259,7 +259,7 @@ class Amqp10Connection(Host):
 
     def _push(self, data: bytes) -> None:
         at = 0
-        while at < len(data) and self.step is not Step.CLOSED:
+        while at < len(data) and self.step is not Amqp10Step.CLOSED:
             room = self._transport.capacity()
             if room <= 0:
                 self.serve()
@@ -282,7 +282,7 @@ class Amqp10Connection(Host):
         self._serving, share = True, self.settings.share
         try:
             while (
-                self.step is not Step.HELD
+                self.step is not Amqp10Step.HELD
                 and self.spent <= share
                 and (event := self._collector.peek()) is not None
             ):
@@ -295,7 +295,7 @@ class Amqp10Connection(Host):
 
     def _event(self, kind: EventType, event: Event) -> None:
         if kind is Event.CONNECTION_REMOTE_OPEN:
-            if self.step is Step.OPEN:
+            if self.step is Amqp10Step.OPEN:
                 entry.opening(self)
         elif kind is Event.CONNECTION_REMOTE_CLOSE:
             self._left()
@@ -306,12 +306,12 @@ class Amqp10Connection(Host):
             self.let_go()
             self.pull()
             self.finish()
-        elif self.step is Step.RUNNING or (self.step is Step.CLOSING and kind is Event.DELIVERY):
+        elif self.step is Amqp10Step.RUNNING or (self.step is Amqp10Step.CLOSING and kind is Event.DELIVERY):
             self.links.event(kind, event)
 
     def admitted(self, now: float) -> None:
         """The client is let in, and its open answered: ordinary life begins."""
-        self.step, self._let_in = Step.RUNNING, True
+        self.step, self._let_in = Amqp10Step.RUNNING, True
         self.log_opened("AMQP 1.0")
         idle = self._transport.remote_idle_timeout
         if 0 < idle < _SHORTEST_IDLE:
@@ -325,7 +325,7 @@ class Amqp10Connection(Host):
 
     def hold(self, now: float) -> None:
         """The hooks are asked again soon."""
-        self.step = Step.HELD
+        self.step = Amqp10Step.HELD
         self.arm(min(now + _ASK_AGAIN, self._give_up))
 
     # -- output
@@ -362,7 +362,7 @@ class Amqp10Connection(Host):
         return bool(self.links.turns)
 
     def resume(self) -> None:
-        if self.step is Step.CLOSED:
+        if self.step is Amqp10Step.CLOSED:
             return
         if self.running and self._doomed:
             self.fail(Fault(INTERNAL, "the broker failed to deliver a message"))
@@ -376,27 +376,27 @@ class Amqp10Connection(Host):
 
     def block(self, blocked: bool) -> None:
         """There is no word for it in 1.0: the client is not read from."""
-        if self.step is Step.RUNNING:
+        if self.step is Amqp10Step.RUNNING:
             self.update_paused()
 
     # -- time
 
     def timer(self, now: float) -> None:
         self.now, self.deadline = now, None
-        if self.step is Step.CLOSING:
+        if self.step is Amqp10Step.CLOSING:
             self.finish()
-        elif self.step is Step.RUNNING:
+        elif self.step is Amqp10Step.RUNNING:
             self._signs(now)
         elif self.step in OPENING:
             self._opening_timer(now)
 
     def _opening_timer(self, now: float) -> None:
         if now < self._give_up:
-            if self.step is Step.HELD:
+            if self.step is Amqp10Step.HELD:
                 self._ask_again(now)
             if self.step in OPENING:
                 self.arm(self._give_up)
-        elif self.step is Step.HELD:
+        elif self.step is Amqp10Step.HELD:
             self.close(320, "this broker did not begin to serve in time; try the next one")
         else:
             self.abandon(f"handshake not finished in time, waiting for {self.step.value}")
@@ -431,7 +431,7 @@ class Amqp10Connection(Host):
 
     def fail(self, fault: Fault) -> None:
         """Close for a fault of the peer's or of ours; if that was said already, the socket."""
-        if self.step in (Step.CLOSING, Step.CLOSED):
+        if self.step in (Amqp10Step.CLOSING, Amqp10Step.CLOSED):
             self.finish()
             return
         self.log(f"closed with {fault.condition}: {fault.text}")
@@ -440,7 +440,7 @@ class Amqp10Connection(Host):
 
     def close(self, code: int, text: str) -> None:
         """With the condition that says what the reply code says; `FORCED` is the end of the connection."""
-        if self.step not in (Step.CLOSING, Step.CLOSED):
+        if self.step not in (Amqp10Step.CLOSING, Amqp10Step.CLOSED):
             self._close(Fault(condition_of(code), short(text)))
 
     def _close(self, fault: Fault) -> None:
@@ -451,7 +451,7 @@ class Amqp10Connection(Host):
             self.pull()
             self.finish()
             return
-        self.step, self._stalled, self._rests = Step.CLOSING, False, False
+        self.step, self._stalled, self._rests = Amqp10Step.CLOSING, False, False
         self.update_paused()
         self.engine.open()
         self.engine.condition = condition(fault)
@@ -468,7 +468,7 @@ class Amqp10Connection(Host):
     def _left(self) -> None:
         """The client has closed the connection, or answers our close."""
         self.clean = True
-        if self.step is not Step.CLOSING:
+        if self.step is not Amqp10Step.CLOSING:
             self.log_closed("by the client")
             self.links.flush()  # what came before the close counts
             self.let_go()
@@ -478,7 +478,7 @@ class Amqp10Connection(Host):
         self.finish()
 
     def finish(self) -> None:
-        self.step, self.wants_close = Step.CLOSED, True
+        self.step, self.wants_close = Amqp10Step.CLOSED, True
         self._tail = b""
         self.sent(0)
 

@@ -13,7 +13,7 @@ from proton import symbol
 
 from broker.amqp091.server.login import parse_plain
 from broker.amqp10.reply_codes import condition_of
-from broker.amqp10.steps import Step
+from broker.amqp10.steps import Amqp10Step
 from broker.authorization import Access
 from broker.errors import AmqpError, LoginRefused, NotAllowed, SyntaxError_
 from broker.hooks import Hold, Refusal
@@ -22,7 +22,7 @@ from understudy.shared.amqp10.conditions import FORCED, Fault
 from understudy.shared.amqp10.sasl import AUTH, OK, outcome
 
 if TYPE_CHECKING:
-    from broker.amqp10.host import Host
+    from broker.amqp10.host import Amqp10Host
     from broker.security.tickets import Answer
 
 _VHOST = "vhost:"
@@ -30,7 +30,7 @@ _TOLD = ("product", "version", "platform", "producer", "connection_name")
 _NOT_KNOWN_HERE = "login refused by a broker that does not serve, and may not know all users yet"
 
 
-def login(connection: Host, response: bytes) -> None:
+def login(connection: Amqp10Host, response: bytes) -> None:
     """Name and password, in SASL PLAIN's form; the outcome is sent."""
     try:
         name, password = parse_plain(response)
@@ -38,13 +38,13 @@ def login(connection: Host, response: bytes) -> None:
         _refuse(connection)
         return
     connection.claimed = name
-    connection.step = Step.CHECKING
+    connection.step = Amqp10Step.CHECKING
     answer = connection.log_in(name, password)
     if answer is not None:
         answered(connection, answer)
 
 
-def answered(connection: Host, answer: Answer) -> None:
+def answered(connection: Amqp10Host, answer: Answer) -> None:
     """Who the client is, or why not. One that is told of a wrong password gives up, so whoever may be right,
     here later or elsewhere, is told to try again, and only once it has opened."""
     broker = connection.broker
@@ -61,15 +61,15 @@ def answered(connection: Host, answer: Answer) -> None:
         if answer.stored:
             connection.access = Access(broker.directory, answer.name, connection.vhost.name)
     connection.send(outcome(OK))
-    connection.step = Step.AMQP_HEADER
+    connection.step = Amqp10Step.AMQP_HEADER
 
 
-def _refuse(connection: Host) -> None:
+def _refuse(connection: Amqp10Host) -> None:
     connection.send(outcome(AUTH))
     connection.abandon("no user, and so no connection")
 
 
-def opening(connection: Host) -> None:
+def opening(connection: Amqp10Host) -> None:
     """The client's open has come. Raises what closes the connection."""
     if connection.stranger:
         raise Fault(FORCED, connection.stranger)
@@ -84,7 +84,7 @@ def opening(connection: Host) -> None:
     ask(connection, connection.now)
 
 
-def ask(connection: Host, now: float) -> None:
+def ask(connection: Amqp10Host, now: float) -> None:
     """Ask the hooks whether to let the connection in; raises if not. They may hold it: asked again later."""
     answer = connection.broker.hooks.connection_opening(connection, management=False)
     if isinstance(answer, Refusal):
@@ -105,7 +105,7 @@ def ask(connection: Host, now: float) -> None:
     connection.admitted(now)
 
 
-def _enter(connection: Host) -> None:
+def _enter(connection: Amqp10Host) -> None:
     """Only now: before, this node may not have known. The hostname of open names the virtual host as
     RabbitMQ has it, `vhost:NAME`; any other is that of a machine."""
     hostname = connection.engine.remote_hostname or ""

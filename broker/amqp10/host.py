@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from proton import Connection as Engine
 
-from broker.amqp10.steps import Step
+from broker.amqp10.steps import Amqp10Step
 from broker.connection import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Host(Connection):
+class Amqp10Host(Connection):
     """`engine`: Proton's connection. `claimed`: the name that the client has given. `stranger`: why it is to
     try again, here or elsewhere; told once it has opened."""
 
     __slots__ = ("claimed", "engine", "step", "stranger")
 
     engine: Engine
-    step: Step
+    step: Amqp10Step
     claimed: str
     stranger: str
 

@@ -38,7 +38,7 @@ from understudy.shared.amqp10.types import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.amqp10.host import Host
+    from broker.amqp10.host import Amqp10Host
     from broker.hooks import LargeMessage
 
 WINDOW = 500
@@ -69,7 +69,7 @@ class IncomingHost(Protocol):
     """What such a link asks of the connection's links. As `Links` has it."""
 
     @property
-    def connection(self) -> Host: ...
+    def connection(self) -> Amqp10Host: ...
     def credit(self, link: Incoming) -> None: ...
     def gather(self, link: Incoming) -> None: ...
     def flush(self) -> None: ...

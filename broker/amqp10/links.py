@@ -15,7 +15,7 @@ from broker.amqp10.attaching import incoming, outgoing
 from broker.amqp10.outgoing import BURST, Outgoing
 from broker.amqp10.reply_codes import condition, fault_of
 from broker.errors import AmqpError
-from broker.model.queue.requeueing import Batch, Delivered
+from broker.model.queue.requeueing import Delivered, DeliveredBatch
 from broker.model.steps import Steps
 from broker.model.values import Need
 from understudy.shared.amqp10.conditions import LIMIT, Fault
@@ -23,7 +23,7 @@ from understudy.shared.amqp10.conditions import LIMIT, Fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.amqp10.host import Host
+    from broker.amqp10.host import Amqp10Host
     from broker.amqp10.incoming import Incoming
     from broker.model.history.records import Entry
     from broker.model.queue.queue import Queue
@@ -50,7 +50,7 @@ class _TickEnd:
 
     __slots__ = ("connection", "held")
 
-    def __init__(self, connection: Host) -> None:
+    def __init__(self, connection: Amqp10Host) -> None:
         self.connection = connection
         self.held = Held(0)
 
@@ -74,7 +74,7 @@ class Links:
         "unsettled",
     )
 
-    def __init__(self, connection: Host) -> None:
+    def __init__(self, connection: Amqp10Host) -> None:
         self.connection = connection
         self.held = Held(0)
         self._tick_end = _TickEnd(connection)
@@ -226,7 +226,9 @@ class Links:
                 unsent += others
         requeueing = self.connection.vhost.removals.requeueing
         for failed in (False, True):
-            held: list[Delivered] = [Batch(queue, of[failed]) for queue, of in back.items() if of[failed]]
+            held: list[Delivered] = [
+                DeliveredBatch(queue, of[failed]) for queue, of in back.items() if of[failed]
+            ]
             if held:
                 requeueing.give_back(held, [batch.queue for batch in held], failed=failed)
         requeueing.work()

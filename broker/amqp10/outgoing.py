@@ -17,14 +17,14 @@ from broker.amqp10.conversion import octets_alone
 from broker.amqp10.conversion import outgoing as converted
 from broker.model.history.records import Entry
 from broker.model.queue.consumer import Consumer
-from broker.model.queue.requeueing import Batch
+from broker.model.queue.requeueing import DeliveredBatch
 from broker.model.values import Need, Reason
 from understudy.shared.amqp10.conditions import DELETED, MESSAGE_SIZE, Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.amqp10.host import Host
+    from broker.amqp10.host import Amqp10Host
     from broker.model.queue.queue import Queue
 
 BURST = 128
@@ -41,7 +41,7 @@ class OutgoingHost(Protocol):
     unsettled: int
 
     @property
-    def connection(self) -> Host: ...
+    def connection(self) -> Amqp10Host: ...
     @property
     def starving(self) -> dict[Outgoing, None]: ...
     @property
@@ -363,7 +363,7 @@ class Outgoing:
         entries, unsent = self.take_back()
         for back, failed in ((unsent, False), (entries, True)):
             if back:
-                vhost.removals.requeueing.give_back([Batch(queue, back)], (queue,), failed=failed)
+                vhost.removals.requeueing.give_back([DeliveredBatch(queue, back)], (queue,), failed=failed)
                 vhost.removals.requeueing.work()
         vhost.cancel(queue, self.consumer)
         if self._temporary and not queue.deleted and vhost.serving and vhost.whole.deciding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Step(enum.Enum):
+class Amqp10Step(enum.Enum):
     """What the connection waits for, or what it is."""
 
     SASL_HEADER = "the SASL header"
@@ -19,7 +19,9 @@ class Step(enum.Enum):
     CLOSED = "nothing: it is closed"
 
 
-BEFORE_LOGIN = frozenset((Step.SASL_HEADER, Step.SASL_INIT, Step.CHECKING, Step.AMQP_HEADER))
-OPENING = BEFORE_LOGIN | {Step.OPEN, Step.HELD}
-WAITING = frozenset((Step.CHECKING, Step.HELD))
+BEFORE_LOGIN = frozenset(
+    (Amqp10Step.SASL_HEADER, Amqp10Step.SASL_INIT, Amqp10Step.CHECKING, Amqp10Step.AMQP_HEADER)
+)
+OPENING = BEFORE_LOGIN | {Amqp10Step.OPEN, Amqp10Step.HELD}
+WAITING = frozenset((Amqp10Step.CHECKING, Amqp10Step.HELD))
 """What comes meanwhile is kept."""

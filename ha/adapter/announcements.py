@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.model.vhost.vhosts import VirtualHosts
     from ha.adapter.settings import HaSettings
     from ha.core.ha_broker import HaBroker
-    from ha.core.role import Self_
+    from ha.core.role import OwnIdentity
 
 CONTENT_TYPE = b"application/json"
 LARGEST = 4096
@@ -33,7 +33,7 @@ class Announcer(Protocol):
     """The node, as far as its events go."""
 
     core: HaBroker
-    me: Self_
+    me: OwnIdentity
     settings: HaSettings
     vhosts: VirtualHosts
 

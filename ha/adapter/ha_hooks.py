@@ -11,7 +11,7 @@ from broker.model.values import Scope
 from ha.adapter.content_ahead import ContentAhead
 from ha.adapter.inbox import Arrived, Inbox, PeerLost
 from ha.adapter.peer_check import PeerCheck
-from ha.core.connection_observer import CONNECTION_FORCED, Answer
+from ha.core.connection_observer import CONNECTION_FORCED, AdmissionAnswer
 from ha.core.ha_broker import HaBroker
 from ha.core.id_setter import IdSetter
 from ha.core.replication_test import ReplicationTest
@@ -52,11 +52,11 @@ class HaHooks(Hooks):
             return Refusal(error.code, error.reply_text)
         decision = self.core.admit(peer=management)
         match decision.answer:
-            case Answer.ADMIT:
+            case AdmissionAnswer.ADMIT:
                 return None
-            case Answer.HOLD:
+            case AdmissionAnswer.HOLD:
                 return Hold.HOLD
-            case Answer.REFUSE:
+            case AdmissionAnswer.REFUSE:
                 return Refusal(CONNECTION_FORCED, decision.text)
 
     def large_message(self, connection: Sender) -> LargeMessage | None:

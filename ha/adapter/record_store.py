@@ -11,14 +11,16 @@ from broker.store.errors import OR_ANEW, StoreUnusable
 from broker.store.node_files import NodeFiles
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import InSyncRecord, record_from_json
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 
 
-def who_this_is(files: NodeFiles, broker: BrokerSettings, random_bytes: Callable[[int], bytes]) -> Self_:
+def who_this_is(
+    files: NodeFiles, broker: BrokerSettings, random_bytes: Callable[[int], bytes]
+) -> OwnIdentity:
     """For this process, which has the files."""
     known = files.identity
     life = random_bytes(16).hex()
-    return Self_(known.node_id, broker.name, known.incarnation, known.number, broker.version, life)
+    return OwnIdentity(known.node_id, broker.name, known.incarnation, known.number, broker.version, life)
 
 
 def load_record(files: NodeFiles) -> tuple[InSyncRecord | None, bool]:

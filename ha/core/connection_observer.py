@@ -15,33 +15,34 @@ from ha.core.membership import Status
 CONNECTION_FORCED = 320
 
 
-class Answer(enum.Enum):
+class AdmissionAnswer(enum.Enum):
     ADMIT = "admit"
     HOLD = "hold"
     REFUSE = "refuse"
 
 
 @dataclass(slots=True, frozen=True)
-class Decision:
-    answer: Answer
+class Admission:
+    answer: AdmissionAnswer
     text: str = ""
 
 
-def decide(status: Status, *, peer: bool, primary: str | None, soon: bool = False) -> Decision:
+def decide(status: Status, *, peer: bool, primary: str | None, soon: bool = False) -> Admission:
     """`peer`: a connection that speaks link or management methods only. `primary`: name and address, if
     known. `soon`: this node is the primary, and may not serve at this moment.
     """
     if not peer and soon:
-        return Decision(Answer.HOLD)
+        return Admission(AdmissionAnswer.HOLD)
     if peer or status.serves:
-        return Decision(Answer.ADMIT)
+        return Admission(AdmissionAnswer.ADMIT)
     if primary is not None:
-        return Decision(
-            Answer.REFUSE,
+        return Admission(
+            AdmissionAnswer.REFUSE,
             f"CONNECTION_FORCED - this broker is a backup ({status.value}), the primary is {primary}",
         )
     if status is Status.JOINING:
-        return Decision(Answer.HOLD)
-    return Decision(
-        Answer.REFUSE, f"CONNECTION_FORCED - this broker is a backup ({status.value}), no primary is known"
+        return Admission(AdmissionAnswer.HOLD)
+    return Admission(
+        AdmissionAnswer.REFUSE,
+        f"CONNECTION_FORCED - this broker is a backup ({status.value}), no primary is known",
     )

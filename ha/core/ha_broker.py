@@ -14,7 +14,7 @@ from broker.model.values import FOREVER, ORIGIN, Position
 from ha.core import codes
 from ha.core.backup.backup import Backup
 from ha.core.clocks import Clocks
-from ha.core.connection_observer import Decision, decide
+from ha.core.connection_observer import Admission, decide
 from ha.core.deadlines import earliest
 from ha.core.effects import (
     Announce,
@@ -45,7 +45,7 @@ from ha.core.record.lineage import Lineage
 from ha.core.record.own_copy import OwnCopy
 from ha.core.record.record_keeper import Outcome, RecordKeeper, lost_words
 from ha.core.refusal import with_next
-from ha.core.role import Context, Self_
+from ha.core.role import Context, OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import serving_peer
 from ha.core.wire.link import Method
@@ -60,7 +60,7 @@ class HaBroker:
     """One node's high availability, thinking only."""
 
     def __init__(
-        self, me: Self_, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
+        self, me: OwnIdentity, tuning: Tuning, addresses: Sequence[str], *, record: InSyncRecord | None,
         incomplete: bool, epoch_seen: int, cluster_id: str | None, primary_model: PrimaryModel,
         replica_model: ReplicaModel, position: Callable[[], Position], authority: Authority | None = None,
         public: Sequence[str] = (),
@@ -136,7 +136,7 @@ class HaBroker:
         effects, self._c.effects = self._c.effects, []
         return effects
 
-    def admit(self, *, peer: bool) -> Decision:
+    def admit(self, *, peer: bool) -> Admission:
         soon = self.withheld or self.promotion.committed is not None or self.switchover.draining
         if self.backup is not None and self.backup.heir:
             soon = soon or self.backup.linked or self.promotion.active

@@ -21,7 +21,7 @@ from understudy.shared.codes import Coded
 
 
 @dataclass(slots=True, frozen=True)
-class Self_:
+class OwnIdentity:
     """Who this node is. `number` (1..65535) goes into the epochs it mints and must differ within a pair.
 
     `life` is drawn at each start and written nowhere: two processes on copies of one data directory differ in
@@ -44,7 +44,7 @@ class Self_:
 class Context:
     """What HaBroker and its role both work on."""
 
-    me: Self_
+    me: OwnIdentity
     tuning: Tuning
     membership: Membership
     record: InSyncRecord | None

@@ -24,7 +24,7 @@ from typing import Any
 
 from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import commands
-from ha.pacemaker.procedure import Answer, Procedure, Register, read, swap
+from ha.pacemaker.procedure import CibAnswer, Procedure, Register, read, swap
 
 LIMIT = 4.0
 """Seconds for one request, all its commands together."""
@@ -53,21 +53,21 @@ class Helper:
         if self._busy.acquire(blocking=False):
             threading.Thread(target=self._work, args=(request,), daemon=True).start()
         else:
-            self._answer(request, Answer("unknown", None, "too many questions at once"))
+            self._answer(request, CibAnswer("unknown", None, "too many questions at once"))
 
     def _work(self, request: dict[str, Any]) -> None:
         try:
             answer = self._ask(request)
         except Exception as error:
-            answer = Answer("unknown", None, f"the helper failed: {' '.join(repr(error).split())}")
+            answer = CibAnswer("unknown", None, f"the helper failed: {' '.join(repr(error).split())}")
         finally:
             self._busy.release()
         self._answer(request, answer)
 
-    def _ask(self, request: dict[str, Any]) -> Answer:
+    def _ask(self, request: dict[str, Any]) -> CibAnswer:
         deadline = time.monotonic() + LIMIT
         if trouble := self._find_node():
-            return Answer("unknown", None, trouble)
+            return CibAnswer("unknown", None, trouble)
         register = Register(self._node, self._set_id)
         if request["kind"] == "read":
             return carry_out(read(register), deadline)
@@ -85,7 +85,7 @@ class Helper:
         self._node = result.output.strip()
         return ""
 
-    def _answer(self, request: dict[str, Any], answer: Answer) -> None:
+    def _answer(self, request: dict[str, Any], answer: CibAnswer) -> None:
         document = {
             "id": request["id"], "outcome": answer.outcome, "record": answer.record, "reason": answer.reason,
         }  # fmt: skip
@@ -95,17 +95,17 @@ class Helper:
             sys.stdout.buffer.flush()
 
 
-def carry_out(procedure: Procedure, deadline: float) -> Answer:
+def carry_out(procedure: Procedure, deadline: float) -> CibAnswer:
     """Run a procedure with the real commands; `unknown` at the deadline."""
     try:
         wanted = next(procedure)
         while (left := deadline - time.monotonic()) > 0:
             wanted = procedure.send(commands.run(wanted, min(left, commands.PATIENCE)))
     except StopIteration as end:
-        answer: Answer = end.value
+        answer: CibAnswer = end.value
         return answer
     procedure.close()
-    return Answer("unknown", None, f"the CIB was not asked through within {LIMIT:g} s")
+    return CibAnswer("unknown", None, f"the CIB was not asked through within {LIMIT:g} s")
 
 
 def _end_with(parent: int) -> None:

@@ -1,12 +1,12 @@
 """The procedure of a read and of a swap: which commands, in which order, and what follows. Sans-I/O.
 
 Each procedure is a generator: it yields lists of commands, to be run in parallel, and is sent the list of
-their results, in the same order; it returns its Answer. The helper runs it with cibadmin, the simulation with
-virtual CIBs:
+their results, in the same order; it returns its CibAnswer. The helper runs it with cibadmin, the simulation
+with virtual CIBs:
 
     procedure = read(register)
     commands = next(procedure)
-    ... commands = procedure.send([run(c) for c in commands]) ... StopIteration.value is the Answer
+    ... commands = procedure.send([run(c) for c in commands]) ... StopIteration.value is the CibAnswer
 
 An answer is `done` or `conflict` only if this node's copy of the CIB stood (see `standing`) when it was read;
 after a swap it is read once more. `not yet` is a swap that would be right later, and of which nothing was
@@ -106,7 +106,7 @@ class Result:
 
 
 @dataclass(slots=True, frozen=True)
-class Answer:
+class CibAnswer:
     """As `Node.authority_answered` wants it, and a sentence."""
 
     outcome: Outcome
@@ -114,7 +114,7 @@ class Answer:
     reason: str
 
 
-Procedure = Generator[list[Command], list[Result], Answer]
+Procedure = Generator[list[Command], list[Result], CibAnswer]
 _Looking = Generator[list[Command], list[Result], tuple[CibView, Standing]]
 
 
@@ -123,7 +123,7 @@ def read(register: Register) -> Procedure:
     view, standing = yield from _look(register)
     if not standing.ok:
         return _unknown(standing.reason)
-    return Answer("done", view.document, standing.reason)
+    return CibAnswer("done", view.document, standing.reason)
 
 
 def swap(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Procedure:
@@ -137,7 +137,7 @@ def swap(register: Register, expected: RecordVersion | None, record: Mapping[str
         answer = yield from _there(register, view, standing, record, ())
         return answer if answer.outcome != "done" else _conflict(view)
     if early := _included_early(view, standing, record):
-        return Answer("not yet", None, f"{early} has not joined the cluster yet, and is included then")
+        return CibAnswer("not yet", None, f"{early} has not joined the cluster yet, and is included then")
     if standing.without and view.version == expected:
         view, standing = yield from _outrank(register, view)
         if not standing.ok:
@@ -171,7 +171,7 @@ def _there(
             return _unknown(f"the CIB has the new record, but may lose it: {standing.reason}")
         if view.document != record:
             return _conflict(view)
-    return Answer("done", view.document, standing.reason)
+    return CibAnswer("done", view.document, standing.reason)
 
 
 def _write(register: Register, expected: RecordVersion | None, record: Mapping[str, Any]) -> Command:
@@ -255,10 +255,10 @@ def _said(result: Result) -> str:
     return result.error or f"exit code {result.code}"
 
 
-def _conflict(view: CibView) -> Answer:
+def _conflict(view: CibView) -> CibAnswer:
     held = f"version {view.version.epoch}.{view.version.revision}" if view.version else "no record"
-    return Answer("conflict", view.document, f"the CIB holds {held}")
+    return CibAnswer("conflict", view.document, f"the CIB holds {held}")
 
 
-def _unknown(reason: str) -> Answer:
-    return Answer("unknown", None, reason)
+def _unknown(reason: str) -> CibAnswer:
+    return CibAnswer("unknown", None, reason)

@@ -24,7 +24,7 @@ from understudy.client.transport import SecureTransport
 from understudy.client_tls import FileFault, SecureAddress, parse_broker, secured, tls_of
 from understudy.definitions.apply import carry_out
 from understudy.definitions.parse import QueueDefinition
-from understudy.definitions.plan import Plan
+from understudy.definitions.plan import ImportPlan
 from understudy.management import Unreachable, ask
 from understudy.shared.addresses import HostPort, TlsHostPort
 
@@ -162,7 +162,9 @@ def test_definitions_are_declared_over_tls(live: Live, authority: Authority) -> 
     there = parse_broker(address(live), ClientTls(authority.ca))
     itself = SecureAddress.of(HostPort(live.host, live.tls_port), ClientTls(itself=True))
     for name, broker in (("one", there), ("two", itself)):
-        outcome = carry_out(Plan([QueueDefinition(name=name, durable=True)]), broker, "guest", "guest", 10)
+        outcome = carry_out(
+            ImportPlan([QueueDefinition(name=name, durable=True)]), broker, "guest", "guest", 10
+        )
         assert outcome.whole and outcome.new["queues"] == 1, outcome
     assert set(live.broker.vhost.queues) == {"one", "two"}
 

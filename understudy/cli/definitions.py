@@ -26,7 +26,7 @@ from understudy.cli.options import Failed, Wrong, broker_options, leave, node_op
 from understudy.definitions.apply import (
     DECLARED,
     KINDS,
-    Outcome,
+    ImportOutcome,
     carry_out,
     expected,
     summary_of,
@@ -34,7 +34,7 @@ from understudy.definitions.apply import (
 from understudy.definitions.entries import NOUNS
 from understudy.definitions.export import COMMAND, Listing, ListingRefused, document_of, text_of
 from understudy.definitions.parse import Definitions, answered, read_definitions
-from understudy.definitions.plan import Plan, check_vhost, plan_of
+from understudy.definitions.plan import ImportPlan, check_vhost, plan_of
 from understudy.definitions.strict_json import DefinitionsError
 from understudy.definitions.unsupported import counted
 from understudy.management import SERVING
@@ -188,12 +188,12 @@ def _umask() -> int:
 # -- what became of it
 
 
-def _tell_left_out(plan: Plan) -> None:
+def _tell_left_out(plan: ImportPlan) -> None:
     for left in plan.left_out:
         click.echo(f"understudy: not here: {left.text}", err=True)
 
 
-def _tell(plan: Plan, outcome: Outcome, address: HostPort, form: str, *, dry_run: bool) -> None:
+def _tell(plan: ImportPlan, outcome: ImportOutcome, address: HostPort, form: str, *, dry_run: bool) -> None:
     if form == "json":
         click.echo(json.dumps(summary_of(plan, outcome, dry_run=dry_run)))
     else:

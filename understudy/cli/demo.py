@@ -20,7 +20,7 @@ from rich.table import Table
 from understudy import codes
 from understudy.cli.exit_codes import FAILED, by_signal
 from understudy.cli.options import Failed, Wrong, leave
-from understudy.demo.demo import Demo, DemoFailed, Options, Outcome
+from understudy.demo.demo import Demo, DemoFailed, DemoOutcome, Options
 from understudy.demo.progress import Progress
 from understudy.report import beside
 from understudy.shared.file_errors import of_file
@@ -141,7 +141,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(console: Console, outcome: Outcome, messages: int) -> None:
+def show(console: Console, outcome: DemoOutcome, messages: int) -> None:
     """The table, the sentence, the report."""
     totals: dict[str, Any] = (outcome.verdict or {}).get("totals", {})
     plain = outcome.plain

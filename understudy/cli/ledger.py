@@ -37,7 +37,7 @@ from understudy.config.types import parse_positive_duration
 from understudy.ledger.compaction import Kept, compact, finish
 from understudy.ledger.conversion import EVENTS, FIELDS, NEEDED, TIMES, Mapped, Unconvertible, convert
 from understudy.ledger.inspection import Report, inspect_all
-from understudy.ledger.retention import Plan, Unprunable, plan, prune, tidy
+from understudy.ledger.retention import PruningPlan, Unprunable, plan, prune, tidy
 from understudy.ledger.segments import JSONL, PARQUET, NeedsArrow, Series, arrow, find, finished, last_record
 from understudy.ledger.writer import LedgerError, parse_writer_name
 from understudy.shared.file_errors import of_file
@@ -260,7 +260,7 @@ def prune_command(
     _tell_kept(kept)
 
 
-def _pruned_json(each: Plan) -> dict[str, Any]:
+def _pruned_json(each: PruningPlan) -> dict[str, Any]:
     writer, incarnation = each.series.process
     return {
         "writer": writer, "incarnation": incarnation, "files": len(each.going), "bytes": each.size,

@@ -44,7 +44,7 @@ from understudy.config.settings import ConfigError
 from understudy.quarantine.journal import Notes, NotesError
 from understudy.quarantine.message import Message
 from understudy.quarantine.reader import QuarantineFolder, QueueSummary, Unreadable
-from understudy.quarantine.republish import Outcome, Republishing, Way
+from understudy.quarantine.republish import Republishing, RepublishOutcome, Way
 from understudy.shared.codes import Coded
 from understudy.shared.text import shown
 
@@ -202,7 +202,7 @@ def republish(
         raise Failed(_none_such(folder, queues, wanted))
     chosen.sort(key=lambda m: (m.vhost, m.name, m.queue, m.epoch, m.sequence))
     todo, doubtful = _todo(chosen, folder.notes, again=again, in_doubt=in_doubt)
-    outcome, code = Outcome(len(todo), *_before(chosen, folder.notes, again=again)), 0
+    outcome, code = RepublishOutcome(len(todo), *_before(chosen, folder.notes, again=again)), 0
     if todo and not dry_run:
         way = Way(brokers, user, password, timeout, to=to, route=route, ledger=ledger, tls=_tls_for(brokers))
         try:
@@ -241,7 +241,7 @@ def _tls_for(brokers: str) -> ClientTls | None:
 
 
 def _tell_outcome(
-    outcome: Outcome, form: str, doubtful: int, folder: QuarantineFolder, *, dry_run: bool
+    outcome: RepublishOutcome, form: str, doubtful: int, folder: QuarantineFolder, *, dry_run: bool
 ) -> None:
     """`doubtful`: left out of the run."""
     if form == "json":
@@ -274,7 +274,7 @@ def _tell_outcome(
         )
 
 
-def _nothing_to_do(outcome: Outcome, folder: QuarantineFolder) -> str:
+def _nothing_to_do(outcome: RepublishOutcome, folder: QuarantineFolder) -> str:
     if not outcome.before:
         return f"nothing in quarantine in {folder.path}"
     many = f"all {outcome.before:,} messages were" if outcome.before > 1 else "the message was"

@@ -24,7 +24,7 @@ from broker.model.octets import as_octets
 from understudy.client_tls import tls_of
 from understudy.definitions.entries import Entry
 from understudy.definitions.parse import BindingDefinition, ExchangeDefinition, QueueDefinition
-from understudy.definitions.plan import Item, Plan, key_of, kind_of, name_of
+from understudy.definitions.plan import ImportPlan, Item, key_of, kind_of, name_of
 from understudy.management import TooLarge, Unreachable, ask
 from understudy.shared.addresses import HostPort
 from understudy.shared.text import shown
@@ -46,7 +46,7 @@ _CONNECT = 5.0
 
 
 @dataclass(slots=True)
-class Outcome:
+class ImportOutcome:
     """What became of a plan: for each kind how many are new, and how many were there."""
 
     new: Counter[str] = field(default_factory=Counter)
@@ -67,9 +67,9 @@ class Outcome:
         return not self.refused and not self.why
 
 
-def expected(plan: Plan) -> Outcome:
+def expected(plan: ImportPlan) -> ImportOutcome:
     """What would become of it, if nothing changed meanwhile: for a dry run."""
-    outcome = Outcome(refused=list(plan.differing))
+    outcome = ImportOutcome(refused=list(plan.differing))
     kinds = plan.counts()
     outcome.there = Counter(key[0] for key in plan.there)
     outcome.changed = Counter(key[0] for key in plan.changing)
@@ -79,12 +79,12 @@ def expected(plan: Plan) -> Outcome:
 
 
 def carry_out(
-    plan: Plan, address: HostPort, user: str, password: str, timeout: float,
+    plan: ImportPlan, address: HostPort, user: str, password: str, timeout: float,
     progress: Callable[[int], None] = lambda amount: None,
-) -> Outcome:  # fmt: skip
+) -> ImportOutcome:  # fmt: skip
     """Declare it all. `timeout`: seconds that any answer may take. Refusals and what ends it are in the
     outcome."""
-    outcome = Outcome()
+    outcome = ImportOutcome()
     entries = [item for item in plan.items if isinstance(item, Entry)]
     declared = [item for item in plan.items if not isinstance(item, Entry)]
     try:
@@ -101,7 +101,7 @@ def carry_out(
 
 
 def _declare(
-    items: list[Declared], vhost: str, plan: Plan, outcome: Outcome, address: HostPort, user: str,
+    items: list[Declared], vhost: str, plan: ImportPlan, outcome: ImportOutcome, address: HostPort, user: str,
     password: str, timeout: float, progress: Callable[[int], None],
 ) -> None:  # fmt: skip
     """Those of one virtual host."""
@@ -130,7 +130,13 @@ class _Putting:
     """Virtual hosts, users, permissions and policies, by the management command `define`."""
 
     def __init__(
-        self, plan: Plan, outcome: Outcome, address: HostPort, user: str, password: str, timeout: float
+        self,
+        plan: ImportPlan,
+        outcome: ImportOutcome,
+        address: HostPort,
+        user: str,
+        password: str,
+        timeout: float,
     ) -> None:
         self._plan = plan
         self._outcome = outcome
@@ -194,7 +200,7 @@ def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
         yield batch
 
 
-def _note(outcome: Outcome, plan: Plan, item: Item) -> None:
+def _note(outcome: ImportOutcome, plan: ImportPlan, item: Item) -> None:
     key = key_of(item)
     counts = outcome.there if key in plan.there else outcome.changed if key in plan.changing else outcome.new
     counts[kind_of(item)] += 1
@@ -214,7 +220,7 @@ def _words(item: Declared) -> tuple[str, ...]:
 class _Declaring:
     """One import on one channel: py-amqp opens it again by itself when the broker has closed it."""
 
-    def __init__(self, connection: amqp.Connection, plan: Plan, outcome: Outcome) -> None:
+    def __init__(self, connection: amqp.Connection, plan: ImportPlan, outcome: ImportOutcome) -> None:
         self._channel: Any = connection.channel()
         self._frame_max = int(connection.frame_max)
         self._plan = plan
@@ -272,7 +278,7 @@ class _Declaring:
         self._channel.send_method(method, form, values, wait=None if nowait else reply)
 
 
-def summary_of(plan: Plan, outcome: Outcome, *, dry_run: bool) -> dict[str, Any]:
+def summary_of(plan: ImportPlan, outcome: ImportOutcome, *, dry_run: bool) -> dict[str, Any]:
     """For programs: as the command line's JSON and as the answer over HTTP."""
     more = len(outcome.refused) - _SHOWN
     return {

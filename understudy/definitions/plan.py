@@ -40,7 +40,7 @@ _SELF = frozenset(("cluster_name", "internal_cluster_id", "cluster_tags"))
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """What is to be declared, in an order that works: virtual hosts, users, permissions, policies,
     exchanges, queues, bindings."""
 
@@ -81,9 +81,9 @@ def name_of(item: Item) -> str:
     return shown(f"{NOUNS[kind_of(item)]} '{item.name}'{where}")
 
 
-def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> Plan:
+def plan_of(file: Definitions, there: Definitions, *, quorum_as_classic: bool = False) -> ImportPlan:
     """Raises DefinitionsError for a binding whose ends are neither in the file nor on the broker."""
-    plan = Plan()
+    plan = ImportPlan()
     entries, plan.left_out = entries_of(file, there)
     plan.items += entries
     here = vhosts_of(file, there)
@@ -105,7 +105,7 @@ def check_vhost(vhost: str, file: Definitions, there: Definitions) -> None:
         raise DefinitionsError(f"there is no virtual host {vhost!r:.80}: add it by `understudy vhost add`")
 
 
-def _compare(plan: Plan, there: Definitions) -> None:
+def _compare(plan: ImportPlan, there: Definitions) -> None:
     theirs: list[Item] = [*there_of(there), *there.exchanges, *there.queues, *there.bindings]
     has = {key_of(item): item for item in theirs}
     for item in plan.items:
@@ -146,7 +146,7 @@ def _difference(wanted: Item, found: Item) -> str:
 
 
 def _exchanges(
-    wanted: Iterable[ExchangeDefinition], plan: Plan, skipped: set[tuple[str, ...]]
+    wanted: Iterable[ExchangeDefinition], plan: ImportPlan, skipped: set[tuple[str, ...]]
 ) -> list[ExchangeDefinition]:
     taken: list[ExchangeDefinition] = []
     unknown: defaultdict[str, list[str]] = defaultdict(list)
@@ -170,7 +170,7 @@ def _exchanges(
 
 
 def _queues(
-    wanted: Iterable[QueueDefinition], plan: Plan, skipped: set[tuple[str, ...]], as_classic: bool
+    wanted: Iterable[QueueDefinition], plan: ImportPlan, skipped: set[tuple[str, ...]], as_classic: bool
 ) -> list[QueueDefinition]:
     taken: list[QueueDefinition] = []
     unknown: defaultdict[str, list[str]] = defaultdict(list)
@@ -199,7 +199,7 @@ def _queues(
 
 
 def _bindings(
-    file: Definitions, there: Definitions, plan: Plan, skipped: set[tuple[str, ...]]
+    file: Definitions, there: Definitions, plan: ImportPlan, skipped: set[tuple[str, ...]]
 ) -> list[BindingDefinition]:
     here = vhosts_of(file, there)
     known = {(vhost, "exchange", name) for vhost in here for name in BUILT_IN if name}
@@ -239,7 +239,7 @@ def _is_default(binding: BindingDefinition) -> bool:
 # -- what has no place here
 
 
-def _leave(plan: Plan, what: str, names: Iterable[str], why: str) -> None:
+def _leave(plan: ImportPlan, what: str, names: Iterable[str], why: str) -> None:
     plan.left_out += left(what, names, why)
 
 

@@ -48,7 +48,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """What the demo found out."""
 
     verdict: dict[str, Any] | None
@@ -100,7 +100,7 @@ class Demo:
         self._statuses: dict[str, str] = dict.fromkeys(NODES, "down")
         self._status_at = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> DemoOutcome:
         """All acts; no child is left when it returns or raises DemoFailed."""
         began = time.monotonic()
         with ExitStack() as stack:
@@ -114,7 +114,7 @@ class Demo:
             self._stop_brokers()
             verdict, code, report = self._reconcile()
         publishers = {name: client.counts for name, client in self._clients.items() if name in PUBLISHERS}
-        return Outcome(
+        return DemoOutcome(
             verdict=verdict,
             verdict_code=code,
             plain=self._clients[PLAIN_QUEUE].counts,

@@ -49,7 +49,7 @@ class Unprunable(Exception):
 
 
 @dataclass(slots=True)
-class Plan:
+class PruningPlan:
     """What of one incarnation is to go. `horizon_us`: what was noted up to then is not judged any more."""
 
     series: Series
@@ -61,9 +61,9 @@ class Plan:
         return sum(segment.path.stat().st_size for segment in self.going)
 
 
-def plan(series: Series, before_us: int) -> Plan:
+def plan(series: Series, before_us: int) -> PruningPlan:
     """The segments from the first on whose newest record is older; a pruned file alone is no work."""
-    found = Plan(series)
+    found = PruningPlan(series)
     done = set(finished(series))
     for segment in series.segments:
         last = last_record(segment)
@@ -79,7 +79,7 @@ def plan(series: Series, before_us: int) -> Plan:
 
 
 def prune(
-    plan: Plan, *, damaged: bool = False, progress: Callable[[int], None] = lambda octets: None
+    plan: PruningPlan, *, damaged: bool = False, progress: Callable[[int], None] = lambda octets: None
 ) -> Path:
     """Do it; the file that stands in their place. Raises Unprunable where lines or numbers are missing,
     unless `damaged`: whatever it was is not judged any more either. Raises OSError, and NeedsArrow."""
@@ -112,7 +112,7 @@ def tidy(segments: Iterable[Segment], besides: Path) -> None:
     sync_folder(besides.parent)
 
 
-def _summary(plan: Plan, damaged: bool, progress: Callable[[int], None]) -> list[bytes]:
+def _summary(plan: PruningPlan, damaged: bool, progress: Callable[[int], None]) -> list[bytes]:
     kept = _Kept()
     for segment in plan.going:
 

@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RepublishOutcome:
     """What became of `wanted` messages."""
 
     wanted: int
@@ -190,7 +190,9 @@ class Way:
 class Republishing:
     """One run. `stopping` is asked again and again whether to end early, and says why; empty if not."""
 
-    def __init__(self, notes: Notes, outcome: Outcome, way: Way, stopping: Callable[[], str]) -> None:
+    def __init__(
+        self, notes: Notes, outcome: RepublishOutcome, way: Way, stopping: Callable[[], str]
+    ) -> None:
         self._notes = notes
         self._outcome = outcome
         self._way = way

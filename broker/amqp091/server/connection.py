@@ -30,7 +30,7 @@ from broker.amqp091.codec.frames import (
 from broker.amqp091.codec.grammar import Method, decode_arguments, encode_frame, lookup
 from broker.amqp091.publishing.publish import Publisher
 from broker.amqp091.server.channel import Channel
-from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, Step, stranger
+from broker.amqp091.server.handshake import PEER_CAPABILITY, Handshake, HandshakeStep, stranger
 from broker.errors import (
     AmqpError,
     BadChannel,
@@ -43,7 +43,7 @@ from broker.errors import (
     NotAllowed,
     UnexpectedFrame,
 )
-from broker.heartbeat import Verdict
+from broker.heartbeat import HeartbeatVerdict
 from broker.security.identity import ADMINISTRATOR, HA
 from understudy.shared.text import short, shown
 
@@ -112,7 +112,7 @@ class ServerConnection(Host):
 
     @property
     def withheld(self) -> bool:
-        return self.handshake.step is Step.DONE and not self.is_management
+        return self.handshake.step is HandshakeStep.DONE and not self.is_management
 
     @property
     def filled(self) -> bool:
@@ -148,7 +148,7 @@ class ServerConnection(Host):
             if self.login is not None:
                 self._keep(buf)
                 return
-            if self.handshake.step is Step.HEADER:
+            if self.handshake.step is HandshakeStep.HEADER:
                 self.successor = self.broker.succeed(self, buf[:8], self.now)
                 if self.successor is not None:
                     self.successor.receive(buf, self.now)
@@ -471,10 +471,10 @@ class ServerConnection(Host):
     def _beat(self, now: float) -> None:
         life = self.life
         verdict = life.check(now, listening=not self.paused_reading)
-        if verdict is Verdict.DEAD:
+        if verdict is HeartbeatVerdict.DEAD:
             self.abandon(f"no sign of life for {2 * life.interval} s")
             return
-        if verdict is Verdict.SEND and not self.clogged:
+        if verdict is HeartbeatVerdict.SEND and not self.clogged:
             self.send(HEARTBEAT_FRAME)
         self._arm_heartbeat()
 
@@ -524,7 +524,7 @@ class ServerConnection(Host):
 
     def _send_close(self, code: int, text: str, class_id: int, method_id: int) -> None:
         self.let_go()
-        if self.handshake.step is Step.HEADER:
+        if self.handshake.step is HandshakeStep.HEADER:
             self.finish()
             return
         self.state, self._stalled, self._rests = State.CLOSING, False, False

@@ -36,7 +36,7 @@ _ASK_AGAIN = 0.1
 """Seconds between two questions to the hooks about a connection that they hold."""
 
 
-class Step(enum.Enum):
+class HandshakeStep(enum.Enum):
     """What the connection waits for."""
 
     HEADER = "protocol header"
@@ -49,9 +49,9 @@ class Step(enum.Enum):
 
 
 _EXPECTED = {
-    "connection.start-ok": Step.START_OK,
-    "connection.tune-ok": Step.TUNE_OK,
-    "connection.open": Step.OPEN,
+    "connection.start-ok": HandshakeStep.START_OK,
+    "connection.tune-ok": HandshakeStep.TUNE_OK,
+    "connection.open": HandshakeStep.OPEN,
 }
 
 
@@ -63,7 +63,7 @@ class Handshake:
 
     def __init__(self, connection: Host, now: float) -> None:
         self._connection = connection
-        self.step = Step.HEADER
+        self.step = HandshakeStep.HEADER
         self._name = self._vhost = ""
         self.deadline = now + connection.settings.handshake_timeout
 
@@ -77,7 +77,7 @@ class Handshake:
         What is not our protocol and version is answered with our header, and the socket is closed.
         """
         if data[:8] == PROTOCOL_HEADER:
-            self.step = Step.START_OK
+            self.step = HandshakeStep.START_OK
             settings = self._connection.settings
             self._connection.send(_start(settings))
             return 8
@@ -92,9 +92,9 @@ class Handshake:
         """A method of channel 0. Raises the AMQP error that ends the connection."""
         if _EXPECTED.get(method.name) is not self.step:
             raise CommandInvalid(f"{method.name} while waiting for {self.step.value}")
-        if self.step is Step.START_OK:
+        if self.step is HandshakeStep.START_OK:
             self._start_ok(arguments)
-        elif self.step is Step.TUNE_OK:
+        elif self.step is HandshakeStep.TUNE_OK:
             self._tune_ok(arguments)
         else:
             self._open(arguments, now)
@@ -107,7 +107,7 @@ class Handshake:
         connection.capabilities = claimed if isinstance(claimed, dict) else {}
         mechanism = arguments["mechanism"]
         self._name, password = credentials(mechanism, arguments["response"])
-        self.step = Step.CHECKING
+        self.step = HandshakeStep.CHECKING
         answer = connection.log_in(self._name, password, mechanism)
         if answer is not None:
             self.answered(answer)
@@ -116,7 +116,7 @@ class Handshake:
         """Who the client is, or why not; what it has sent meanwhile waits for this. Raises the AMQP error
         that ends the connection."""
         connection = self._connection
-        self.step = Step.TUNE_OK
+        self.step = HandshakeStep.TUNE_OK
         if isinstance(answer, AmqpError):
             self._refuse(answer)
             return
@@ -165,7 +165,7 @@ class Handshake:
                 f"negotiated channel_max = {channel_max} is higher than the maximum allowed value"
             )
         connection.tuned(frame_max, channel_max, arguments["heartbeat"])
-        self.step = Step.OPEN
+        self.step = HandshakeStep.OPEN
 
     def _open(self, arguments: dict[str, Any], now: float) -> None:
         connection = self._connection
@@ -175,7 +175,7 @@ class Handshake:
         if error is not None:
             raise error
         connection.is_management = claim is not Claim.APPLICATION
-        self.step = Step.HELD
+        self.step = HandshakeStep.HELD
         self.ask(now)
 
     def _claim(self) -> Claim:
@@ -194,7 +194,7 @@ class Handshake:
             connection.arm(min(now + _ASK_AGAIN, self.deadline))
             return
         self._enter()
-        self.step = Step.DONE
+        self.step = HandshakeStep.DONE
         connection.send(encode_frame(0, "connection.open-ok"))
         connection.opened(now)
 
@@ -215,12 +215,12 @@ class Handshake:
     def timer(self, now: float) -> None:
         """The limit has passed, or the hooks are to be asked again. Raises what ends the connection."""
         if now < self.deadline:
-            if self.step is Step.HELD:
+            if self.step is HandshakeStep.HELD:
                 self.ask(now)
             return
-        if self.step is Step.HELD:
+        if self.step is HandshakeStep.HELD:
             raise ConnectionForced("this broker did not begin to serve in time; try the next one", 10, 40)
-        of_tls = "TLS, then the " if self.step is Step.HEADER and self._connection.peer.tls else ""
+        of_tls = "TLS, then the " if self.step is HandshakeStep.HEADER and self._connection.peer.tls else ""
         self._connection.abandon(f"handshake not finished in time, waiting for {of_tls}{self.step.value}")
 
 

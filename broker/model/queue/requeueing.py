@@ -93,7 +93,7 @@ class Delivered(Protocol):
     def entries(self) -> list[Entry]: ...
 
 
-class Batch:
+class DeliveredBatch:
     """The plainest form of `Delivered`."""
 
     __slots__ = ("entries", "queue")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.model.values import Position
     from broker.model.vhost.directory import Directory
     from broker.model.vhost.vhosts import VirtualHosts
-    from ha.core.role import Self_
+    from ha.core.role import OwnIdentity
 
 MOST = 200
 """Changes in one question."""
@@ -43,7 +43,7 @@ class DirectoryNode(Protocol):
     """The node, as far as its directory goes."""
 
     broker: Broker
-    me: Self_
+    me: OwnIdentity
     vhosts: VirtualHosts
 
     @property

@@ -8,7 +8,7 @@ from broker.model.values import Position
 from broker.model.vhost.vhosts import QueueInfo, VirtualHosts
 from ha.core.ha_broker import HaBroker
 from ha.core.membership import Member
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 from ha.core.wire.link import VERSION
 
 READY = ("ready", "active", "standalone", "recovering")
@@ -19,7 +19,7 @@ LAG_FIELDS = ("phase", "lag", "lag_bytes", "applied", "durable", "queues_left", 
 
 
 def status_of(
-    core: HaBroker, me: Self_, vhosts: VirtualHosts, position: Position, trouble: str = ""
+    core: HaBroker, me: OwnIdentity, vhosts: VirtualHosts, position: Position, trouble: str = ""
 ) -> dict[str, Any]:
     """How the node stands now. `trouble`: with the authority. `dequeues`: how many wait to be told to store
     and link, and the longest time that any has waited, in seconds.
@@ -52,7 +52,7 @@ def status_of(
     }
 
 
-def _primary(core: HaBroker, me: Self_) -> str | None:
+def _primary(core: HaBroker, me: OwnIdentity) -> str | None:
     """Name and address of the node of the pair that serves, if one is known; this one counts."""
     if core.primary is None:
         return core.known_primary()
@@ -106,7 +106,7 @@ def _link(core: HaBroker) -> str:
     return "lost" if core.backup.link_end is not None else "none"
 
 
-def _myself(core: HaBroker, me: Self_, position: Position) -> dict[str, Any]:
+def _myself(core: HaBroker, me: OwnIdentity, position: Position) -> dict[str, Any]:
     """This node's own line, with `self` set."""
     record = core.record
     listed = record is not None and (me.who in record.in_sync or record.owner == me.who)

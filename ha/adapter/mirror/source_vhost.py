@@ -9,14 +9,14 @@ from broker.model.history.records import Dequeue, Entry, MessageId, Piece
 from broker.model.queue.cut import held_after
 from broker.model.queue.message_run import group_runs
 from broker.model.queue.origin import origin_of
-from ha.core.mirror.ports import Found, Standing
+from ha.core.mirror.ports import Found, SourceStanding
 
 if TYPE_CHECKING:
     from broker.engine import Broker
     from broker.model.vhost.vhost import VirtualHost
     from broker.model.vhost.vhosts import VirtualHosts
     from ha.core.ha_broker import HaBroker
-    from ha.core.role import Self_
+    from ha.core.role import OwnIdentity
 
 
 class SourceNode(Protocol):
@@ -24,7 +24,7 @@ class SourceNode(Protocol):
 
     broker: Broker
     core: HaBroker
-    me: Self_
+    me: OwnIdentity
     now: float
     vhost: VirtualHost
     vhosts: VirtualHosts
@@ -38,7 +38,7 @@ class SourceVhost:
         self._vhost, self._vhosts = node.vhost, node.vhosts
         self._ledger_wanted = node.vhost.history.ledger_wanted
 
-    def standing(self) -> Standing:
+    def standing(self) -> SourceStanding:
         core, me = self._node.core, self._node.me
         refusal = ""
         if not self._vhost.serving:
@@ -51,7 +51,7 @@ class SourceVhost:
         if record is not None:
             members |= {record.owner.node_id, *(who.node_id for who in record.in_sync), *record.names}
         wall_ms = self._node.broker.wall_at(self._node.now)
-        return Standing(
+        return SourceStanding(
             me.node_id, me.name, core.epoch, core.cluster_id or "", frozenset(members), refusal, wall_ms
         )
 

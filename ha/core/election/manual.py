@@ -15,7 +15,7 @@ from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
 from ha.core.record.in_sync_record import EPOCH_STEP, Incarnation, InSyncRecord, RecordVersion
 from ha.core.record.link_end import LinkEnd
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 from understudy.shared.codes import Coded
 
 FORCE = "--force-lossy"
@@ -38,7 +38,7 @@ class ManualAuthority:
     ARBITRATES = False
     """Of two promotions at once it lets one win, and of two primaries the later."""
 
-    def mint(self, me: Self_, seen: int) -> int:
+    def mint(self, me: OwnIdentity, seen: int) -> int:
         return (seen // EPOCH_STEP + 1) * EPOCH_STEP + me.number
 
     def read(self, request_id: int) -> ReadRegister | None:

@@ -35,7 +35,7 @@ from understudy.shared.codes import Coded
 LOOK = "see who serves (understudy status); if nobody does, ask again"
 
 
-class Step(enum.Enum):
+class PromotionStep(enum.Enum):
     ASKING = "asking"
     COMMITTING = "committing"
     WAITING = "waiting"
@@ -55,7 +55,7 @@ class Attempt:
     answer_by: float
     awake_at: float
     """When it was looked at last."""
-    step: Step = Step.ASKING
+    step: PromotionStep = PromotionStep.ASKING
     reading: bool = False
     """The authority has something to read, and has not answered yet."""
     read_at: float | None = None
@@ -77,7 +77,7 @@ class Attempt:
     serve_at: float = 0.0
 
 
-class Stage(Protocol):
+class PromotionStage(Protocol):
     """What HaBroker does for its promotion."""
 
     def following(self) -> Backup | None:
@@ -97,7 +97,7 @@ class Promotion:
 
     def __init__(
         self, context: Context, authority: Authority, keeper: RecordKeeper, neighbours: Neighbours,
-        lineage: Lineage, position: Callable[[], Position], stage: Stage,
+        lineage: Lineage, position: Callable[[], Position], stage: PromotionStage,
     ) -> None:  # fmt: skip
         self._c = context
         self._authority = authority
@@ -119,13 +119,13 @@ class Promotion:
     def committed(self) -> InSyncRecord | None:
         """The record that makes this node the owner, while it waits to serve by it."""
         attempt = self.attempt
-        return attempt.record if attempt is not None and attempt.step is Step.WAITING else None
+        return attempt.record if attempt is not None and attempt.step is PromotionStep.WAITING else None
 
     @property
     def yields(self) -> bool:
         """To one who forces it: it is unforced, and still asks."""
         attempt = self.attempt
-        return attempt is not None and attempt.step is Step.ASKING and not attempt.check.force_lossy
+        return attempt is not None and attempt.step is PromotionStep.ASKING and not attempt.check.force_lossy
 
     def waits_for(self) -> str:
         """One sentence on what the attempt under way waits for; "" if there is none."""
@@ -133,11 +133,11 @@ class Promotion:
         if attempt is None:
             return ""
         match attempt.step:
-            case Step.ASKING:
+            case PromotionStep.ASKING:
                 return "another promotion is being decided"
-            case Step.COMMITTING:
+            case PromotionStep.COMMITTING:
                 return "being promoted; the authority has not said yet whether the record is this node's"
-            case Step.WAITING:
+            case PromotionStep.WAITING:
                 owner = attempt.old.owner_name if attempt.old is not None else "nobody"
                 whose = owner if attempt.old_served else f"whoever served before {owner}"
                 return f"being promoted; waits until the lease of {whose} has run out"
@@ -204,7 +204,7 @@ class Promotion:
         attempt = self.attempt
         if attempt is None:
             self.begin(None, "", now, force_lossy=False, fenced=False)
-        elif attempt.step is Step.ASKING:
+        elif attempt.step is PromotionStep.ASKING:
             self._ask_anew(attempt, now)
 
     def _ask_anew(self, attempt: Attempt, now: float) -> None:
@@ -217,7 +217,7 @@ class Promotion:
         again.
         """
         attempt = self.attempt
-        if attempt is None or attempt.step is not Step.ASKING:
+        if attempt is None or attempt.step is not PromotionStep.ASKING:
             return
         behind = is_behind(held, self._c.record) and now + RETRY < attempt.answer_by
         if outcome is Outcome.UNKNOWN or behind:
@@ -233,15 +233,15 @@ class Promotion:
         if attempt is None:
             return
         match attempt.step:
-            case Step.ASKING:
+            case PromotionStep.ASKING:
                 self._decide(attempt, now)
-            case Step.COMMITTING:
+            case PromotionStep.COMMITTING:
                 if self._c.record != attempt.known:
                     # It has replaced the one that the swap expects: whatever the authority says, and when.
                     self._beaten(self._c.record, now)
                 elif attempt.token is not None and now >= attempt.answer_by:
                     self._answer(attempt, codes.PROMOTE_UNDECIDED.say(state=self.waits_for()))
-            case Step.WAITING:
+            case PromotionStep.WAITING:
                 self._wait(attempt, now)
 
     def _has_slept(self, attempt: Attempt, now: float) -> bool:
@@ -278,7 +278,7 @@ class Promotion:
         )
         attempt.record = next_record(old, verdict.how, epoch, me.who, me.name, cluster)
         self._trust_own_copy()
-        attempt.step, attempt.answer_by = Step.COMMITTING, now + self._c.tuning.authority_patience
+        attempt.step, attempt.answer_by = PromotionStep.COMMITTING, now + self._c.tuning.authority_patience
         self._keeper.propose(attempt.record, old.version if old else None, self._committed, self._beaten, now)
 
     def _trust_own_copy(self) -> None:
@@ -304,7 +304,7 @@ class Promotion:
             backup.stand_alone(keep_all=attempt.how == FORCED)
         self._lineage.learn(attempt.record)
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
-        attempt.step, attempt.committed_at, attempt.serve_at = Step.WAITING, now, now
+        attempt.step, attempt.committed_at, attempt.serve_at = PromotionStep.WAITING, now, now
         fenced = attempt.fenced is True or (old is not None and attempt.fenced == old.owner_name)
         over = old is None or fenced or old.owner.node_id == self._c.me.node_id
         if old is not None and not (over and attempt.old_served):
@@ -410,13 +410,13 @@ class Promotion:
         if attempt is None:
             return None
         match attempt.step:
-            case Step.ASKING:
+            case PromotionStep.ASKING:
                 if not attempt.reading:
                     return min(attempt.check.deadline, attempt.awake_at + self._c.tuning.peer_patience / 4)
                 return min(attempt.read_at or attempt.answer_by, attempt.answer_by)
-            case Step.COMMITTING:
+            case PromotionStep.COMMITTING:
                 return attempt.answer_by if attempt.token is not None else None
-            case Step.WAITING:
+            case PromotionStep.WAITING:
                 return attempt.serve_at
 
 

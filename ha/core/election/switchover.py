@@ -42,14 +42,14 @@ from ha.core.wire.link import Method, to_json
 from understudy.shared.codes import Coded
 
 
-class Step(enum.Enum):
+class SwitchoverStep(enum.Enum):
     DRAINING = "draining"
     HANDED = "handed over"
     RETURNING = "returning"
 
 
 @dataclass(slots=True)
-class Plan:
+class SwitchoverPlan:
     """One switchover that was asked for."""
 
     token: int
@@ -60,7 +60,7 @@ class Plan:
     """The one that is to end."""
     until: float
     """When the step that it is in has taken too long."""
-    step: Step = Step.DRAINING
+    step: SwitchoverStep = SwitchoverStep.DRAINING
     asked: float | None = None
     """When the heir was asked whether it runs, all else being done; None: not all of it is."""
     why: str = ""
@@ -71,7 +71,7 @@ class Plan:
         return f"{self.name} at {self.address}" if self.address else self.name
 
 
-class Stage(Protocol):
+class SwitchoverStage(Protocol):
     """What HaBroker is, and does, for it."""
 
     primary: Primary | None
@@ -93,19 +93,19 @@ class Switchover:
 
     def __init__(
         self, context: Context, model: PrimaryModel, keeper: RecordKeeper, position: Callable[[], Position],
-        stage: Stage,
+        stage: SwitchoverStage,
     ) -> None:  # fmt: skip
         self._c = context
         self._model = model
         self._keeper = keeper
         self._position = position
         self._stage = stage
-        self.plan: Plan | None = None
+        self.plan: SwitchoverPlan | None = None
 
     @property
     def draining(self) -> bool:
         """Clients that come now are held: soon they are told where to go, or served here again."""
-        return self.plan is not None and self.plan.step is Step.DRAINING
+        return self.plan is not None and self.plan.step is SwitchoverStep.DRAINING
 
     def reason(self) -> str:
         """One sentence on what it waits for; "" if there is none."""
@@ -113,11 +113,11 @@ class Switchover:
         if plan is None:
             return ""
         match plan.step:
-            case Step.DRAINING:
+            case SwitchoverStep.DRAINING:
                 return f"switching over to {plan.name}: takes in nothing new until it has everything"
-            case Step.HANDED:
+            case SwitchoverStep.HANDED:
                 return f"has handed over to {plan.name}, and waits to see it serve"
-            case Step.RETURNING:
+            case SwitchoverStep.RETURNING:
                 return f"{plan.why}; wants to be primary again"
 
     # -- the beginning
@@ -164,7 +164,7 @@ class Switchover:
     def _drain(self, primary: Primary, heir: RemoteBackup, token: int, now: float) -> None:
         address = self._c.membership.member(heir.who.node_id).address
         limit = now + self._c.tuning.ack_timeout
-        self.plan = Plan(token, heir.who, heir.name, address, primary.epoch, limit)
+        self.plan = SwitchoverPlan(token, heir.who, heir.name, address, primary.epoch, limit)
         primary.drains = True
         self._c.log(f"switches over to {heir.name}: takes in nothing new until it has everything")
         self._c.do(Announce("switchover", heir.who.node_id, heir.name, ""), HoldInput())
@@ -185,7 +185,7 @@ class Switchover:
     def end_tick(self, now: float) -> None:
         """After the flush, which has left nothing gathered: is everything where it is to be?"""
         plan, primary = self.plan, self._stage.primary
-        if plan is None or plan.step is not Step.DRAINING or primary is None:
+        if plan is None or plan.step is not SwitchoverStep.DRAINING or primary is None:
             return
         heir = primary.backups.get(plan.heir.node_id)
         if heir is None or heir.who != plan.heir or heir.phase is not Phase.IN_SYNC or heir.peer is None:
@@ -200,7 +200,7 @@ class Switchover:
         elif self._answered(plan, heir, now):
             primary.quiesce(now)
             document = {"epoch": plan.epoch, "position": list(position), "off": None}
-            plan.step, plan.until = Step.HANDED, now + self._c.tuning.backup_timeout
+            plan.step, plan.until = SwitchoverStep.HANDED, now + self._c.tuning.backup_timeout
             self._stage.step_down(f"switchover to {plan.whom}", now, (heir.peer, to_json(document)))
             return
         if now >= plan.until:
@@ -220,7 +220,7 @@ class Switchover:
             and not self._stage.withheld
         )
 
-    def _answered(self, plan: Plan, heir: RemoteBackup, now: float) -> bool:
+    def _answered(self, plan: SwitchoverPlan, heir: RemoteBackup, now: float) -> bool:
         """Has the heir answered since all was done? It is asked here. Its answer echoes when it was asked:
         one to an earlier question is none, however long it was on its way.
         """
@@ -229,7 +229,7 @@ class Switchover:
             self._c.do(SendMethod(heir.peer, Method.HEARTBEAT, self._c.beat(now)))
         return plan.asked is not None and heir.has_heard(plan.asked)
 
-    def _left(self, primary: Primary, plan: Plan, heir: RemoteBackup, position: Position) -> str:
+    def _left(self, primary: Primary, plan: SwitchoverPlan, heir: RemoteBackup, position: Position) -> str:
         """What was not done in time."""
         limit = f"within {self._c.tuning.ack_timeout:g} s"
         if plan.asked is not None:
@@ -242,7 +242,7 @@ class Switchover:
             return f"a change of the record was not committed {limit}"
         return f"clients were not all answered {limit}: {primary.reason()}"
 
-    def _resume(self, primary: Primary, plan: Plan, why: str) -> None:
+    def _resume(self, primary: Primary, plan: SwitchoverPlan, why: str) -> None:
         """Nothing has happened: this node goes on as it was."""
         primary.drains = False
         self._c.do(TakeInput())
@@ -255,7 +255,7 @@ class Switchover:
     def settle(self, now: float) -> None:
         """Somebody said how it stands, or this node has changed its role, or time has passed."""
         plan, primary = self.plan, self._stage.primary
-        if plan is None or plan.step is Step.DRAINING:
+        if plan is None or plan.step is SwitchoverStep.DRAINING:
             return
         serving = self._serving(plan)
         if primary is not None:
@@ -266,18 +266,18 @@ class Switchover:
             self._end(plan, f"{plan.name} serves in epoch {serving.epoch}")
         elif serving is not None:
             self._end(plan, codes.SWITCHOVER_OTHER_PROMOTED.say(node=serving.name, epoch=serving.epoch))
-        elif plan.step is Step.HANDED:
+        elif plan.step is SwitchoverStep.HANDED:
             self._wait(plan, now)
         elif not self._stage.promotion.active:
             refusal = self._stage.promotion.last_refusal
             self._end(plan, codes.SWITCHOVER_NOBODY_SERVES.say(cause=plan.why, refusal=refusal))
 
-    def _serving(self, plan: Plan) -> PeerAnswer | None:
+    def _serving(self, plan: SwitchoverPlan) -> PeerAnswer | None:
         """Who serves in a later epoch."""
         later = [a for a in self._stage.promotion.kin().values() if a.serving and a.epoch > plan.epoch]
         return max(later, key=lambda a: a.epoch, default=None)
 
-    def _wait(self, plan: Plan, now: float) -> None:
+    def _wait(self, plan: SwitchoverPlan, now: float) -> None:
         said = self._stage.promotion.kin().get(plan.heir.node_id)
         if said is not None and said.incarnation > plan.heir.number:
             plan.why = f"{plan.name} was started again"
@@ -285,7 +285,7 @@ class Switchover:
             plan.why = f"{plan.name} did not begin to serve within {self._c.tuning.backup_timeout:g} s"
         else:
             return
-        plan.step = Step.RETURNING
+        plan.step = SwitchoverStep.RETURNING
         self._c.log(f"wants to be primary again: {plan.why}")
         if not self._stage.promotion.active:
             self._stage.promotion.begin(None, "", now, force_lossy=False, fenced=False)
@@ -297,7 +297,7 @@ class Switchover:
         if self.plan is not None:
             self._end(self.plan, codes.SWITCHOVER_TAKEN_BACK.say(target=self.plan.name, cause=reason))
 
-    def _end(self, plan: Plan, said: Coded | str) -> None:
+    def _end(self, plan: SwitchoverPlan, said: Coded | str) -> None:
         self.plan = None
         self._answer(plan.token, said)
 
@@ -307,4 +307,4 @@ class Switchover:
 
     def next_deadline(self) -> float | None:
         plan = self.plan
-        return plan.until if plan is not None and plan.step is not Step.RETURNING else None
+        return plan.until if plan is not None and plan.step is not SwitchoverStep.RETURNING else None

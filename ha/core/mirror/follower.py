@@ -15,10 +15,10 @@ from ha.core.backup.queue_replicator import BEYOND_ALL, NOTHING
 from ha.core.errors import LinkError
 from ha.core.mirror.ports import CopyModel, CopyWire
 from ha.core.mirror.wire import (
-    Answer,
     CopyFrame,
     CopyMethod,
     Question,
+    SourceAnswer,
     encode_number,
     parse_answer,
     parse_end,
@@ -139,14 +139,14 @@ class QueueCopy:
                 self._against(self._open[peer], str(error))
             self._wire.close(peer, error.code, f"FRAME_ERROR - {error}")
 
-    def _answered(self, peer: int, answer: Answer, now: float) -> None:
+    def _answered(self, peer: int, answer: SourceAnswer, now: float) -> None:
         address = self._open.get(peer)
         if self._peer is not None or address is None:
             return
         newest = self._newest = max(self._newest, self._model.newest_epoch)
         if answer.ok and answer.epoch < newest:
             reason = f"{answer.name} serves in epoch {answer.epoch}, but epoch {newest} was followed already"
-            answer = Answer(False, reason, answer.name)
+            answer = SourceAnswer(False, reason, answer.name)
         if not answer.ok:
             self.state = CopyState.GONE if answer.gone and self._model.uuid is not None else self.state
             self._against(address, f"{answer.name}: {answer.reason}")

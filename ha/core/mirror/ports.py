@@ -29,7 +29,7 @@ class Found(NamedTuple):
     refusal: str = ""
 
 
-class Standing(NamedTuple):
+class SourceStanding(NamedTuple):
     """How the source stands. `refusal`: why it serves no queue now, as a sentence; "" while it does."""
 
     node_id: str
@@ -46,7 +46,7 @@ class Standing(NamedTuple):
 class SourceModel(Protocol):
     """Reads from a virtual host that serves; asked between ticks, right after the history was flushed."""
 
-    def standing(self) -> Standing: ...
+    def standing(self) -> SourceStanding: ...
 
     def find(self, name: str) -> Found | None: ...
 

@@ -15,9 +15,9 @@ from ha.core.mirror.feed import QueueFeed
 from ha.core.mirror.ports import CopyWire, SourceModel
 from ha.core.mirror.wire import (
     MOST_HAVE,
-    Answer,
     CopyMethod,
     Question,
+    SourceAnswer,
     encode_end,
     parse_number,
     parse_question,
@@ -76,7 +76,7 @@ class QueueFeeds:
         else:
             raise LinkError(f"method {method} from a follower")
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question) -> SourceAnswer:
         me = self._model.standing()
         refusal = me.refusal
         if question.node_id == me.node_id:
@@ -86,16 +86,16 @@ class QueueFeeds:
         elif question.version != VERSION:
             refusal = f"its link version is {VERSION}, not {question.version}"
         if refusal:
-            return Answer(False, refusal, me.name, me.epoch)
+            return SourceAnswer(False, refusal, me.name, me.epoch)
         found = self._model.find(question.queue)
         if found is None:
-            return Answer(False, f"it has no queue '{question.queue}'", me.name, me.epoch, gone=True)
+            return SourceAnswer(False, f"it has no queue '{question.queue}'", me.name, me.epoch, gone=True)
         if found.refusal:
-            return Answer(False, found.refusal, me.name, me.epoch)
+            return SourceAnswer(False, found.refusal, me.name, me.epoch)
         if question.uuid and question.uuid != found.uuid.hex():
             other = f"its queue '{question.queue}' is another one of the same name"
-            return Answer(False, other, me.name, me.epoch, gone=True)
-        return Answer(True, "", me.name, me.epoch, found.uuid.hex(), wall_ms=me.wall_ms)
+            return SourceAnswer(False, other, me.name, me.epoch, gone=True)
+        return SourceAnswer(True, "", me.name, me.epoch, found.uuid.hex(), wall_ms=me.wall_ms)
 
     def _go(self, peer: int, queue: bytes) -> None:
         have = bytes(self._have.pop(peer, b""))

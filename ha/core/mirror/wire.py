@@ -83,7 +83,7 @@ def parse_question(payload: bytes) -> Question:
 
 
 @dataclass(slots=True, frozen=True)
-class Answer:
+class SourceAnswer:
     """`ok`: it does, in `epoch`, as the queue `uuid`. Else `reason` is a sentence, and `gone` says that it
     serves, and has no such queue (any more). `wall_ms`: the clock that it dates messages by; 0: it does not
     say."""
@@ -100,10 +100,10 @@ class Answer:
         return to_json({**asdict(self), "reason": self.reason[:LONGEST_REASON]})
 
 
-def parse_answer(payload: bytes) -> Answer:
+def parse_answer(payload: bytes) -> SourceAnswer:
     document = parse_json(payload, "an answer about a queue")
     try:
-        answer = Answer(
+        answer = SourceAnswer(
             bool(document["ok"]), one_line(_text(document["reason"])), one_line(label(document["name"])),
             count(document["epoch"]), label(document["uuid"]), bool(document["gone"]),
             count(document.get("wall_ms", 0)),

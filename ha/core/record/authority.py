@@ -17,7 +17,7 @@ from ha.core.membership import Status
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion
 from ha.core.record.link_end import LinkEnd
 from ha.core.refusal import with_next
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 from ha.core.terms import Terms
 from understudy.shared.codes import Coded
 
@@ -56,7 +56,7 @@ class PeerAnswer:
 class Evidence:
     """All that a promotion is judged by."""
 
-    me: Self_
+    me: OwnIdentity
     status: Status
     record: InSyncRecord | None
     """This node's own copy."""
@@ -120,7 +120,7 @@ class Authority(Protocol):
     def judge(self, evidence: Evidence, *, force_lossy: bool) -> Verdict:
         """May this node be primary now?"""
 
-    def mint(self, me: Self_, seen: int) -> int:
+    def mint(self, me: OwnIdentity, seen: int) -> int:
         """A new epoch above `seen`, that no other node can mint."""
 
     def read(self, request_id: int) -> ReadRegister | None:

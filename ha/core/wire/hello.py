@@ -12,7 +12,7 @@ from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, count, label, record_from_json
-from ha.core.role import Context, Self_
+from ha.core.role import Context, OwnIdentity
 from ha.core.terms import terms_from_json
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
@@ -120,7 +120,7 @@ class JoinRequest:
 
     def refusal(
         self,
-        me: Self_,
+        me: OwnIdentity,
         cluster_id: str | None,
         status: Status,
         backups: Iterable[Joined],

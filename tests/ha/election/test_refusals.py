@@ -16,7 +16,7 @@ from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.refusal import NEXT
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 from ha.core.wire.link import Method
 from tests.ha.pair import Pair
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
@@ -165,7 +165,7 @@ def test_whose_copy_is_not_whole_names_the_backup_that_runs_on(spoilt: dict[str,
     owner, this, other = (Incarnation(node_id, 1) for node_id in names)
     record = InSyncRecord("f" * 32, 65537, 3, owner, frozenset({this, other}), names)
     found = Evidence(
-        me=Self_(this.node_id, "b", 1, 2), status=Status.CATCH_UP, record=record, newest=record,
+        me=OwnIdentity(this.node_id, "b", 1, 2), status=Status.CATCH_UP, record=record, newest=record,
         record_lost=False, incomplete=True, **({"resetting": 0, "ended": 0} | spoilt),
         position=Position(65537, 9), linked=False, link_end=None,
         answers={other.node_id: PeerAnswer(
@@ -182,7 +182,8 @@ def evidence(**more: Any) -> Evidence:
     owner, this = (Incarnation(node_id, 1) for node_id in names)
     record = InSyncRecord("f" * 32, 65537, 3, owner, frozenset(), names)
     found: dict[str, Any] = {
-        "me": Self_(this.node_id, "b", 2, 2), "status": Status.JOINING, "record": record, "newest": record,
+        "me": OwnIdentity(this.node_id, "b", 2, 2), "status": Status.JOINING, "record": record,
+        "newest": record,
         "record_lost": False, "incomplete": False, "resetting": 0, "ended": 0,
         "position": Position(65537, 9), "linked": False, "link_end": None,
     }  # fmt: skip

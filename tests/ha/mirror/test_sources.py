@@ -16,10 +16,10 @@ from ha.adapter.mirror.copy_vhost import CopyVhost
 from ha.core.errors import LinkError
 from ha.core.mirror.follower import QueueCopy
 from ha.core.mirror.wire import (
-    Answer,
     CopyFrame,
     CopyMethod,
     Question,
+    SourceAnswer,
     encode_end,
     parse_answer,
     parse_end,
@@ -165,7 +165,7 @@ def stream(copies: Copies, made: CopyVhost, *parts: list[bytes]) -> Deaf:
     wire = Deaf()
     copy = QueueCopy("q", made, wire, node_id="b", name="b", cluster_id="")
     copy.opened(1, "far:1", 0.0)
-    copy.method(1, CopyMethod.ANSWER, Answer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
+    copy.method(1, CopyMethod.ANSWER, SourceAnswer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
     for part in parts:
         copy.method(1, CopyMethod.DATA, b"".join(part), 0.0)
     return wire
@@ -194,7 +194,7 @@ def test_what_one_says_that_is_not_followed_changes_nothing() -> None:
     copy = QueueCopy("q", made, Deaf(), node_id="b", name="b", cluster_id="")
     for peer in (1, 2):
         copy.opened(peer, f"far:{peer}", 0.0)
-        copy.method(peer, CopyMethod.ANSWER, Answer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
+        copy.method(peer, CopyMethod.ANSWER, SourceAnswer(True, "", "far", 90, UUID.hex()).encode(), 0.0)
     everything = frame(CopyFrame.WHOLE, [])
     copy.method(2, CopyMethod.DATA, b"".join(everything), 0.0)
     copy.method(2, CopyMethod.ENDED, b"{}", 0.0)
@@ -316,5 +316,5 @@ def test_words_of_the_other_end_are_one_line_of_a_log() -> None:
     assert names == ["b", "x y [2J?"]
     evil = "no\nP reason\x1b[2J\ud800" + "!" * 400
     said = "no P reason [2J " + "!" * (300 - 16)
-    assert parse_answer(Answer(False, evil, "a\nb").encode()) == Answer(False, said, "a b")
+    assert parse_answer(SourceAnswer(False, evil, "a\nb").encode()) == SourceAnswer(False, said, "a b")
     assert parse_end(encode_end(evil)) == said

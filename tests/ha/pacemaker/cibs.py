@@ -16,8 +16,8 @@ from ha.pacemaker.cib import set_xml
 from ha.pacemaker.procedure import (
     EXISTS,
     NO_SUCH,
-    Answer,
     AskQuorum,
+    CibAnswer,
     Command,
     CreateSet,
     Procedure,
@@ -87,14 +87,14 @@ class VirtualCibs:
     on_raise: Callable[[str], None] = lambda here: None
     asked: list[Command] = field(default_factory=list)
 
-    def run(self, here: str, procedure: Procedure) -> Answer:
+    def run(self, here: str, procedure: Procedure) -> CibAnswer:
         try:
             commands = next(procedure)
             while True:
                 commands = procedure.send([self.result(here, command) for command in commands])
         except StopIteration as end:
             answer = end.value
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, CibAnswer)
         assert answer.reason and "\n" not in answer.reason
         return answer
 

@@ -20,7 +20,7 @@ from ha.pacemaker.helper import carry_out
 from ha.pacemaker.procedure import (
     EXISTS,
     NO_SUCH,
-    Answer,
+    CibAnswer,
     CreateSet,
     QueryCib,
     RaiseAdminEpoch,
@@ -55,7 +55,7 @@ def held(path: Path) -> dict[str, Any] | None:
     return read_cib(path.read_text(), "understudy").document
 
 
-def patiently(procedure: Any) -> Answer:
+def patiently(procedure: Any) -> CibAnswer:
     return carry_out(procedure, time.monotonic() + 30)
 
 
@@ -89,9 +89,9 @@ def test_other_sets_are_left_alone(file: Path) -> None:
 
 
 def test_the_procedure_from_nothing_on(file: Path) -> None:
-    assert patiently(read(A)) == Answer("done", None, patiently(read(A)).reason)
+    assert patiently(read(A)) == CibAnswer("done", None, patiently(read(A)).reason)
     assert patiently(swap(A, None, record())).outcome == "done"
-    assert patiently(swap(A, None, record())) == Answer("conflict", record(), "the CIB holds version 5.1")
+    assert patiently(swap(A, None, record())) == CibAnswer("conflict", record(), "the CIB holds version 5.1")
     awkward = record(5, 2) | {"names": {"a" * 8: "\"<&'\\ é\n" + "x" * 90}}
     assert patiently(swap(A, version_of(record()), awkward)).outcome == "done"
     assert patiently(read(A)).record == awkward == held(file)

@@ -9,7 +9,7 @@ from ha.core import codes
 from ha.core.election.neighbours import Neighbours
 from ha.core.membership import Status
 from ha.core.record.in_sync_record import Incarnation
-from ha.core.role import Self_
+from ha.core.role import OwnIdentity
 from ha.core.wire.hello import JoinRequest
 from ha.core.wire.link import VERSION
 from tests.ha.pair import Pair
@@ -95,7 +95,7 @@ def test_what_keeps_two_nodes_apart_is_in_the_reason_until_they_meet() -> None:
 
 def test_a_node_of_the_primarys_name_is_not_taken_in() -> None:
     """Their ledgers could not be told from each other, and a switchover could not say to whom."""
-    me = Self_("n1", "a", 1, 1)
+    me = OwnIdentity("n1", "a", 1, 1)
     ask = JoinRequest(Incarnation("n2", 1), "a", 2, 0, None, VERSION)
     assert ask.refusal(me, "c", Status.ACTIVE, (), epoch=1) == codes.JOIN_SAME_NAME.say(name="a")
     assert replace(ask, name="b").refusal(me, "c", Status.ACTIVE, (), epoch=1) is None

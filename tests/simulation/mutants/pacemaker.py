@@ -7,7 +7,7 @@ from typing import Any
 
 from ha.pacemaker import procedure, standing
 from ha.pacemaker.cib import NodeState
-from ha.pacemaker.procedure import Answer, CreateSet, Procedure, QueryCib, ReplaceSet
+from ha.pacemaker.procedure import CibAnswer, CreateSet, Procedure, QueryCib, ReplaceSet
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
@@ -39,11 +39,11 @@ def _written_is_done(swap: Any) -> Any:
             results = yield commands
             wrote = isinstance(commands[0], CreateSet | ReplaceSet)
             if wrote and results[0].code == 0:
-                return Answer("done", dict(record), "written")
+                return CibAnswer("done", dict(record), "written")
             try:
                 commands = steps.send(results)
             except StopIteration as end:
-                answer: Answer = end.value
+                answer: CibAnswer = end.value
                 return answer
 
     return broken
@@ -54,8 +54,8 @@ def _refuse_at_once(swap: Any) -> Any:
         (local,) = yield [QueryCib()]
         view = procedure._view(local, register)
         if not isinstance(view, str) and view.version != expected:
-            return Answer("conflict", view.document, "as it stands here")
-        answer: Answer = yield from swap(register, expected, record)
+            return CibAnswer("conflict", view.document, "as it stands here")
+        answer: CibAnswer = yield from swap(register, expected, record)
         return answer
 
     return broken

@@ -10,7 +10,7 @@ from ha.adapter.node import Node
 from ha.core import ha_broker
 from ha.core.ack_times import AckTimes
 from ha.core.backup.backup import Backup
-from ha.core.connection_observer import Answer, Decision
+from ha.core.connection_observer import Admission, AdmissionAnswer
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.peer_methods import PeerMethods
 from ha.core.election.promotion import Attempt
@@ -29,7 +29,7 @@ def _as_if_alone(cold: Any) -> Any:
 
 
 def _admit_all(decide: Any) -> Any:
-    return lambda status, **others: Decision(Answer.ADMIT)
+    return lambda status, **others: Admission(AdmissionAnswer.ADMIT)
 
 
 def _as_if_this_had_all(cold: Any) -> Any:

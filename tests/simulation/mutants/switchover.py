@@ -9,14 +9,14 @@ from ha.adapter.node import Node
 from ha.core.effects import SendMethod, TakeInput
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.neighbours import Neighbours
-from ha.core.election.switchover import Step, Switchover
+from ha.core.election.switchover import Switchover, SwitchoverStep
 from ha.core.ha_broker import HaBroker
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
 from ha.core.wire.link import Method
 from tests.simulation.mutants.mutant import Mutant, Patch
 
 
-def _open_while(step: Step) -> Any:
+def _open_while(step: SwitchoverStep) -> Any:
     """Breaks a gate: no confirm waits for anybody in that step."""
 
     def breaks(gate: Any) -> Any:
@@ -75,8 +75,8 @@ MUTANTS = (
         "A primary that is to hand over confirms what is still on its way, since the heir will have it.",
         (2,),
         (
-            Patch(HaBroker, "applied", _open_while(Step.DRAINING)),
-            Patch(HaBroker, "durable", _open_while(Step.DRAINING)),
+            Patch(HaBroker, "applied", _open_while(SwitchoverStep.DRAINING)),
+            Patch(HaBroker, "durable", _open_while(SwitchoverStep.DRAINING)),
         ),
     ),
     Mutant(
@@ -85,8 +85,8 @@ MUTANTS = (
         (1, 2),
         (
             _ANYHOW,
-            Patch(HaBroker, "applied", _open_while(Step.HANDED)),
-            Patch(HaBroker, "durable", _open_while(Step.HANDED)),
+            Patch(HaBroker, "applied", _open_while(SwitchoverStep.HANDED)),
+            Patch(HaBroker, "durable", _open_while(SwitchoverStep.HANDED)),
             Patch(Node, "stop_serving", _answer_all),
         ),
         because="1 where it is lost by that, 2 where it is not.",

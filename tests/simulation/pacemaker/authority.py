@@ -19,7 +19,7 @@ from typing import Any
 from ha.adapter.authority_port import AuthorityOutcome, AuthorityRequest
 from ha.core.record.in_sync_record import RecordVersion
 from ha.pacemaker import procedure
-from ha.pacemaker.procedure import Answer, Procedure, Register, Result
+from ha.pacemaker.procedure import CibAnswer, Procedure, Register, Result
 from tests.simulation.harness.clock import Clock
 from tests.simulation.harness.inspection import RecordOnDisk
 from tests.simulation.harness.journal import Violation
@@ -107,14 +107,16 @@ class PacemakerAuthority:
             expected = RecordVersion(*request.expected) if request.expected is not None else None
             self.underway[self.asked] = request.record or {}
             steps = procedure.swap(register, expected, request.record or {})
-        self.clock.after(self.plan.patience, lambda: self._settle(asked, Answer("unknown", None, TOO_LATE)))
+        self.clock.after(
+            self.plan.patience, lambda: self._settle(asked, CibAnswer("unknown", None, TOO_LATE))
+        )
         self._step(asked, steps, None)
 
     def kill_helper(self, host: str) -> None:
         """Its requests have no answer; the next ones go to a new one. What runs by then may still be done."""
         self._helpers[host] += 1
         for asked in [one for one in self._open if one.host == host]:
-            self._settle(asked, Answer("unknown", None, ENDED))
+            self._settle(asked, CibAnswer("unknown", None, ENDED))
 
     def _step(self, asked: Request, steps: Procedure, results: list[Result] | None) -> None:
         """Its next commands, all at once; then the next step. A helper that is gone goes no further."""
@@ -136,7 +138,7 @@ class PacemakerAuthority:
         for number, command in enumerate(commands):
             self.shells[asked.host].run(command, lambda result, n=number: took(n, result))  # type: ignore[misc]
 
-    def _settle(self, asked: Request, answer: Answer) -> None:
+    def _settle(self, asked: Request, answer: CibAnswer) -> None:
         if not asked.open:
             return
         asked.open = False
@@ -159,7 +161,7 @@ class PacemakerAuthority:
         record: Record = json.loads(new)
         self.clock.note(f"cluster: the CIB of {name} has {_said(record)}")
 
-    def _claim(self, asked: Request, answer: Answer) -> None:
+    def _claim(self, asked: Request, answer: CibAnswer) -> None:
         """A procedure has said that this record is in force."""
         if answer.outcome in ("not yet", "unknown"):
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.definitions.parse import Definitions, read_definitions, validated
-from understudy.definitions.plan import Plan, name_of
+from understudy.definitions.plan import ImportPlan, name_of
 
 FIXTURE = Path(__file__).with_name("rabbitmq_3_13.json")
 """Made by hand after what RabbitMQ 3.13 documents."""
@@ -34,11 +34,11 @@ def file_of(**lists: Any) -> Definitions:
     return read_definitions(json.dumps({"rabbit_version": "3.13.7", **lists}).encode())
 
 
-def names(plan: Plan) -> list[str]:
+def names(plan: ImportPlan) -> list[str]:
     return [name_of(item) for item in plan.items]
 
 
-def texts(plan: Plan) -> list[str]:
+def texts(plan: ImportPlan) -> list[str]:
     return [left.text for left in plan.left_out if left.matters]
 
 

@@ -13,9 +13,9 @@ from ha.adapter.management.definitions_view import definitions_of
 from tests.broker.server.live import Live, live_broker
 from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.definitions.made import binding, exchange, file_of, names, queue
-from understudy.definitions.apply import BATCH, Outcome, carry_out, summary_of
+from understudy.definitions.apply import BATCH, ImportOutcome, carry_out, summary_of
 from understudy.definitions.parse import Definitions, validated
-from understudy.definitions.plan import Plan, plan_of
+from understudy.definitions.plan import ImportPlan, plan_of
 from understudy.shared.addresses import HostPort
 
 NOTHING = Definitions()
@@ -27,7 +27,7 @@ def live() -> Iterator[Live]:
         yield broker
 
 
-def run(live: Live, plan: Plan, password: str = "guest") -> Outcome:
+def run(live: Live, plan: ImportPlan, password: str = "guest") -> ImportOutcome:
     return carry_out(plan, HostPort(live.host, live.port), "guest", password, 10.0)
 
 
@@ -149,4 +149,4 @@ def test_a_broker_that_ends_on_the_way_is_said_with_how_far_it_was(end: str) -> 
 
 def test_an_empty_plan_is_no_work(live: Live) -> None:
     assert run(live, plan_of(file_of(queues=[]), NOTHING)).whole
-    assert names(Plan()) == []
+    assert names(ImportPlan()) == []

@@ -24,7 +24,7 @@ from tests.understudy.broker_thread import BrokerThread
 from tests.understudy.quarantine.test_reader import ORDERS, entry, run
 from understudy.quarantine.journal import NOTED, Notes, NotesError
 from understudy.quarantine.reader import QuarantineFolder
-from understudy.quarantine.republish import BATCH, Outcome, Republishing, Way
+from understudy.quarantine.republish import BATCH, Republishing, RepublishOutcome, Way
 
 MANY = 2 * BATCH + 200
 PATIENCE = 30.0
@@ -135,7 +135,7 @@ def test_a_confirm_that_cannot_be_noted_is_in_doubt_and_told(
     data: Path, broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = QuarantineFolder(data)
-    todo, outcome = list(folder.messages()), Outcome(MANY)
+    todo, outcome = list(folder.messages()), RepublishOutcome(MANY)
     assert folder.notes is not None
 
     def fails(*_: Any) -> None:
@@ -322,7 +322,7 @@ def test_an_interrupt_ends_it_between_two_messages_and_the_next_run_goes_on(
     data: Path, broker: BrokerThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = QuarantineFolder(data)
-    todo, outcome = list(folder.messages()), Outcome(MANY)
+    todo, outcome = list(folder.messages()), RepublishOutcome(MANY)
     asked = 0
 
     def stopping() -> str:
@@ -347,7 +347,7 @@ def test_what_a_lost_connection_leaves_in_doubt_is_published_again_only_if_asked
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = QuarantineFolder(data)
-    todo, outcome = list(folder.messages()), Outcome(MANY)
+    todo, outcome = list(folder.messages()), RepublishOutcome(MANY)
     asked = 0
     with BrokerThread() as first:
         declare(first)

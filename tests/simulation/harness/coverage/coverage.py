@@ -17,7 +17,7 @@ from broker.amqp091.server.channel import _HANDLERS
 from broker.amqp091.server.definitions import DEFINITION_METHODS
 from broker.model.values import Reason
 from ha.core.election import switchover
-from ha.core.election.promotion import Step
+from ha.core.election.promotion import PromotionStep
 from ha.core.membership import TRANSITIONS
 from ha.core.primary.remote_backup import PHASES, Phase
 from ha.core.record.record_keeper import Outcome
@@ -208,11 +208,11 @@ def built() -> set[Entry]:
         found |= {(theme, text) for text in sentences.texts}
     operations = ("basic.publish", *_HANDLERS, *DEFINITION_METHODS)
     found |= {(watching.OPERATION, name) for name in operations}
-    found |= {(watching.STEP, step.value) for step in Step}
+    found |= {(watching.STEP, step.value) for step in PromotionStep}
     found |= {watching.register_answer(read, outcome) for read in (True, False) for outcome in Outcome}
     found |= {(watching.LOSS, watching.EXCLUDED), (watching.LOSS, watching.UNCOUNTED)}
-    found |= {(watching.HANDED_OVER, f"{step.value}, then not done") for step in switchover.Step}
-    ends_well = (switchover.Step.HANDED, switchover.Step.RETURNING)
+    found |= {(watching.HANDED_OVER, f"{step.value}, then not done") for step in switchover.SwitchoverStep}
+    ends_well = (switchover.SwitchoverStep.HANDED, switchover.SwitchoverStep.RETURNING)
     found |= {(watching.HANDED_OVER, f"{step.value}, then done") for step in ends_well}
     found |= {(FAULT, fault.value) for fault in Fault}
     return found
