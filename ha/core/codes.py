@@ -11,7 +11,7 @@ from understudy.shared.codes import Code
 
 PROMOTE_LEASE_EXPIRED = Code(
     "promote-lease-expired",
-    "{already}, but it cannot prove it, and clients get nothing for now",
+    "{already}, but its leadership lease has expired: confirms and deliveries are paused",
     "The node is the primary already, but its leadership lease has expired, so it pauses confirms and "
     "deliveries. A promotion does not renew the lease.",
     "Restore the connection to a backup or to the authority. If that fails, end the node and promote a "
@@ -25,7 +25,7 @@ PROMOTE_PENDING = Code(
 )
 PROMOTE_UNDECIDED = Code(
     "promote-undecided",
-    "{state}; it goes on asking",
+    "{state}; this node keeps asking the authority",
     "The authority has not said whether it took the new in-sync set. The node may still become the primary.",
     "Check that the authority runs and can be reached. Look at `understudy status`.",
 )
@@ -45,25 +45,25 @@ PROMOTE_AUTHORITY_SILENT = Code(
 )
 PROMOTE_RECORD_GONE = Code(
     "promote-record-gone",
-    "the authority has lost the record",
+    "the authority no longer holds an in-sync set",
     "The authority had an in-sync set when the promotion began, and has none now.",
     "Find out who removed it. Then ask again.",
 )
 PROMOTE_RECORD_CHANGED = Code(
     "promote-record-changed",
-    "the record has changed meanwhile: epoch {epoch} is {owner}'s",
+    "the in-sync set changed during the promotion: {owner} owns epoch {epoch}",
     "Another node changed the in-sync set while this node asked.",
     "Look at `understudy status` of the node that the sentence names: it may serve.",
 )
 PROMOTE_RECORD_NEWER = Code(
     "promote-record-newer",
-    "a newer record has come in while this node waited",
+    "a newer in-sync set arrived while this node waited for the old lease to expire",
     "Another node was promoted while this node waited for the lease of the old primary.",
     "Look at `understudy status` of the others.",
 )
 PROMOTE_REGISTER_BEHIND = Code(
     "promote-register-behind",
-    "the register has lost a record that this node knows of: it may lack a later one, too",
+    "the register lacks an in-sync set that this node knows, and may lack a later one",
     "Somebody removed or replaced the cluster's configuration with the in-sync set.",
     "Put the newest copy back. Only if it is gone, and no node of the pair serves: `--force-lossy`.",
 )
@@ -87,13 +87,13 @@ PROMOTE_OTHER_SERVES = Code(
 )
 PROMOTE_OTHER_PROMOTING = Code(
     "promote-other-promoting",
-    "{other} is being promoted at this very moment",
+    "another promotion is under way: of {other}",
     "Somebody else promotes another node of the pair.",
     "Look at `understudy status` of that node. Ask again if its promotion is refused.",
 )
 PROMOTE_SAME_NUMBER = Code(
     "promote-same-number",
-    "{other} has the same node number {number}",
+    "{other} and this node have the same node number {number}",
     "Two nodes of the pair drew the same number, and could mint the same epoch.",
     "Start the newer of the two with an empty data directory.",
 )
@@ -105,15 +105,14 @@ PROMOTE_FOREIGN_NODE = Code(
 )
 PROMOTE_FOREIGN_RECORD = Code(
     "promote-foreign-record",
-    "the newest record is of another cluster, {cluster}",
+    "the newest in-sync set belongs to another cluster, {cluster}",
     "The authority holds the in-sync set of another cluster.",
     "Give this cluster a register of its own (`ha.cib_set`), or start this node with an empty data "
     "directory.",
 )
 PROMOTE_RECORD_LOST = Code(
     "promote-record-lost",
-    "this node was in a cluster, and its record of that, insync.json, is gone: it may lack confirmed "
-    "messages",
+    "insync.json is missing, although this node was in a cluster: this node may lack confirmed messages",
     "Somebody removed the file `insync.json` of this node.",
     "Put the file back, or promote another node. Only if neither is possible: `--force-lossy`.",
 )
@@ -131,21 +130,21 @@ PROMOTE_PEERS_SILENT = Code(
 )
 PROMOTE_OTHER_HOLDS_DATA = Code(
     "promote-other-holds-data",
-    "{other} holds data and this node was never its backup",
+    "{other} holds data, and this node was never a backup of {other}",
     "The other node was a primary or a standalone broker. This node does not have its messages.",
     "Promote the other node. If each says so of the other, choose the one whose data is to go on, and "
     "promote it with `--force-lossy`: what only the other one holds goes to its quarantine.",
 )
 PROMOTE_QUEUES_INCOMPLETE = Code(
     "promote-queues-incomplete",
-    "{queues} of this node's queues had to be fetched again, and are not whole",
+    "this node had to fetch {queues} of its queues again, and their messages are incomplete",
     "The node is in sync, but had to fetch queues again, and has not got all of them.",
     "Start the old primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
 )
 PROMOTE_QUEUES_DELETED = Code(
     "promote-queues-deleted",
-    "{queues} of this node's queues were deleted with the messages they held while it caught up, and "
-    "what had moved from there may not be here",
+    "{queues} of this node's queues were deleted while it caught up, and it may lack messages that had "
+    "moved from there",
     "Messages moved, as dead letters do, from queues that were deleted while this node caught up.",
     "Start the old primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
 )
@@ -157,7 +156,7 @@ PROMOTE_LINK_UP = Code(
 )
 PROMOTE_EXCLUDED = Code(
     "promote-excluded",
-    "{primary} has excluded this node from the record",
+    "{primary} has excluded this node from the in-sync set",
     "The primary went on without this node, which may lack confirmed messages.",
     "Start the primary again, and promote it. Only if it is lost for good: `--force-lossy`.",
 )
@@ -171,43 +170,43 @@ PROMOTE_PRIMARY_MAY_SERVE = Code(
 )
 PROMOTE_SUCCESSOR_UNKNOWN = Code(
     "promote-successor-unknown",
-    "{members} could have been promoted since, and does not answer",
+    "{members} does not answer, and may have been promoted since this node was the primary",
     "This node was the last primary. A backup that does not answer may have taken over since.",
     "Start that node and ask again. Only if it is off for certain and does not start: `--force-lossy`.",
 )
 PROMOTE_PRIMARY_HANGS = Code(
     "promote-primary-hangs",
-    "this node is catching up with {primary}, whose link is up: it may lack confirmed messages",
+    "this node is catching up with {primary}, whose link is up, and may lack confirmed messages",
     "The primary did not answer, but its connection stands. This node does not have every message yet.",
     "Wait until this node is `ready`. If the primary hangs, end it, start it again and promote it.",
 )
 PROMOTE_NOT_IN_RECORD = Code(
     "promote-not-in-record",
-    "the record of epoch {epoch} does not name this node: it may lack confirmed messages",
+    "the in-sync set of epoch {epoch} does not name this node, which may lack confirmed messages",
     "The in-sync set does not name this node. The nodes that it names have more.",
     "Start and promote a node that the set names. Only if those are lost for good: `--force-lossy`.",
 )
 PROMOTE_MEMBER_SILENT = Code(
     "promote-member-silent",
-    "{members} of the record of epoch {epoch} does not answer and may hold more",
+    "{members} of the in-sync set of epoch {epoch} does not answer, and may hold later messages",
     "All nodes were down. A node of the in-sync set does not answer, and may have the later copy.",
     "Start that node and ask again. Only if it is lost for good: `--force-lossy`.",
 )
 PROMOTE_COPY_INCOMPLETE = Code(
     "promote-copy-incomplete",
-    "this node's copy is incomplete: it was stopped while catching up",
+    "this node's copy is incomplete: this node stopped while catching up",
     "This node ended before it had every message.",
     "Start and promote the other node. Only if it is lost for good: `--force-lossy`.",
 )
 PROMOTE_OTHER_LATER = Code(
     "promote-other-later",
-    "{other} has a later copy ({position} to {own})",
+    "{other} has a later copy: position {position}, this node {own}",
     "All nodes were down, and another node has more of the history.",
     "Promote that node.",
 )
 PROMOTE_OTHER_RUNS_ON = Code(
     "promote-other-runs-on",
-    "{other} runs on since the record was written",
+    "{other} has run without a restart since the in-sync set was written, and holds everything in memory",
     "Another node has everything in memory, also what is not on disk.",
     "Promote that node.",
 )
@@ -216,13 +215,13 @@ PROMOTE_OTHER_RUNS_ON = Code(
 
 DEMOTE_STANDALONE = Code(
     "demote-standalone",
-    "a standalone broker cannot be demoted: it has no ha.brokers",
+    "this node is a standalone broker without ha.brokers, and cannot be demoted",
     "The node belongs to no pair.",
     "Check `--broker`.",
 )
 SWITCHOVER_STANDALONE = Code(
     "switchover-standalone",
-    "a standalone broker has nobody to switch over to: it has no ha.brokers",
+    "this node is a standalone broker without ha.brokers, and has no backup to switch over to",
     "The node belongs to no pair.",
     "Check `--broker`.",
 )
@@ -234,13 +233,13 @@ SWITCHOVER_UNDER_WAY = Code(
 )
 SWITCHOVER_NOT_PRIMARY = Code(
     "switchover-not-primary",
-    "{node} does not serve; {primary} does",
+    "{node} is not the primary: {primary} serves",
     "Only the primary hands over.",
     "Ask the primary. If no node serves, promote one.",
 )
 SWITCHOVER_LEASE_EXPIRED = Code(
     "switchover-lease-expired",
-    "it cannot prove that it is the primary, and hands nothing over for now",
+    "cannot switch over: this node's leadership lease has expired",
     "The primary's leadership lease has expired, so another node may serve.",
     "Ask again when the lease is renewed. If it is not, end the node and promote the backup.",
 )
@@ -252,7 +251,7 @@ SWITCHOVER_TARGET_NOT_READY = Code(
 )
 SWITCHOVER_NO_BACKUP = Code(
     "switchover-no-backup",
-    "no backup is in sync: nobody could take over without a loss",
+    "no backup is in sync, so none can take over without loss",
     "The primary serves alone.",
     "Start a backup, and ask again when its status is `ready`.",
 )
@@ -271,7 +270,7 @@ SWITCHOVER_RETURNED = Code(
 )
 SWITCHOVER_OTHER_PROMOTED = Code(
     "switchover-other-promoted",
-    "{node} was promoted instead, and serves in epoch {epoch}",
+    "{node} was promoted in place of the target, and serves in epoch {epoch}",
     "Somebody promoted a third node during the switchover.",
     "Look at `understudy status`, and switch over again if you still want to.",
 )
@@ -292,33 +291,33 @@ JOIN_NOT_PRIMARY = Code(
 )
 JOIN_LINK_VERSION = Code(
     "join-link-version",
-    "its link version is {its}, this one's is {ours}: run one release on both",
+    "the joining node has link version {its}, this node has {ours}: run the same release on both",
     "The nodes run releases whose links differ.",
     "Upgrade the older node.",
 )
 JOIN_FOREIGN_CLUSTER = Code(
     "join-foreign-cluster",
-    "it belongs to cluster {its}, this one to {ours}: take it out of ha.brokers, or start it with an "
-    "empty data directory",
+    "the joining node belongs to cluster {its}, this node to {ours}: take the joining node out of "
+    "ha.brokers, or start it with an empty data directory",
     "The node has the data directory of another cluster.",
     "Take it out of `ha.brokers`, or start it with an empty data directory.",
 )
 JOIN_LATER_EPOCH = Code(
     "join-later-epoch",
-    "it knows of epoch {its} and does not show the record: {node} serves in {epoch}",
+    "the joining node claims epoch {its} without an in-sync set to prove it: {node} serves in {epoch}",
     "The node knows of a later primary than the one that it asks.",
     "If it lasts, look at `understudy status` of all nodes: two may serve.",
 )
 JOIN_FOREIGN_HISTORY = Code(
     "join-foreign-history",
-    "it was no backup of this pair: what it holds is of epoch {holds}, and {node} serves in {epoch}; "
-    "demote and promote {node}, for a later epoch, or start it with an empty data directory",
+    "the joining node holds data of epoch {holds} from outside this pair, and {node} serves in {epoch}; "
+    "demote and promote {node}, for a later epoch, or start the joining node with an empty data directory",
     "The node was a standalone broker, or was restored from an archive.",
     "Demote and promote the primary, for a later epoch, or start the node with an empty data directory.",
 )
 JOIN_OWN_IDENTITY = Code(
     "join-own-identity",
-    "it has this node's own identity: {way}",
+    "the joining node has the identity of this node: {way}",
     "The node runs on a copy of the primary's data directory.",
     "Start it with an empty data directory.",
 )
@@ -330,25 +329,25 @@ JOIN_IDENTITY_COPIED = Code(
 )
 JOIN_SAME_NUMBER = Code(
     "join-same-number",
-    "both have the node number {number}: give one a new data directory",
+    "both nodes have the node number {number}: give one an empty data directory",
     "The node drew the number of the primary, and could mint the same epoch.",
     "Start it with an empty data directory.",
 )
 JOIN_SAME_NAME = Code(
     "join-same-name",
-    "both are called {name}: give one another broker.name",
+    "both nodes are called {name}: change broker.name of one",
     "Two nodes of a pair need two names.",
     "Change `broker.name` of one.",
 )
 JOIN_BACKUP_SAME_NUMBER = Code(
     "join-backup-same-number",
-    "{name} has the node number {number} too: give one a new data directory",
+    "backup {name} already has the node number {number}: give one node an empty data directory",
     "The node drew the number of another backup.",
     "Start one of the two with an empty data directory.",
 )
 JOIN_BACKUP_SAME_NAME = Code(
     "join-backup-same-name",
-    "another backup is called {name} too: give one another broker.name",
+    "another backup is already called {name}: change broker.name of one",
     "Two nodes of a pair need two names.",
     "Change `broker.name` of one.",
 )
@@ -357,7 +356,7 @@ JOIN_BACKUP_SAME_NAME = Code(
 
 LEASE_EXPIRED = Code(
     "ha-lease-expired",
-    "the proof of being primary is too old: nothing is confirmed or delivered for now",
+    "leadership lease expired: confirms and deliveries are paused until it is renewed",
     "The primary's leadership lease has expired: no backup or authority answered in time. Confirms and "
     "deliveries are paused.",
     "Restore the connection to the backups or to the authority. The primary goes on by itself once one "
@@ -365,27 +364,27 @@ LEASE_EXPIRED = Code(
 )
 BACKUP_LOST = Code(
     "ha-backup-lost",
-    "{backup}: {why}; confirms wait until it is back or excluded",
+    "backup {backup} lost: {why}; confirms wait until it is back or excluded",
     "The link of a backup in sync has ended. Confirms wait for at most `ha.ack_timeout`, or longer "
     "while nobody can exclude it.",
     "Find out why the backup or the network failed. Nothing is lost.",
 )
 BACKUP_EXCLUDED = Code(
     "ha-backup-excluded",
-    "{backup} is excluded from the record: {why}",
+    "{backup} is excluded from the in-sync set: {why}",
     "The primary goes on without the backup, which joins again by itself. With no other backup in "
     "sync, the next fault stops the service.",
     "Get the backup to run and to be reached. Do not promote it before it is `ready`.",
 )
 EXCLUDED = Code(
     "ha-excluded",
-    "excluded by {primary}: {why}",
+    "this node is excluded by {primary}: {why}",
     "The primary goes on without this node, which joins again by itself.",
     "Act on the reason. Wait until this node is `ready` before you promote it.",
 )
 STOPS_SERVING = Code(
     "ha-stops-serving",
-    "stops serving: {why}",
+    "this node stops serving: {why}",
     "The node was the primary, and is none any more: a demotion, a switchover, or another node that serves.",
     "Nothing after a planned change. Else look at `understudy status` of all nodes.",
 )
@@ -397,7 +396,7 @@ SETTINGS_DIFFER = Code(
 )
 LINK_SILENT = Code(
     "ha-link-silent",
-    "{primary} has said nothing for {seconds:.3g} s: its link is given up",
+    "no data from {primary} for {seconds:.3g} s: link closed",
     "The primary hangs, or the network between the nodes is cut. The primary may still serve.",
     "Look at the primary and at the network. Promote only if the primary is off for certain.",
 )

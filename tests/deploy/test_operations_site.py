@@ -72,7 +72,7 @@ def test_one_node_that_is_left_is_brought_back(engine: Engine, image: str, tmp_p
         do(left, alone)
         play.site.until(lambda: "Node b: UNCLEAN (offline)" in look(left), "the fencing of b to fail")
         do(left, confirm)
-        said = "not promotable: b of the record of epoch"
+        said = "not promotable: b of the in-sync set of epoch"
         play.site.until(lambda: said in str(play.site.status("a").get("reason")), "the refusal")
         do(left, f"{promote} {shlex.join(LOGIN)}", **{"a:5672": f"{left.address}:5672"})
         play.site.until(lambda: play.site.roles("a").get("a") == "Promoted", "Pacemaker to follow")

@@ -49,7 +49,9 @@ ARROWS = {
     (Status.CATCH_UP, Status.JOINING): Arrow("its link ends", 8, 0.3, Place(-20, 8), Place(10, -6)),
     (Status.CATCH_UP, Status.READY): Arrow("whole, and in the record"),
     (Status.READY, Status.CATCH_UP): Arrow("linked again", -34, 0.5, Place(-10, -10), Place(10, -10)),
-    (Status.READY, Status.JOINING): Arrow("excluded from the record", 14, 0.4, Place(-30, 10), Place(20, 0)),
+    (Status.READY, Status.JOINING): Arrow(
+        "excluded from the in-sync set", 14, 0.4, Place(-30, 10), Place(20, 0)
+    ),
     (Status.READY, Status.RECOVERING): Arrow("promoted"),
     (Status.JOINING, Status.RECOVERING): Arrow(
         "promoted: first of all, or after a cold start, or by force", 40, 0.5, Place(20, 2), Place(-20, -12)

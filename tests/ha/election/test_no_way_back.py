@@ -12,8 +12,8 @@ from tests.ha.client import moving
 from tests.ha.election.test_expected import DEAD, succeeded
 from tests.ha.pair import Host, Pair
 
-DELETED = "1 of this node's queues were deleted with the messages they held while it caught up"
-INCOMPLETE = "this node's copy is incomplete: it was stopped while catching up"
+DELETED = "1 of this node's queues were deleted while it caught up"
+INCOMPLETE = "this node's copy is incomplete: this node stopped while catching up"
 
 
 def halfway(pair: Pair) -> Host:

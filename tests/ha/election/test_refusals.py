@@ -225,7 +225,8 @@ def test_the_primary_tells_of_a_node_with_its_own_name() -> None:
     assert pair.ask(a, "promote")["ok"]
     pair.run(1.0)
     assert (
-        "a is not taken in: both are called a: give one another broker.name" in a.running.status()["reason"]
+        "a is not taken in: both nodes are called a: change broker.name of one"
+        in a.running.status()["reason"]
     )
     pair.kill(b)
     pair.run(0.2)

@@ -223,7 +223,7 @@ def test_a_demoted_primary_forgets_the_commit_that_it_had_asked_for() -> None:
     pair.until(lambda: in_sync(pair) == set())
     pair.run(1.0)
     assert a.status == "joining" and not serving(pair)
-    assert not told(a, "is excluded from the record")
+    assert not told(a, "is excluded from the in-sync set")
     pair.register.delay = 0.0
     answer = pair.ask(a, "promote")
     assert answer["ok"] and "last primary" in answer["reason"], answer
@@ -357,4 +357,4 @@ def test_who_joins_late_and_is_slow_has_no_more_time_than_who_does_not_come() ->
     position = pair.publish(b, "q", "x")
     pair.until(lambda: pair.confirmed(b, position))
     assert pair.now - promoted < 2.2
-    assert told(b, "c is excluded from the record: it has not caught up within 2 s of the promotion")
+    assert told(b, "c is excluded from the in-sync set: it has not caught up within 2 s of the promotion")

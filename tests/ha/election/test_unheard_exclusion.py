@@ -88,7 +88,7 @@ def test_nothing_is_confirmed_before_the_next_primary_knows_who_was_excluded() -
     position = pair.publish(a, "old", "u")
     pair.run(1.2)
     pair.hold(a, b)
-    pair.until(lambda: "c is excluded from the record: no acknowledgement for 2 s" in a.log)
+    pair.until(lambda: "c is excluded from the in-sync set: no acknowledgement for 2 s" in a.log)
     pair.run(0.2)
     assert not pair.confirmed(a, position)
     pair.heal()

@@ -150,8 +150,9 @@ def test_who_has_data_of_a_later_epoch_than_the_pairs_waits_for_a_later_one_of_t
     assert (a.status, b.status) == ("active", "joining") and held > served
     (said,) = [line for line in a.log if "is not taken in" in line]
     assert said == (
-        f"b is not taken in: it was no backup of this pair: what it holds is of epoch {held}, and a serves "
-        f"in {served}; demote and promote a, for a later epoch, or start it with an empty data directory"
+        f"b is not taken in: the joining node holds data of epoch {held} from outside this pair, and a "
+        f"serves in {served}; demote and promote a, for a later epoch, or start the joining node with "
+        f"an empty data directory"
     )
     assert pair.contents(b, "q") == "xyz"
     assert pair.ask(a, "demote")["ok"]
@@ -173,10 +174,10 @@ def test_two_that_were_alone_each_name_the_other_and_the_way_out() -> None:
     pair.run(0.5)
     first, last = sorted(pair.hosts, key=lambda host: int(host.running.status()["position"][0]))
     for host, other in ((first, last), (last, first)):
-        assert pair.ask(host, "promote")["reason"] == (
-            f"not promoted: {other.name} holds data and this node was never its backup; next: promote "
-            f"{other.name}; if it says so of this node in its turn, promote the one whose data shall go on "
-            f"with --force-lossy: what only the other one holds goes to its quarantine"
+        answer = pair.ask(host, "promote")
+        assert (
+            answer["code"] == "promote-other-holds-data"
+            and f"; next: promote {other.name};" in answer["reason"]
         )
     assert pair.ask(last, "promote", force_lossy=True)["ok"]
     pair.until(lambda: first.status == "ready")

@@ -16,8 +16,8 @@ from tests.tiers import sweep
 
 IDENTITY = "/b/node.json"
 REFUSALS = (
-    "does not name this node: it may lack confirmed messages",
-    "does not answer and may hold more",
+    "does not name this node, which may lack confirmed messages",
+    "does not answer, and may hold later messages",
 )
 
 

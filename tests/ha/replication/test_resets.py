@@ -96,7 +96,7 @@ def test_a_backup_that_takes_too_long_over_it_is_excluded_and_joins_anew() -> No
     pair.publish(a, "q", "j")
     b.syncing = False
     pair.run(3.0)
-    assert any("b is excluded from the record" in line for line in a.log)
+    assert any("b is excluded from the in-sync set" in line for line in a.log)
     b.syncing = True
     pair.until(lambda: b.status == "ready")
     pair.run(0.1)

@@ -112,10 +112,12 @@ def test_two_backups_of_one_name_or_number_are_found_out_at_the_join_of_the_seco
         a, b, c = pair.hosts
         if same == "name":
             c.called = "b"
-            sentence = "another backup is called b too: give one another broker.name"
+            sentence = "another backup is already called b: change broker.name of one"
         else:
             c.number = b.number
-            sentence = f"b has the node number {b.number} too: give one a new data directory"
+            sentence = (
+                f"backup b already has the node number {b.number}: give one node an empty data directory"
+            )
         pair.start(a, b)
         assert pair.ask(a, "promote", force_lossy=True)["ok"]
         pair.until(lambda b=b: b.status == "ready")
