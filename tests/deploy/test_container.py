@@ -44,7 +44,8 @@ def instructions() -> list[tuple[str, str]]:
 def test_it_is_built_of_all_packages_and_nothing_else() -> None:
     copied = [words for name, words in instructions() if name == "COPY" and not words.startswith("--from")]
     folders = {words.split()[0] for words in copied if words.endswith("/" + words.split()[0])}
-    assert folders == set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert folders == {*packages, "deploy"}, "`understudy deploy` shows what is in deploy/"
     assert {word for words in copied for word in words.split()} >= set(SOURCES)
 
 
@@ -141,7 +142,7 @@ def built(engine: Engine, folder: Path) -> str:
     """Of a copy of the tree, with wheels beside it, so that nothing but Debian is asked from within."""
     context = folder / "context"
     context.mkdir()
-    for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+    for name in (*PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], "deploy"):
         shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SOURCES:
         shutil.copy(ROOT / name, context)

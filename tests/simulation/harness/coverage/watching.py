@@ -93,7 +93,7 @@ CIB_ANSWERS = (
     arguments_of([standing], frozenset({"Standing"}), 1)
     + returns_of(standing, "_myself")
     + arguments_of([procedure], frozenset({"_unknown"}), 0)
-    + arguments_of([procedure], frozenset({"Answer"}), 2)
+    + arguments_of([procedure], frozenset({"CibAnswer"}), 2)
     + arguments_of([procedure], frozenset({"Standing"}), 1)
 )
 STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down"}), 0)
