@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import shutil
 import signal
@@ -99,11 +100,24 @@ def prepare(folder: Path, mark: str = MARK, whose: str = "demo's") -> None:
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / mark).exists():
             raise Wrong(f"{folder} is not empty and not a {whose}; name another with --dir")
+        if (running := _node_on(folder)) is not None:
+            raise Wrong(f"a node runs on {running}: end it first, or name another folder with --dir")
         clear(folder, mark=mark)
         make_folders(str(folder))
         (folder / mark).touch()
     except OSError as error:
         raise Wrong(f"cannot use {folder}: {of_file(error, folder)}") from None
+
+
+def _node_on(folder: Path) -> Path | None:
+    """A data directory in there that a node holds: it would go on without its files."""
+    for lock in sorted(folder.glob("**/lock")):
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.parent
+    return None
 
 
 def clear(folder: Path, but: tuple[Path, ...] = (), mark: str = MARK) -> None:

@@ -26,6 +26,9 @@ def test_a_pair_is_started_survives_a_kill_and_is_stopped(tmp_path: Path) -> Non
         (a, b) = [node.groups() for node in nodes if node is not None]
         assert (a[0], a[3], b[0], b[3]) == ("a", "primary", "b", "backup, ready")
         assert "Ctrl-C" in process.stdout.readline()
+        again = CliRunner().invoke(pair, ["--dir", str(tmp_path / "pair")], standalone_mode=False)
+        assert isinstance(again.exception, Wrong) and "a node runs on" in str(again.exception)
+        assert (tmp_path / "pair" / "a" / "store").is_dir(), "a second pair removes nothing of it"
         os.kill(int(a[2]), signal.SIGKILL)
         assert process.stdout.readline() == "a ended: killed by SIGKILL; to start it again:\n"
         assert process.stdout.readline().startswith(f"  understudy serve --name a --listen {a[1]} ")
