@@ -439,6 +439,14 @@ class Connection(ABC):
         self.rest()
         return self._letters_made
 
+    def await_held_back(self) -> None:
+        """What it has sent may have come to full queues that hold what they refuse until they can send it on:
+        the rest of its input waits for that."""
+        held_back = self.vhost.removals.held_back
+        while held_back:
+            queue, _ = held_back.popitem()
+            queue.after_dying(self.await_letters())
+
     def _letters_made(self) -> None:
         self._awaited -= 1
         if not self._awaited and self._rests:

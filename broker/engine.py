@@ -24,7 +24,7 @@ from broker.hooks import Hooks
 from broker.memory_alarm import MemoryAlarm
 from broker.model.history.batch import BatchSink
 from broker.model.history.completion import Completion, Gate
-from broker.model.queue.removals import HAND, STEPS
+from broker.model.queue.removals import HAND, LOOKED, STEPS, WORK_AT_ONCE
 from broker.model.queue.requeueing import PIECE
 from broker.model.vhost.directory import Directory
 from broker.model.vhost.vhost import VirtualHost
@@ -79,6 +79,7 @@ class Broker:
         vhosts.consumer_max = settings.consumer_max_per_queue
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
         vhosts.removals.requeueing.piece = min(PIECE, max(1, settings.share // 3))
+        vhosts.removals.work = min(WORK_AT_ONCE, max(1, settings.share // LOOKED))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.sends = self._sends_each = max(1, settings.share // SEND)
         """Messages that may still be sent in this tick, of those that are encoded anew for each consumer: all

@@ -51,6 +51,8 @@ ROWS = (
     Row("expiries", dead_letters.expiries, 256),
     Row("dead-letter-cycle", dead_letters.cycle, 256, dead_letters.fill_cycle),
     Row("commits", tx.commits, 256),
+    Row("topic-commits", tx.topic_commits, 256, directory.bind_topics),
+    Row("topic-refusals", dead_letters.topic_refusals, 256, directory.bind_topics),
     Row("purges", removals.purges, 128, removals.fill_deep_queues),
     Row("exclusive-queues", removals.exclusive, 256),
     Row("lost-unacked", removals.unacked, 128, removals.fill_unacked),

@@ -257,11 +257,14 @@ class Incoming:
         outcome = Delivery.ACCEPTED if route.queues else Delivery.RELEASED
 
         def publish(part: PublishRoute, messages: list[bytes], at: int) -> Published:
-            return connection.vhost.publish(
+            done = connection.vhost.publish(
                 part, messages, persistent=kind.persistent, channel=0, largest_frame=run.largest,
                 producer=self.producer, first_tag=run.first + at, expiration=kind.expiration,
                 priority=kind.priority,
             )  # fmt: skip
+            if part.refusing:
+                connection.await_held_back()
+            return done
 
         def told(done: Published, at: int, count: int) -> None:
             if done.accepted:

@@ -169,15 +169,31 @@ def test_a_queue_that_others_end_midway_ends_after_its_dead_letters(how: str) ->
     assert other.names() == answers.get(how, [])
 
 
-@pytest.mark.parametrize("how", ["rejected", "expired", "maxlen"])
-def test_the_way_of_a_dead_letter_is_looked_up_in_pieces(how: str) -> None:
-    """A topic exchange may look at each pattern for each word."""
-    rules = {"expired": {"x-message-ttl": 0}, "maxlen": {"x-max-length": 0}}
+REFUSING = {"x-max-length": 0, "x-overflow": "reject-publish-dlx"}
+
+
+def with_long_ways(**rules: Any) -> Mill:
+    """A topic exchange looks at each pattern for each word of the key by which dead letters go."""
     way = {"x-dead-letter-exchange": "amq.topic", "x-dead-letter-routing-key": ".".join("a" * 50)}
-    mill = Mill(**way, **rules.get(how, {}))
+    mill = Mill(**way, **rules)
     for pattern in PATTERNS:
         mill.vhost.bind_queue("dead", "amq.topic", pattern, owner=None)
-    if how == "rejected":
+    return mill
+
+
+@pytest.mark.parametrize("how", ["rejected", "committed", "expired", "maxlen", "refused"])
+def test_the_way_of_a_dead_letter_is_looked_up_in_pieces(how: str) -> None:
+    rules = {"expired": {"x-message-ttl": 0}, "maxlen": {"x-max-length": 0}, "refused": REFUSING}
+    mill = with_long_ways(**rules.get(how, {}))
+    if how == "committed":
+        mill.client.call(1, "tx.select")
+        mill.fill(3)
+        mill.client.call(1, "tx.commit")
+        for tag in (1, 2, 3):
+            mill.client.send(1, "basic.get", queue="q")
+            mill.say("basic.reject", delivery_tag=tag, requeue=False)
+        mill.say("tx.commit")
+    elif how == "rejected":
         mill.taken(3)
         refuse(mill)
     else:
@@ -188,8 +204,46 @@ def test_the_way_of_a_dead_letter_is_looked_up_in_pieces(how: str) -> None:
         mill.step()
         looked.append(mill.vhost.looked)
     assert len(looked) > 4
-    assert max(b - a for a, b in itertools.pairwise(looked)) <= LOOKED * WORK_AT_ONCE + topic_trie.PIECE
+    most = mill.broker.settings.share if how == "committed" else LOOKED * WORK_AT_ONCE
+    assert max(b - a for a, b in itertools.pairwise(looked)) <= most + topic_trie.PIECE
     assert not mill.vhost.removals.searches
+    if how == "committed":
+        (begun,) = [batch for batch in mill.batches.taken if Reason.DEAD_LETTERED in reasons(batch)]
+        assert sum(len(record.raws) for record in begun.records if isinstance(record, EnqueueRun)) == 3
+
+
+def reasons(batch: Batch) -> set[Reason]:
+    return {record.reason for record in batch.records if isinstance(record, Dequeue)}
+
+
+def test_what_a_full_queue_refuses_is_sent_on_in_steps() -> None:
+    """The publisher is told at once, and read from again when all are dead letters."""
+    mill = Mill(**REFUSING)
+    mill.client.call(1, "confirm.select")
+    mill.client.connection.receive(message(1, b"x", routing_key="q") * MANY, mill.now)
+    mill.say("queue.declare", queue="q", passive=True)
+    counts = [0, mill.dead.total_count, *mill.steps()]
+    assert max(b - a for a, b in itertools.pairwise(counts)) <= 2 * WORK_AT_ONCE // LETTER + 1
+    assert counts[-1] == MANY and mill.q.total_count == 0
+    mill.client.inbox += b"".join(mill.client.connection.take_output())
+    seen = mill.client.read()
+    assert {frame.name for frame in seen[:-1]} == {"basic.nack"} and seen[-1]["message_count"] == 0
+
+
+def test_a_new_primary_sends_on_what_a_full_queue_held() -> None:
+    """No consumer gets a message that was refused."""
+    mill = with_long_ways(**REFUSING)
+    mill.client.connection.receive(message(1, b"x", routing_key="q") * 3, mill.now)
+    mill.step()
+    assert (mill.q.total_count, mill.q.message_count, mill.dead.total_count) == (3, 0, 0)
+    mill.vhost.whole.deactivate()
+    mill.vhost.whole.activate(2)
+    mill.now += 0.001
+    other = mill.open()
+    other.send(1, "basic.consume", queue="q", consumer_tag="c")
+    assert other.names() == ["basic.consume-ok"]
+    mill.steps()
+    assert (mill.q.total_count, mill.dead.total_count) == (0, 3)
 
 
 @pytest.mark.parametrize("together", [True, False])

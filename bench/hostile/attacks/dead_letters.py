@@ -8,7 +8,21 @@ from __future__ import annotations
 import struct
 import time
 
-from bench.hostile.attacks.strikes import bind, consume, declare, fill, logged_in, number, ready, take, text
+from bench.hostile.attacks.directory import topic_keys
+from bench.hostile.attacks.strikes import (
+    again,
+    bind,
+    consume,
+    declare,
+    empty,
+    fill,
+    logged_in,
+    number,
+    publish,
+    ready,
+    take,
+    text,
+)
 from bench.hostile.attacks.strikes import time_to_fill as filled_in
 from bench.hostile.attacks.target import Target
 from bench.wire import Wire, longstr, method, shortstr
@@ -67,6 +81,16 @@ def cycle(target: Target) -> None:
         take(wire, ROUND)
         wire.socket.sendall(_NACK_ALL)
         target.count.value += 1
+
+
+def topic_refusals(target: Target) -> None:
+    """Messages for a full queue, which sends them on to the patterns of `bind_topics`."""
+    arguments = text("x-dead-letter-exchange", "amq.topic") + text("x-overflow", "reject-publish-dlx")
+    wire = logged_in(target)
+    _declare(wire, "full", arguments + number("x-max-length", 0))
+    every = b"".join(bind("full", "amq.direct", key) for key in topic_keys())
+    strike = b"".join(publish("amq.direct", key) + empty() for key in topic_keys())
+    again(target, every, strike)
 
 
 def _declare(wire: Wire, queue: str, arguments: bytes) -> None:

@@ -55,9 +55,12 @@ def bind_topics(target: Target) -> None:
 
 def topics(target: Target) -> None:
     """Messages with keys of 100 words, each another one, so that no route is remembered."""
+    again(target, b"", b"".join(publish("amq.topic", key) + empty() for key in topic_keys()))
+
+
+def topic_keys() -> list[str]:
     words = ["a"] * 100
-    keys = [".".join([*words[:at], "b", *words[at + 1 :]]) for at in range(len(words))]
-    again(target, b"", b"".join(publish("amq.topic", key) + empty() for key in keys))
+    return [".".join([*words[:at], "b", *words[at + 1 :]]) for at in range(len(words))]
 
 
 def _table(names: Iterable[str]) -> bytes:

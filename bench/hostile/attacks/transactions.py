@@ -5,7 +5,18 @@ from __future__ import annotations
 import struct
 import threading
 
-from bench.hostile.attacks.strikes import consume, declare, empty, logged_in, number, publish, take, text
+from bench.hostile.attacks.directory import topic_keys
+from bench.hostile.attacks.strikes import (
+    bind,
+    consume,
+    declare,
+    empty,
+    logged_in,
+    number,
+    publish,
+    take,
+    text,
+)
 from bench.hostile.attacks.target import Target
 from bench.wire import Wire, method
 
@@ -34,6 +45,25 @@ def commits(target: Target) -> None:
         )
         wire.socket.sendall(published + rejects + commit)
         tag += REFUSED
+        target.count.value += 1
+
+
+def topic_commits(target: Target) -> None:
+    """Each commit refuses 100 messages, which go on to the patterns of `bind_topics`."""
+    wire = _ready(target, "tx-topics", text("x-dead-letter-exchange", "amq.topic"))
+    keys = topic_keys()
+    wire.socket.sendall(b"".join(bind("tx-topics", "amq.direct", key) for key in keys))
+    published = b"".join(publish("amq.direct", key) + empty() for key in keys)
+    consume(wire, "tx-topics")
+    wire.socket.sendall(published + method(1, 90, _COMMIT))
+    tag = 0
+    while True:
+        take(wire, len(keys))
+        rejects = b"".join(
+            method(1, 60, _REJECT, struct.pack(">QB", tag + n + 1, 0)) for n in range(len(keys))
+        )
+        wire.socket.sendall(published + rejects + method(1, 90, _COMMIT))
+        tag += len(keys)
         target.count.value += 1
 
 

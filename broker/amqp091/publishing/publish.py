@@ -65,8 +65,6 @@ class PublishingChannel(TransactedChannel, Protocol):
 
     assembly: Assembly | None
 
-    @property
-    def is_open(self) -> bool: ...
     def close_for(self, error: AmqpError) -> None: ...
 
 
@@ -440,6 +438,8 @@ def _publish_run(
     )  # fmt: skip
     if channel.confirming:
         _answer(channel, done, first, len(raws))
+    if route.refusing:
+        channel.connection.await_held_back()
 
 
 def _answer(channel: PublishingChannel, done: Published, first: int, count: int) -> None:
@@ -504,11 +504,14 @@ def _publish_divided(
         return
 
     def publish(part: PublishRoute, some: list[bytes], at: int) -> Published:
-        return vhost.publish(
+        done = vhost.publish(
             part, some, persistent=kind.persistent, channel=channel.number, largest_frame=largest,
             producer=channel.producer, first_tag=first + at, expiration=kind.expiration,
             priority=kind.priority, blind=kind.blind,
         )  # fmt: skip
+        if part.refusing:
+            channel.connection.await_held_back()
+        return done
 
     def told(done: Published, at: int, count: int) -> None:
         if channel.confirming and channel.is_open:

@@ -9,26 +9,31 @@ transactional.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from broker.amqp091.channel.assembly import return_frame
+from broker.amqp091.channel.host import Failing, Host
 from broker.amqp091.codec.properties import without_bcc
-from broker.errors import PreconditionFailed, ResourceError
+from broker.errors import AmqpError, PreconditionFailed, ResourceError
 from broker.model.history.records import Commit
 from broker.model.queue.arguments import OverflowRule
 from broker.model.routing.publish_route import PublishRoute
-from broker.model.values import Need
+from broker.model.values import Need, Reason
 from broker.model.vhost.turns import steps_of
 
 if TYPE_CHECKING:
-    from broker.amqp091.channel.host import Host
     from broker.amqp091.channel.output import Output
     from broker.amqp091.channel.unacked import Run
     from broker.amqp091.codec.properties import Checked
     from broker.model.queue.queue import Queue
+    from broker.model.queue.removals import RuledQueue
+    from broker.model.steps import Steps
 
 LETTER = 100
-"""Steps that a dead letter takes."""
+"""Steps that a dead letter takes, at least."""
+_COMMIT = 90, 20
+"""Class and method of tx.commit."""
 _PER_RUN = 224
 _PER_MESSAGE = 48
 """Octets that a held run, and each message of it, takes besides its frames."""
@@ -93,7 +98,7 @@ class Transaction:
         return runs
 
 
-class TransactedChannel(Protocol):
+class TransactedChannel(Failing, Protocol):
     """What a transaction is of. As `Channel` has it."""
 
     transaction: Transaction | None
@@ -104,14 +109,14 @@ class TransactedChannel(Protocol):
     @property
     def output(self) -> Output: ...
     @property
-    def number(self) -> int: ...
-    @property
     def confirming(self) -> bool: ...
     @property
     def producer(self) -> str | None: ...
     def name_producer(self) -> None: ...
     def settle(self, how: Settlement, runs: list[Run], *, whole: bool) -> Need: ...
     def outstanding_again(self, runs: list[Run]) -> None: ...
+    @property
+    def is_open(self) -> bool: ...
 
 
 def _transaction_of(channel: TransactedChannel) -> Transaction:
@@ -133,10 +138,51 @@ def select(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
 
 
 def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
-    """tx.commit: first the publishes, then what was settled, all in this call and so in one batch. Raises 406
-    if a full queue refuses any of it, or if it is too much for one step; then nothing is done."""
+    """tx.commit: first the publishes, then what was settled, all in one step and so in one batch. Raises 406
+    if a full queue refuses any of it, or if it is too much for one step; then nothing is done.
+
+    Where its dead letters go is looked up before that step, in as many turns of the connection as it takes.
+    """
     transaction = _transaction_of(channel)
     _check_size(transaction, channel.connection.settings.transaction_max)
+    if any(_dying(transaction)):
+        channel.connection.work(_commit_with_letters(channel, transaction))
+    else:
+        _commit(channel, transaction)
+
+
+def _dying(transaction: Transaction) -> Iterator[Run]:
+    """What was rejected and is to become dead letters."""
+    for how, runs in transaction.settlements:
+        if how is Settlement.REJECT:
+            yield from (run for run in runs if run.queue.rules.dead_letters)
+
+
+def _commit_with_letters(channel: TransactedChannel, transaction: Transaction) -> Steps[None]:
+    """A refused commit closes the channel, or the connection."""
+    vhost, most = channel.connection.vhost, channel.connection.settings.transaction_max
+    routes: dict[tuple[RuledQueue, int, int], PublishRoute] = {}
+    steps = 0
+    try:
+        for run in _dying(transaction):
+            for entry in run.entries:
+                found = yield from vhost.find_dead(run.queue, entry, Reason.REJECTED)
+                if found is not None:
+                    routes[run.queue, entry[1].epoch, entry[0]] = found.route
+                    steps += max(0, found.steps - LETTER)
+            _check_size(transaction, most, steps)
+        if channel.is_open:
+            vhost.known_routes = routes
+            try:
+                _commit(channel, transaction)
+            finally:
+                vhost.known_routes = {}
+    except AmqpError as error:
+        error.class_id, error.method_id = _COMMIT
+        channel.connection.fail(channel, error)
+
+
+def _commit(channel: TransactedChannel, transaction: Transaction) -> None:
     _check_room(transaction)
     need = Need.NONE
     for run in transaction.publishes:
@@ -154,9 +200,10 @@ def commit(channel: TransactedChannel, arguments: dict[str, Any]) -> None:
     channel.output.answer("tx.commit-ok", need=need)
 
 
-def _check_size(transaction: Transaction, most: int) -> None:
-    """All of a commit is done at once, while nobody else is served: so it has a limit."""
-    steps = sum(steps_of(len(run.route.queues), len(run.raws)) for run in transaction.publishes)
+def _check_size(transaction: Transaction, most: int, steps: int = 0) -> None:
+    """All of a commit is done at once, while nobody else is served: so it has a limit. `steps`: what its dead
+    letters take besides `LETTER`. Raises 406."""
+    steps += sum(steps_of(len(run.route.queues), len(run.raws)) for run in transaction.publishes)
     for how, runs in transaction.settlements:
         for run in runs:
             dies = how is Settlement.REJECT and run.queue.rules.dead_letters

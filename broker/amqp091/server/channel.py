@@ -166,6 +166,8 @@ class Channel:
             need = max(need, need_of_dequeue(run.queue))
             if how is Settlement.REJECT and run.queue.rules.dead_letters:
                 need = Need.DURABLE  # of wherever it goes
+        if how is Settlement.REJECT:
+            self.connection.await_held_back()
         self.consumers.settled(runs)
         return need
 

@@ -58,6 +58,14 @@ class Envelope:
         self.deliver_tail = _deliver_tail(exchange, routing_key, redelivered)
         self._redelivered: Envelope | None = None
 
+    def as_expired(self) -> Envelope:
+        """The same for messages whose time is over as soon as they are enqueued."""
+        return Envelope(
+            self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
+            channel=self.channel, largest_frame=self.largest_frame, redelivered=self.redelivered,
+            expiration=0, priority=self.priority, blind=self.blind,
+        )  # fmt: skip
+
     def as_redelivered(self) -> Envelope:
         """The same envelope with the redelivered flag set; made once and kept."""
         if self.redelivered:

@@ -22,7 +22,7 @@ from broker.model.queue.dispatch import dispatch_to_many
 from broker.model.queue.freeing import PIECE, stretches
 from broker.model.queue.priority_ready import PriorityReady
 from broker.model.queue.put_back import put_back
-from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE, SPARED
+from broker.model.queue.removals import AT_ONCE, DROPPED_AT_ONCE, HAND, OCTETS_AT_ONCE
 from broker.model.queue.returns import Returns
 from broker.model.values import DYING, Reason
 
@@ -73,6 +73,18 @@ class Queue(QueueContents):
             self._came(raws)
         if not self.scheduled and self.consumers:
             self.schedule()
+        return first
+
+    def hold_refused(self, envelope: Envelope, raws: list[bytes]) -> int:
+        """Hold messages that the full queue refuses until each has become a dead letter; the first one's
+        sequence. Makes no history, as `enqueue_run`."""
+        first = self.ids.take(len(raws))
+        entries = [(first + at, envelope, raw) for at, raw in enumerate(raws)]
+        if envelope.persistent and not self.stored:
+            self._now_stored()
+        self._hold(entries)
+        self._dies(entries, Reason.DROPPED)
+        self.removals.touch(self)
         return first
 
     # -- out
@@ -394,15 +406,21 @@ class Queue(QueueContents):
     def _refuse(
         self, entries: list[Entry], reason: Reason, *, whole: bool, after: Callable[[], None] | None
     ) -> bool:
+        if whole:  # before those that wait, which are not part of this step
+            self._part(self._refused(deque(entries), whole=True), reason, whole=True)
+            return True
+        self._dies(entries, reason)
+        self.bury(spared=self.removals.spared)
+        if self.dying and after is not None:
+            self.dying[-1].afters.append(after)
+        return not self.dying
+
+    def _dies(self, entries: list[Entry], reason: Reason) -> None:
         last = self.dying[-1] if self.dying else None
         if last is not None and last.reason is reason and len(last.entries) < _JOINED:
             last.entries.extend(entries)
         else:
             self.dying.append(Dying(deque(entries), reason, []))
-        self.bury(whole=whole, spared=SPARED)
-        if self.dying and after is not None:
-            self.dying[-1].afters.append(after)
-        return not self.dying
 
     def after_dying(self, after: Callable[[], None]) -> None:
         """Call it when all that is dying now has become dead letters. There must be some."""
@@ -421,7 +439,7 @@ class Queue(QueueContents):
         if self.dying:
             self.removals.touch(self)
 
-    def _refused(self, entries: deque[Entry], *, whole: bool, spared: int) -> Iterator[Entry]:
+    def _refused(self, entries: deque[Entry], *, whole: bool, spared: int = 0) -> Iterator[Entry]:
         taken = 0
         while entries and (whole or self.removals.one_more(self, taken, spared)):
             taken += 1

@@ -30,9 +30,6 @@ STEPS = 16_384
 the next tick, and everybody else is served before."""
 HAND = 64
 """Steps that it takes to hand over messages to one consumer, however few."""
-SPARED = WORK_AT_ONCE // 2
-"""Of this, what clients refuse takes no more than the other half: whoever looks at a queue has what is over,
-or too much, removed at once."""
 COPIES = 1024
 """In a chain of queues that refuse what is published to them (`reject-publish-dlx`), where nobody holds what
 is on its way, the most that one message may become, counted where it arrives."""
@@ -69,6 +66,7 @@ class RuledQueue(Home, Protocol):
     @property
     def scheduled(self) -> bool: ...
     def schedule(self) -> None: ...
+    def after_dying(self, after: Callable[[], None]) -> None: ...
     def remove_expired(self, upto: int) -> int: ...
     def remove_due(self, wall_ms: int) -> int | None: ...
 
@@ -136,14 +134,15 @@ class Removals:
 
     `move`: takes messages as they leave a queue with a dead letter exchange, some or the whole of them;
     returns those that went somewhere, and those that went nowhere. `searches`: for the next dead letter of a
-    queue. `left`: how much work may still be done now. `copies`: how many have been made in all.
-    `refused_from`: the `copies` when a full queue refused what it now sends on, and how many messages that
-    is. `steps`: of deliveries that this tick may still take.
+    queue. `copies`: how many have been made in all. `refused_from`: the `copies` when a full queue refused
+    what it now sends on, and how many messages that is. `held_back`: queues that hold, since the last tick's
+    end, what they refuse and cannot send on at once. `steps`: of deliveries that this tick may still take.
     """
 
     __slots__ = (
-        "_looks", "_over", "_resumed", "_touched", "behind", "copies", "format", "freeing", "left",
-        "move", "refused_from", "requeueing", "searches", "since", "steps", "wall_ms",
+        "_looks", "_over", "_resumed", "_touched", "behind", "copies", "format", "freeing", "held_back",
+        "left", "move", "refused_from", "requeueing", "searches", "since", "steps", "wall_ms",
+        "work",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -156,7 +155,9 @@ class Removals:
             lambda queue, entries, reason, whole: ([], list(entries))
         )
         self.searches: dict[RuledQueue, Search] = {}
-        self.left = WORK_AT_ONCE
+        self.held_back: dict[RuledQueue, None] = {}
+        self.work = self.left = WORK_AT_ONCE
+        """How much work may be done in one tick, and how much of it is left."""
         self._looks = LOOKS
         self.copies = 0
         self.steps = STEPS
@@ -166,6 +167,12 @@ class Removals:
         self._over: Deadlines[RuledQueue] = Deadlines()
         self.freeing = Freeing()
         self.requeueing = Requeueing()
+
+    @property
+    def spared(self) -> int:
+        """Of a tick's work, what clients refuse takes no more than the other half: whoever looks at a queue
+        has what is over, or too much, removed at once."""
+        return self.work // 2
 
     @property
     def fresh(self) -> int:
@@ -184,7 +191,7 @@ class Removals:
 
     def expire_due(self) -> None:
         """Before dispatch: heads whose time was over before this tick are not delivered any more."""
-        self.left, self._looks = WORK_AT_ONCE, LOOKS
+        self.left, self._looks = self.work, LOOKS
         for queue in self._over.take(self.wall_ms):
             self._touched[queue] = None
             if self._may(queue) and queue.returning is None:
@@ -192,7 +199,8 @@ class Removals:
 
     def end_tick(self) -> None:
         """What comes in from now on, and what it sets off, is of the next one."""
-        self.left = WORK_AT_ONCE
+        self.left = self.work
+        self.held_back.clear()
         if not self.behind:
             self.since = None
         self.requeueing.step()
@@ -252,6 +260,7 @@ class Removals:
         """It is gone."""
         self._touched.pop(queue, None)
         self.searches.pop(queue, None)
+        self.held_back.pop(queue, None)
         self.requeueing.forget(queue)
         self._over.set(queue, None)
 
@@ -259,6 +268,7 @@ class Removals:
         """It serves no more."""
         self._touched.clear()
         self.searches.clear()
+        self.held_back.clear()
         self._resumed.clear()
         self._over.clear()
         self.requeueing.clear()

@@ -7,8 +7,8 @@ every disk and node. So, unlike in RabbitMQ, none is lost or doubled on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Mapping
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from broker.model.history.records import EnqueueRun, Entry, Envelope, Unrouted
@@ -20,6 +20,7 @@ from broker.model.routing.publish_route import PublishRoute
 from broker.model.steps import Steps, finish
 from broker.model.values import DYING, Need, Reason, Scope
 from broker.model.vhost.definitions import Definitions
+from broker.model.vhost.shared import Shared
 
 
 class Published(NamedTuple):
@@ -28,6 +29,13 @@ class Published(NamedTuple):
 
     need: Need
     accepted: int
+
+
+class DeadRoute(NamedTuple):
+    """Where a dead letter goes, and the steps that it takes to make it and put it there."""
+
+    route: PublishRoute
+    steps: int
 
 
 class _Letter(NamedTuple):
@@ -39,8 +47,16 @@ class _Letter(NamedTuple):
     queues: tuple[Queue, ...]
 
 
+DeadRoutes = Mapping[tuple[RuledQueue, int, int], PublishRoute]
+"""By queue, epoch and sequence of the message."""
+
+
 class Enqueueing(Definitions):
-    """Publishes."""
+    """Publishes. `known_routes`: where dead letters go that are made in one step with others."""
+
+    def __init__(self, name: str, whole: Shared) -> None:
+        super().__init__(name, whole)
+        self.known_routes: DeadRoutes = {}
 
     def publish(
         self,
@@ -106,23 +122,47 @@ class Enqueueing(Definitions):
                         EnqueueRun([queue.uuid], [first], envelope, some, producer, first_tag, seen_by)
                     )
             if taken < len(raws) and queue.rules.overflow is OverflowRule.REJECT_PUBLISH_DLX:
-                self._send_refused_on(queue, [(0, envelope, raw) for raw in raws[taken:]])
+                self._send_refused_on(queue, envelope, raws[taken:])
         return Published(route.need[envelope.persistent], accepted)
 
-    def _send_refused_on(self, queue: Queue, entries: list[Entry]) -> None:
-        """At once, from queue to queue, since none of them holds it. It ends where a message has become too
-        many: so it would with queues that all refuse, and each of which sends on to all others."""
+    def _send_refused_on(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
+        """Dead-letter what a full queue refuses (`reject-publish-dlx`), as much of it as clients may set off
+        in this tick; the queue holds the rest until it can be sent on.
+
+        A message that was sent on already goes further at once, unless looking up its route takes too long.
+        It ends where it has become too many copies: so it would with queues that all refuse, and each of
+        which sends on to all others.
+        """
         removals = self.removals
-        if removals.refused_from is not None:
+        outermost = removals.refused_from is None
+        if removals.refused_from is None:
+            removals.refused_from = removals.copies, len(raws)
+        else:
             before, messages = removals.refused_from
-            if removals.copies - before <= COPIES * messages:
-                self.dead_letter(queue, entries, Reason.DROPPED, whole=True)
-            return
-        removals.refused_from = removals.copies, len(entries)
+            if removals.copies - before > COPIES * messages:
+                return
         try:
-            self.dead_letter(queue, entries, Reason.DROPPED, whole=True)
+            gone = 0
+            if not queue.dying:  # else these go on behind those that wait
+                some = takewhile(lambda _: not outermost or removals.left > removals.spared, raws)
+                entries = ((0, envelope, raw) for raw in some)
+                moved, stayed = self.dead_letter(queue, entries, Reason.DROPPED)
+                gone = len(moved) + len(stayed)
         finally:
-            removals.refused_from = None
+            if outermost:
+                removals.refused_from = None
+        if gone < len(raws):
+            self._hold_refused(queue, envelope, raws[gone:])
+
+    def _hold_refused(self, queue: Queue, envelope: Envelope, raws: list[bytes]) -> None:
+        """The full `queue` holds messages that it will send on. No consumer gets one: if this node falls
+        before they are sent on, their time is over for the next one, which sends them on, too."""
+        held = envelope.as_expired()
+        first = queue.hold_refused(held, raws)
+        seen_by = queue.content_scope if held.persistent else queue.content_scope & ~Scope.STORE
+        if seen_by or self.history.ledger_wanted:
+            self.history.append(EnqueueRun([queue.uuid], [first], held, raws, scope=seen_by))
+        self.removals.held_back[queue] = None
 
     def announce(self, routing_key: str, raw: bytes, largest_frame: int) -> None:
         """An event of the broker's own, framed for channel 1: transient, from `amq.failover`."""
@@ -131,6 +171,21 @@ class Enqueueing(Definitions):
         self.publish(route, [raw], persistent=False, channel=1, largest_frame=largest_frame)
 
     # -- dead letters
+
+    def find_dead(self, queue: RuledQueue, entry: Entry, reason: Reason) -> Steps[DeadRoute | None]:
+        """Look up in pieces where a message of `queue` would go as a dead letter now. None: nowhere."""
+        name = queue.rules.dead_letter_exchange
+        exchange = self.exchanges.get(name) if name is not None else None
+        if exchange is None:
+            return None
+        _, envelope, raw = entry
+        key = self._dead_key(queue, envelope)
+        route = yield from self.find_inner(exchange.name, key)
+        if route.needs_headers or self.removals.format.has_copies(raw):
+            made, largest = self._dead_lettered(queue, entry, DYING[reason])
+            yield LOOKED * work_of(largest, len(made), 0)
+            route = yield from self._find_dead(exchange.name, key, made)
+        return DeadRoute(route, LOOKED * work_of(0, len(raw), len(route.queues)))
 
     def dead_letter(
         self, queue: RuledQueue, entries: Iterable[Entry], reason: Reason, *, whole: bool = False
@@ -170,24 +225,30 @@ class Enqueueing(Definitions):
     ) -> _Letter | None:
         """What becomes of a message, and where it goes: cycles count with this death. None: its way is being
         looked up."""
-        _, envelope, raw = entry
-        form, key = self.removals.format, self._dead_key(queue, envelope)
-        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
-        other_key = queue.rules.dead_letter_routing_key is not None
-        made, largest = form.dead_lettered(raw, death, drop_cc=other_key)
-        route = self._dead_route(queue, entry, exchange, key, made, whole)
+        made, largest = self._dead_lettered(queue, entry, said)
+        route = self._dead_route(queue, entry, exchange, self._dead_key(queue, entry[1]), made, whole)
         if route is None:
             return None
         queues = route.queues
-        if shut := form.cycles(made, [queue.name for queue in queues], said):
+        if shut := self.removals.format.cycles(made, [queue.name for queue in queues], said):
             queues = tuple(queue for queue in queues if queue.name not in shut)
         return _Letter(entry, made, largest, queues)
+
+    def _dead_lettered(self, queue: RuledQueue, entry: Entry, said: str) -> tuple[bytes, int]:
+        """The message as it goes on; and the size of its largest header frame."""
+        _, envelope, raw = entry
+        death = Death(queue.name, said, envelope.exchange, envelope.routing_key, self.removals.wall_ms)
+        other_key = queue.rules.dead_letter_routing_key is not None
+        return self.removals.format.dead_lettered(raw, death, drop_cc=other_key)
 
     def _dead_route(
         self, queue: RuledQueue, entry: Entry, exchange: str, key: str, raw: bytes, whole: bool
     ) -> PublishRoute | None:
-        """Looked up as far as there is work left in this tick, or the `whole` of it."""
+        """Looked up as far as there is work left in this tick, or the `whole` of it, unless it is known."""
         removals = self.removals
+        known = self.known_routes.get((queue, entry[1].epoch, entry[0]))
+        if known is not None and (known.exchange, known.routing_key) == (exchange, key):
+            return self._one_off(exchange, key, known.queues)
         search = removals.searches.pop(queue, None)
         wanted = (entry[1].epoch, entry[0], exchange, key)
         if search is None or search.wanted != wanted:

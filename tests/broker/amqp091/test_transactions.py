@@ -395,3 +395,21 @@ def test_dead_letters_count_for_what_they_cost(letters: bool) -> None:
     else:
         assert client.read()[-1].name == "tx.commit-ok"
     assert [counts(world, name)[0] for name in ("q", "dead")] == [3 * letters, 0]
+
+
+def test_a_dead_letter_counts_for_all_its_queues() -> None:
+    """How many these are is known when its route has been looked up, which is before the commit."""
+    world = World(transaction_max=1000)
+    fills = world.open()
+    for number in range(200):
+        fills.call(1, "queue.declare", queue=f"dead{number}")
+        fills.call(1, "queue.bind", queue=f"dead{number}", exchange="amq.fanout", routing_key="")
+    fills.call(1, "queue.declare", queue="q", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    fills.publish(1, b"x", routing_key="q")
+    client = transacting(world)
+    client.send(1, "basic.get", queue="q")
+    client.send(1, "basic.reject", delivery_tag=1, requeue=False)
+    client.read()
+    client.send(1, "tx.commit")
+    refused(client, 406, "steps, and may take 1000 (broker.transaction_max)")
+    assert (counts(world, "q"), counts(world, "dead0")) == ((1, 0), (0, 0))

@@ -174,6 +174,12 @@ MUTANTS: tuple[Mutant, ...] = (
         (Patch(Enqueueing, "_publish_bounded", _all_accepted),),
     ),
     Mutant(
+        "a full queue keeps what it cannot send on at once",
+        "A message that was refused and is delivered all the same.",
+        (18,),
+        (Patch(Queue, "hold_refused", lambda hold: Queue.enqueue_run),),
+    ),
+    Mutant(
         "a queue that is too long loses its newest messages",
         "Drop-head at the wrong end.",
         (1,),
