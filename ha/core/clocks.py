@@ -96,6 +96,12 @@ class Clocks:
         self._wall += ahead
         return self.wall_at(now)
 
+    def compare(self, clock: Comparison, name: str, machine_ms: float, now: float) -> str:
+        """The wall clock of the machine of `name` showed `machine_ms` when its word came, `now`. What people
+        are to be told, or ""."""
+        clock.note(machine_ms - self.machine_at(now))
+        return clock.words(name) if clock.news() else ""
+
     @property
     def now(self) -> float:
         """Of the last tick, in seconds."""

@@ -35,6 +35,7 @@ from ha.core.election.proof_seeker import ProofSeeker
 from ha.core.election.switchover import Switchover
 from ha.core.errors import Broken
 from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.ports import PrimaryModel, ReplicaModel
 from ha.core.primary.primary import Primary
 from ha.core.primary.standing import wanted_words
@@ -42,10 +43,11 @@ from ha.core.record.authority import Authority
 from ha.core.record.in_sync_record import InSyncRecord
 from ha.core.record.lease import FOR_EVER
 from ha.core.record.lineage import Lineage
+from ha.core.record.local_record import LocalRecord
 from ha.core.record.own_copy import OwnCopy
 from ha.core.record.record_keeper import Outcome, RecordKeeper, lost_words
 from ha.core.refusal import with_next
-from ha.core.role import Context, OwnIdentity
+from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from ha.core.wire.hello import serving_peer
 from ha.core.wire.link import Method
@@ -66,50 +68,93 @@ class HaBroker:
         public: Sequence[str] = (),
     ) -> None:  # fmt: skip
         initial = Status.JOINING if addresses else Status.STANDALONE
-        self._c = Context(me, tuning, Membership(initial), record, OwnCopy(incomplete))
+        self._me = me
+        self._tuning = tuning
+        self._membership = Membership(initial)
+        self._clocks = Clocks()
+        self._out = Outbox()
+        self._local = LocalRecord(record, OwnCopy(incomplete), self._out)
         self._authority: Authority = authority if authority is not None else ManualAuthority()
-        self.keeper = RecordKeeper(self._c, self._authority)
-        self._primary_model = primary_model
-        self._replica_model = replica_model
-        self._position = position
-        self._lineage = Lineage(self._c, epoch_seen, cluster_id)
+        self.keeper = RecordKeeper(self._local, self._out, self._authority)
+        self._primary_model, self._replica_model, self._position = primary_model, replica_model, position
+        self._lineage = Lineage(self._local, self._out, epoch_seen, cluster_id)
         self._epoch = 0
         self.primary: Primary | None = None
-        self.backup: Backup | None = Backup(self._c, replica_model) if addresses else None
+        self.backup: Backup | None = self._as_backup() if addresses else None
         self.neighbours = Neighbours(addresses, public)
         self.promotion = Promotion(
-            self._c, self._authority, self.keeper, self.neighbours, self._lineage, position, self
+            me,
+            tuning,
+            self._membership,
+            self._local,
+            self._clocks,
+            self._out,
+            self._authority,
+            self.keeper,
+            self.neighbours,
+            self._lineage,
+            position,
+            self,
         )
-        self._introductions = Introductions(self._c, self._lineage, self.neighbours)
-        self._peer_methods = PeerMethods(self._c, self._introductions, self._lineage, self.neighbours, self)
+        self._introductions = Introductions(
+            me, tuning, self._membership, self._local, self._out, self._lineage, self.neighbours
+        )
+        self._peer_methods = PeerMethods(
+            me,
+            tuning,
+            self._membership,
+            self._local,
+            self._out,
+            self._introductions,
+            self._lineage,
+            self.neighbours,
+            self,
+        )
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
-        self.switchover = Switchover(self._c, primary_model, self.keeper, position, self)
+        self.switchover = Switchover(
+            me, tuning, self._membership, self._clocks, self._out, primary_model, self.keeper, position, self
+        )
         self._next_poll = 0.0
+
+    def _as_backup(self) -> Backup:
+        return Backup(
+            self._me,
+            self._tuning,
+            self._membership,
+            self._local,
+            self._clocks,
+            self._out,
+            self._replica_model,
+        )
 
     # -- what others read
 
     @property
     def status(self) -> Status:
-        return self._c.membership.status
+        return self._membership.status
+
+    @property
+    def tuning(self) -> Tuning:
+        return self._tuning
 
     @property
     def membership(self) -> Membership:
-        return self._c.membership
+        return self._membership
 
     @property
     def record(self) -> InSyncRecord | None:
-        return self._c.record
+        return self._local.record
 
     @property
     def epoch(self) -> int:
         """The epoch this node serves in, else that of the newest record it knows of."""
         if self.status.serves:
             return self._epoch
-        return self._c.record.epoch if self._c.record is not None else 0
+        return self._local.record.epoch if self._local.record is not None else 0
 
     @property
     def incomplete(self) -> bool:
-        return self._c.copy.incomplete
+        return self._local.copy.incomplete
 
     @property
     def cluster_id(self) -> str | None:
@@ -133,8 +178,7 @@ class HaBroker:
 
     def take_effects(self) -> list[Effect]:
         """What to do now, in order; drained."""
-        effects, self._c.effects = self._c.effects, []
-        return effects
+        return self._out.take()
 
     def admit(self, *, peer: bool) -> Admission:
         soon = self.withheld or self.promotion.committed is not None or self.switchover.draining
@@ -144,24 +188,24 @@ class HaBroker:
 
     def known_primary(self) -> str | None:
         """Name and address of the node that serves, if one is known."""
-        least = self._c.record.epoch if self._c.record is not None else 0
-        return serving_peer(self.promotion.kin(), self._c.membership, least)
+        least = self._local.record.epoch if self._local.record is not None else 0
+        return serving_peer(self.promotion.kin(), self._membership, least)
 
     # -- life
 
     def start(self, now: float) -> None:
         """Standalone: open a new epoch at once. In a pair: look for the others."""
         if self.status is Status.STANDALONE:
-            self._epoch = self._lineage.seen = self._authority.mint(self._c.me, self._lineage.seen)
-            self._c.note("promote", view=self._epoch, peer="", reason="standalone")
-            self._c.do(StartServing(self._epoch))
+            self._epoch = self._lineage.seen = self._authority.mint(self._me, self._lineage.seen)
+            self._out.note("promote", view=self._epoch, peer="", reason="standalone")
+            self._out.do(StartServing(self._epoch))
         else:
-            self._c.log("joining: looking for the other brokers")
+            self._out.log("joining: looking for the other brokers")
 
     def end_tick(self, now: float) -> None:
         """After the history was flushed and the link's frames were applied."""
         self.settle(now)
-        self._c.heed_disk(self._replica_model.synced)
+        self._local.heed_disk(self._replica_model.synced)
         if self.primary is not None:
             self.primary.end_tick(now)
             self.switchover.end_tick(now)
@@ -205,7 +249,7 @@ class HaBroker:
     @property
     def mine(self) -> InSyncRecord | None:
         """The record by which this node serves, or is about to."""
-        return self._c.record if self.primary is not None else self.promotion.committed
+        return self._local.record if self.primary is not None else self.promotion.committed
 
     @property
     def not_taken_in(self) -> list[str]:
@@ -215,7 +259,7 @@ class HaBroker:
 
     @property
     def clocks(self) -> Clocks:
-        return self._c.clocks
+        return self._clocks
 
     @property
     def proven_until(self) -> float:
@@ -246,7 +290,7 @@ class HaBroker:
         compare-and-set. A change that is being asked for comes upon the same by itself.
         """
         if not self.keeper.busy:
-            self._c.log(f"{lost_words(held)}; it is put back")
+            self._out.log(f"{lost_words(held)}; it is put back")
             expected = held.version if held is not None else None
             self.keeper.propose(
                 primary.record, expected, primary.exclude_next, self.dethroned, now, primary.lease.holds
@@ -300,7 +344,7 @@ class HaBroker:
         node_id = self.neighbours.lost(peer)
         self._peer_methods.lost(peer)
         if node_id is not None:
-            self._c.membership.member(node_id).connected = False
+            self._membership.member(node_id).connected = False
         if self.primary is not None:
             self.primary.peer_lost(peer, clean, now)
         elif self.backup is not None:
@@ -327,11 +371,11 @@ class HaBroker:
             if self.withheld:
                 doubt = codes.PROMOTE_LEASE_EXPIRED.say(already=already)
                 way = "have a backup or the authority answer it; if none can, end it and promote a backup"
-                self._c.do(refused(token, with_next(doubt, way)))
+                self._out.do(refused(token, with_next(doubt, way)))
             else:
-                self._c.do(Answer(token, True, already))
+                self._out.do(Answer(token, True, already))
         elif self.promotion.active and not (force_lossy and self.promotion.yields):
-            self._c.do(refused(token, codes.PROMOTE_PENDING.say(state=self.promotion.waits_for())))
+            self._out.do(refused(token, codes.PROMOTE_PENDING.say(state=self.promotion.waits_for())))
         else:
             # A resource manager that tries again and again must not keep an operator from it.
             self.promotion.give_up("an operator forces it")
@@ -353,8 +397,8 @@ class HaBroker:
         differs = self.backup.disagreement if self.backup is not None else None
         if not verdict.granted and differs is not None:
             return False, with_next(verdict.reason, differs.way)
-        if verdict.granted and self._c.tuning.wanted:
-            return True, f"{verdict.reason}; confirms will wait until {wanted_words(self._c.tuning)}"
+        if verdict.granted and self._tuning.wanted:
+            return True, f"{verdict.reason}; confirms will wait until {wanted_words(self._tuning)}"
         return verdict.granted, verdict.sentence
 
     def following(self) -> Backup | None:
@@ -378,20 +422,32 @@ class HaBroker:
         """The record that names this node is committed and durable: the epoch may begin. Why confirms are
         held for want of backups, or "".
         """
-        record, old = self._c.record, attempt.old
-        if record is None or record.owner != self._c.me.who:
+        record, old = self._local.record, attempt.old
+        if record is None or record.owner != self._me.who:
             raise Broken("to serve without the record that names this node")
         self._epoch, previous = record.epoch, old.owner_name if old is not None else ""
-        self._c.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
-        self._c.do(StartServing(record.epoch))
-        self._c.membership.become(Status.RECOVERING)
+        self._out.note("promote", view=record.epoch, peer=previous, reason=attempt.how)
+        self._out.do(StartServing(record.epoch))
+        self._membership.become(Status.RECOVERING)
         if self.backup is not None and self.backup.heir:
             self.ask_all()  # who has handed over, and its operator, wait for this
         self.backup = None
-        self.primary = Primary(self._c, self._primary_model, record, self.keeper, self.dethroned, now)
+        self.primary = Primary(
+            self._me,
+            self._tuning,
+            self._membership,
+            self._local,
+            self._clocks,
+            self._out,
+            self._primary_model,
+            record,
+            self.keeper,
+            self.dethroned,
+            now,
+        )
         names = ",".join(sorted(record.names.get(i.node_id, i.node_id) for i in record.in_sync))
-        self._c.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
-        self._c.do(Announce("promoted", self._c.me.node_id, self._c.me.name, attempt.how))
+        self._out.note("insync", view=record.epoch, name=names, n=0, reason="promoted")
+        self._out.do(Announce("promoted", self._me.node_id, self._me.name, attempt.how))
         return self.primary.held()
 
     def switch_over(self, token: int, to: str | None, now: float) -> None:
@@ -405,18 +461,18 @@ class HaBroker:
     def demote(self, token: int, now: float) -> None:
         """An operator wants this node to stop serving."""
         if self.status is Status.STANDALONE:
-            self._c.do(refused(token, codes.DEMOTE_STANDALONE.say()))
+            self._out.do(refused(token, codes.DEMOTE_STANDALONE.say()))
             return
         self.promotion.give_up("demoted meanwhile")
         self.switchover.give_up("demoted meanwhile")
         if self.status.serves:
             self.step_down("demoted by the operator", now)
-        self._c.do(Answer(token, True, f"now {self.status.value}"))
+        self._out.do(Answer(token, True, f"now {self.status.value}"))
 
     def farewell(self) -> None:
         """This process ends: whom it follows need not wait for it, nor for `ack_timeout`."""
         if self.backup is not None and self.backup.peer is not None:
-            self._c.do(SendMethod(self.backup.peer, Method.FAREWELL, b""))
+            self._out.do(SendMethod(self.backup.peer, Method.FAREWELL, b""))
 
     def step_down(self, reason: str, now: float, heir: tuple[int, bytes] | None = None) -> None:
         """Serve no more, from this instant. Backups are told nothing: their links close, and they stay in
@@ -424,18 +480,18 @@ class HaBroker:
         """
         if heir is None and self.switchover.draining:
             self.switchover.give_up(reason)
-        self._c.warn(codes.STOPS_SERVING.say(why=reason))
-        self._c.do(StopServing(reason))
-        self._c.note("demote", reason=reason)
+        self._out.warn(codes.STOPS_SERVING.say(why=reason))
+        self._out.do(StopServing(reason))
+        self._out.note("demote", reason=reason)
         if heir is not None:
-            self._c.do(SendMethod(heir[0], Method.HANDOVER, heir[1]))
+            self._out.do(SendMethod(heir[0], Method.HANDOVER, heir[1]))
         for peer in self.primary.peers() if self.primary is not None else ():
             if heir is not None and peer == heir[0]:
                 continue
-            self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
+            self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - the primary stops serving"))
         self.keeper.forget()
         self.proof.forget()
         self.primary = None
-        self.backup = Backup(self._c, self._replica_model)
-        self._c.membership.become(Status.JOINING)
+        self.backup = self._as_backup()
+        self._membership.become(Status.JOINING)
         self._next_poll = now

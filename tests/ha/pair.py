@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from broker.store.sync import ManualSync
 from ha.adapter.ledger_port import LedgerPort, NullLedger
 from ha.adapter.node import Node
 from ha.adapter.settings import HaSettings
+from ha.core.ha_broker import HaBroker
 from tests.ha.register import Register
 from tests.simulation.harness.machines.virtual_disk import VirtualDisk
 
@@ -112,6 +113,12 @@ class Host:
     def random_bytes(self, count: int) -> bytes:
         self.ids += 1
         return (self.number.to_bytes(4, "big") + self.ids.to_bytes(12, "big"))[:count].ljust(count, b"\0")
+
+
+def retune(core: HaBroker, **numbers: Any) -> None:
+    """From now on all parts of that node's core go by these numbers."""
+    for name, value in numbers.items():
+        object.__setattr__(core.tuning, name, value)
 
 
 class Pair:
@@ -322,9 +329,8 @@ class Pair:
         records of `definitions`, while no more than `window` bytes are on their way to the joiner, whose lag
         is short below `lag`.
         """
-        context = host.running.core._c
-        context.tuning = replace(
-            context.tuning, snapshot_chunk=chunk, joiner_window=window, short_lag=lag,
+        retune(
+            host.running.core, snapshot_chunk=chunk, joiner_window=window, short_lag=lag,
             definitions_chunk=definitions,
         )  # fmt: skip
 

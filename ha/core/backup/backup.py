@@ -11,15 +11,19 @@ from typing import Any
 from ha.core import codes
 from ha.core.ack_times import AckTimes
 from ha.core.backup.broker_replicator import BrokerReplicator
+from ha.core.clocks import Clocks
 from ha.core.effects import ClosePeer, SendMethod
 from ha.core.errors import LinkError
-from ha.core.membership import Status
+from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.ports import BadEvent, ReplicaModel
 from ha.core.primary.quiesce import digest_of, note_point, parse_point
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, record_from_json, refuse_unfounded
 from ha.core.record.link_end import LinkEnd
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
 from ha.core.terms import Disagreement
+from ha.core.tuning import Tuning
 from ha.core.wire.link import VERSION, Ack, Frame, Method, StreamDecoder, parse_heartbeat, parse_json, to_json
 from ha.core.wire.queue_snapshot import encode_have
 
@@ -41,8 +45,22 @@ class Said:
 class Backup:
     """The following role. `peer` is the connection to the primary, or None."""
 
-    def __init__(self, context: Context, model: ReplicaModel) -> None:
-        self._c = context
+    def __init__(
+        self,
+        me: OwnIdentity,
+        tuning: Tuning,
+        membership: Membership,
+        local: LocalRecord,
+        clocks: Clocks,
+        outbox: Outbox,
+        model: ReplicaModel,
+    ) -> None:
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._local = local
+        self._clocks = clocks
+        self._out = outbox
         self._model = model
         self.peer: int | None = None
         self.primary_name = ""
@@ -52,7 +70,7 @@ class Backup:
         self._decoder = StreamDecoder(Frame)
         self._expected = False
         self._excluded = False
-        self._acks = AckTimes(context.tuning.ack_timeout)
+        self._acks = AckTimes(tuning.ack_timeout)
         self._last_heard = 0.0
         self._echo = 0.0
         self._acked: Ack | None = None
@@ -74,13 +92,13 @@ class Backup:
         self.peer, self.primary_id, self.primary_name = peer, primary_id, primary_name
         self._replicator, self._decoder, self._acked = None, StreamDecoder(Frame), None
         self._excluded, self._last_heard, self._heard, self.heir = False, now, False, False
-        self._acks, self._echo, self.disagreement = AckTimes(self._c.tuning.ack_timeout, now), 0.0, None
+        self._acks, self._echo, self.disagreement = AckTimes(self._tuning.ack_timeout, now), 0.0, None
         self._machine_ms = 0.0
         if self.link_end is not None:
             self.link_end.asked_again = True
-        me, record = self._c.me, self._c.record
+        me, record = self._me, self._local.record
         for payload in encode_have(self._model.held(), HAVE_ROOM):
-            self._c.do(
+            self._out.do(
                 *(
                     SendMethod(peer, Method.HAVE, payload[i : i + HAVE_ROOM])
                     for i in range(0, len(payload), HAVE_ROOM)
@@ -91,13 +109,13 @@ class Backup:
             "number": me.number, "cluster_id": record.cluster_id if record else None, "version": VERSION,
             "epoch": record.epoch if record else 0,
         }  # fmt: skip
-        self._c.do(SendMethod(peer, Method.JOIN, to_json(request)))
+        self._out.do(SendMethod(peer, Method.JOIN, to_json(request)))
 
     def disagree(self, about: Disagreement) -> None:
         """That node serves, and this one must not follow it as they are configured. Said once."""
         self.disagreement = about
         if about.reason != self._told:
-            self._c.log(about.reason)
+            self._out.log(about.reason)
         self._told = about.reason
 
     def reconcile(self, peer: int) -> None:
@@ -111,26 +129,26 @@ class Backup:
         if not answer.get("ok"):
             refused = str(answer.get("reason", "no reason given"))
             if refused != self.refused:
-                self._c.log(f"{self.primary_name} does not take this node in: {refused}")
+                self._out.log(f"{self.primary_name} does not take this node in: {refused}")
             self.refused = refused
             self._unlink()
             return
         record = record_from_json(answer.get("record"))
-        known = self._c.record
+        known = self._local.record
         refuse_unfounded(record, known)
         if known is not None and record.version < known.version:
             raise LinkError(
                 f"the primary's record {tuple(record.version)} is older than ours {tuple(known.version)}"
             )
         self.refused = ""
-        self._expected = bool(answer.get("expected")) and self._c.me.who in record.in_sync
+        self._expected = bool(answer.get("expected")) and self._me.who in record.in_sync
         if self._expected:
             self._acks.expected(_seconds(answer.get("rest")))
         self._replicator = BrokerReplicator(self._model, record.epoch)
-        self._c.membership.become(Status.CATCH_UP)
-        self._save(record, self._c.copy.incomplete)
+        self._membership.become(Status.CATCH_UP)
+        self._save(record, self._local.copy.incomplete)
         self._last_heard = now
-        self._c.log(f"catching up with {self.primary_name} in epoch {record.epoch}")
+        self._out.log(f"catching up with {self.primary_name} in epoch {record.epoch}")
 
     # -- the stream
 
@@ -147,8 +165,8 @@ class Backup:
                 self._quiesce(body, self._replicator)
                 continue
             first = kind in (Frame.DEFINITIONS, Frame.DEFINED) and not self._replicator.defines
-            if first and self._c.record is not None:
-                self._begin(self._c.record, self._replicator.epoch)
+            if first and self._local.record is not None:
+                self._begin(self._local.record, self._replicator.epoch)
             self._replicator.frame(kind, body)
             if kind in (Frame.BATCH, Frame.BATCH_OF_CONTENTS):
                 self._acks.got(self._replicator.applied, self._replicator.sent_at, now)
@@ -156,15 +174,15 @@ class Backup:
             self._reset(self._replicator)
         self._echo = max(self._echo, self._replicator.sent_at)
         for sentence in self._replicator.sentences:
-            self._c.log(sentence)
+            self._out.log(sentence)
         self._replicator.sentences.clear()
 
     def _begin(self, record: InSyncRecord, epoch: int) -> None:
         """The copy is about to be changed. One that is expected stays promotable, unless it starts anew."""
         if self._expected:
-            self._c.copy.mix()
+            self._local.copy.mix()
         else:
-            self._c.mark_incomplete()
+            self._local.mark_incomplete()
         self._model.save_incomplete(record)
         self._model.keep_what_is_here(epoch if self._expected else None)
 
@@ -172,13 +190,13 @@ class Backup:
         """A queue was deleted with what it held, and that may have moved to one that is not here yet: there
         is no going back, and it is not promotable until all is here.
         """
-        new = self._model.no_way_back - self._c.copy.ended
-        record = self._c.record
+        new = self._model.no_way_back - self._local.copy.ended
+        record = self._local.record
         if new and record is not None:
-            self._c.copy.ended |= new
-            self._c.mark_incomplete()
+            self._local.copy.ended |= new
+            self._local.mark_incomplete()
             self._model.save_incomplete(record)
-            self._c.log(
+            self._out.log(
                 f"{len(new)} of this node's queues are deleted with the messages they held: it is not "
                 f"promotable before all that {self.primary_name} has is here"
             )
@@ -191,43 +209,43 @@ class Backup:
         bad, replicator.bad = replicator.bad, []
         if not bad:
             return
-        record, peer = self._c.record, self.peer
-        ready = self._c.membership.status is Status.READY
+        record, peer = self._local.record, self.peer
+        ready = self._membership.status is Status.READY
         if record is None or peer is None or not (ready or replicator.resets):
             raise LinkError(bad[0].sentence)
         if ready:
-            self._c.mark_incomplete()
+            self._local.mark_incomplete()
             self._model.save_incomplete(record)
-            self._c.membership.become(Status.CATCH_UP)
+            self._membership.become(Status.CATCH_UP)
         for event in bad:
             if not replicator.wait_for(event.queue):
                 continue
-            self._c.copy.resetting.add(event.queue)
-            self._c.log(f"{event.sentence}; it is fetched again from {self.primary_name}")
-            self._c.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
+            self._local.copy.resetting.add(event.queue)
+            self._out.log(f"{event.sentence}; it is fetched again from {self.primary_name}")
+            self._out.do(SendMethod(peer, Method.RESET_QUEUE, event.queue + event.sentence.encode()[:500]))
 
     def _resetting(self, replicator: BrokerReplicator) -> bool:
         """Are queues being sent again on this link, to a copy that was in sync?"""
-        return replicator.resets > 0 and bool(self._c.copy.resetting)
+        return replicator.resets > 0 and bool(self._local.copy.resetting)
 
     def _whole_again(self, replicator: BrokerReplicator, record: InSyncRecord) -> None:
         """Are the queues that were sent again whole, and on disk?"""
         replicator.forget_deleted()
-        if replicator.complete and self._c.me.who in record.in_sync:
+        if replicator.complete and self._me.who in record.in_sync:
             self._model.let_go()
-            self._c.copy.whole()
+            self._local.copy.whole()
             self._save(record, False)
-            self._c.membership.become(Status.READY)
-            self._c.log(f"ready again: holds every confirmed message of {self.primary_name}")
+            self._membership.become(Status.READY)
+            self._out.log(f"ready again: holds every confirmed message of {self.primary_name}")
 
     def _quiesce(self, body: bytes, replicator: BrokerReplicator) -> None:
         """Note what this copy holds at the primary's point; one that still catches up does not count. A queue
         that differs is fetched again.
         """
         name, digests = parse_point(body)
-        if self._c.membership.status is Status.READY:
+        if self._membership.status is Status.READY:
             found = {queue: self._model.held_in(queue) for queue in digests}
-            note_point(self._c, name, found)
+            note_point(self._out, name, found)
             replicator.bad += [
                 BadEvent(queue, f"queue {called!r} differs from the primary's at {name}")
                 for queue, ids in found.items()
@@ -237,13 +255,15 @@ class Backup:
 
     def heartbeat(self, payload: bytes, now: float) -> None:
         self._last_heard, self._heard = now, True
-        beat, clocks = parse_heartbeat(payload), self._c.clocks
+        beat, clocks = parse_heartbeat(payload), self._clocks
         self._echo = max(self._echo, beat.sent_at)
         self._acks.heard(beat.sent_at, now)
         self._machine_ms = clocks.machine_at(now)
         if self._replicator is not None:
             clocks.heard(self._replicator.epoch, beat.wall_ms, now)
-        self._c.compare_clocks(self.primary_id, self.primary_name, beat.machine_ms, now)
+        clock = self._membership.member(self.primary_id).clock
+        if news := clocks.compare(clock, self.primary_name, beat.machine_ms, now):
+            self._out.log(news)
 
     def excluded(self, payload: bytes) -> None:
         """The primary counts on us no longer; this is the last thing on that link. The record by which it
@@ -251,31 +271,31 @@ class Backup:
         """
         self._excluded = True
         notice = parse_json(payload)
-        record, known = record_from_json(notice.get("record")), self._c.record
+        record, known = record_from_json(notice.get("record")), self._local.record
         refuse_unfounded(record, known)
         if known is None or record.version > known.version:
-            self._save(record, self._c.copy.incomplete)
+            self._save(record, self._local.copy.incomplete)
         why = notice.get("reason", "")
-        self._c.warn(codes.EXCLUDED.say(primary=self.primary_name, why=why))
+        self._out.warn(codes.EXCLUDED.say(primary=self.primary_name, why=why))
 
     def handed_over(self, payload: bytes, now: float) -> LinkEnd | None:
         """The primary is about to hand over to this node; has, with the end of its link; or cannot. LinkError
         if it has to a node that does not have all.
         """
-        notice, record, replicator = parse_json(payload), self._c.record, self._replicator
+        notice, record, replicator = parse_json(payload), self._local.record, self._replicator
         self.heir = notice.get("off") is None
         if notice.get("position") is None:
             return None
         said, here = (notice.get("epoch"), notice["position"]), None
-        if replicator is not None and record is not None and self._c.me.who in record.in_sync:
+        if replicator is not None and record is not None and self._me.who in record.in_sync:
             here = (record.epoch, list(replicator.applied))
-        if said != here or replicator is None or self._c.membership.status is not Status.READY:
+        if said != here or replicator is None or self._membership.status is not Status.READY:
             self.heir = False
             raise LinkError(f"{self.primary_name} hands over at {said}, and this node is at {here}")
         end = self.link_end = LinkEnd(
             self.primary_name, self.primary_id, True, False, now, now, replicator.epoch, handed_over=True
         )
-        self._c.log(f"{self.primary_name} hands over at ({said[0]}, {replicator.applied.n})")
+        self._out.log(f"{self.primary_name} hands over at ({said[0]}, {replicator.applied.n})")
         self._unlink()
         return end
 
@@ -288,29 +308,29 @@ class Backup:
         self.leave(now)
 
     def _record(self, told: dict[str, Any]) -> None:
-        record, known = record_from_json(told), self._c.record
+        record, known = record_from_json(told), self._local.record
         refuse_unfounded(record, known)
         if known is not None and record.version < known.version:
             raise LinkError(f"record {tuple(record.version)} after {tuple(known.version)}")
-        listed = self._c.me.who in record.in_sync
-        if listed and self._c.membership.status is Status.CATCH_UP and self._replicator is not None:
+        listed = self._me.who in record.in_sync
+        if listed and self._membership.status is Status.CATCH_UP and self._replicator is not None:
             complete, waits = self._replicator.complete, told.get("expected")
-            if complete and not (isinstance(waits, list) and self._c.me.node_id in waits):
+            if complete and not (isinstance(waits, list) and self._me.node_id in waits):
                 self._expected = False
                 self._acks.included()
-                self._c.copy.whole()
+                self._local.copy.whole()
                 self._save(record, False)
-                self._c.membership.become(Status.READY)
-                self._c.log(f"ready: holds every confirmed message of {self.primary_name}")
+                self._membership.become(Status.READY)
+                self._out.log(f"ready: holds every confirmed message of {self.primary_name}")
                 return
             if not complete and not self._expected and not self._resetting(self._replicator):
                 raise LinkError("the record names this node before its copy is complete")
-        self._save(record, self._c.copy.incomplete)
+        self._save(record, self._local.copy.incomplete)
 
     def _save(self, record: InSyncRecord, incomplete: bool) -> None:
-        if record == self._c.record and incomplete == self._c.copy.incomplete:
+        if record == self._local.record and incomplete == self._local.copy.incomplete:
             return
-        self._c.save(record, incomplete)
+        self._local.save(record, incomplete)
 
     # -- time
 
@@ -321,7 +341,7 @@ class Backup:
         replicator = self._replicator
         if replicator is None or self.peer is None or not replicator.defines:
             return
-        record = self._c.record
+        record = self._local.record
         applied = replicator.applied
         if self._resetting(replicator) and record is not None:
             self._whole_again(replicator, record)
@@ -340,22 +360,22 @@ class Backup:
             self._acks.sent(now, ack.durable, complete=ack.complete)
             self._acked, self._heard = ack, False
             self.said = Said(self.primary_id, replicator.epoch, now)
-            self._c.do(SendMethod(self.peer, Method.ACK, ack.encode()))
+            self._out.do(SendMethod(self.peer, Method.ACK, ack.encode()))
 
     def timers(self, now: float) -> None:
         """A primary that says nothing is left; but it may still serve: this is no proof of anything."""
         limit = self._silence()
         if self.peer is not None and now - self._last_heard > limit:
-            self._c.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
+            self._out.warn(codes.LINK_SILENT.say(primary=self.primary_name, seconds=limit))
             peer = self.peer
             self.peer_lost(peer, False, now)
-            self._c.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
+            self._out.do(ClosePeer(peer, 320, "CONNECTION_FORCED - silent"))
 
     def next_deadline(self) -> float | None:
         return None if self.peer is None else self._last_heard + self._silence() + 0.001
 
     def _silence(self) -> float:
-        return self._c.tuning.ack_timeout + 2 * self._c.tuning.heartbeat
+        return self._tuning.ack_timeout + 2 * self._tuning.heartbeat
 
     def peer_lost(self, peer: int, clean: bool, now: float) -> None:
         """The link is gone. In sync, this node stays `ready`; otherwise it looks for a primary again."""
@@ -367,13 +387,13 @@ class Backup:
                 self.primary_name, self.primary_id, clean, self._excluded, self._acks.sure, now, epoch
             )
             how = "closed" if clean else "was lost"
-            self._c.log(f"the link to {self.primary_name} {how}")
+            self._out.log(f"the link to {self.primary_name} {how}")
         self._unlink()
 
     def leave(self, now: float) -> None:
         """Give the link up on purpose: this node is promoted, or a newer primary was found."""
         if self.peer is not None:
-            self._c.do(ClosePeer(self.peer, 200, "link no longer wanted"))
+            self._out.do(ClosePeer(self.peer, 200, "link no longer wanted"))
             self._unlink()
 
     def stand_alone(self, *, keep_all: bool) -> None:
@@ -385,22 +405,22 @@ class Backup:
             self._model.keep_what_is_here(None)
         else:
             self._model.go_back()
-        self._c.copy.told_apart(self._model.mark())
+        self._local.copy.told_apart(self._model.mark())
 
     def _unlink(self) -> None:
         self.peer, self._replicator = None, None
         self._model.abandon()
-        status = self._c.membership.status
+        status = self._membership.status
         if status is Status.CATCH_UP or (status is Status.READY and self._excluded):
-            self._c.membership.become(Status.JOINING)
+            self._membership.become(Status.JOINING)
         self._heed_record()
 
     def _heed_record(self) -> None:
         """Without a link: whoever is not in the record that it knows of, from whomever, is not ready."""
-        record = self._c.record
-        listed = record is not None and self._c.me.who in record.in_sync
-        if self._c.membership.status is Status.READY and not listed:
-            self._c.membership.become(Status.JOINING)
+        record = self._local.record
+        listed = record is not None and self._me.who in record.in_sync
+        if self._membership.status is Status.READY and not listed:
+            self._membership.become(Status.JOINING)
 
     @property
     def epoch(self) -> int:
@@ -412,7 +432,7 @@ class Backup:
         return self._replicator is not None
 
     def reason(self) -> str:
-        match self._c.membership.status:
+        match self._membership.status:
             case Status.READY:
                 return (
                     f"in sync with {self.primary_name}"
@@ -420,8 +440,8 @@ class Backup:
                     else "in sync, but its link is lost"
                 )
             case Status.CATCH_UP:
-                if self._c.copy.resetting:
-                    return f"in the record, but fetching {len(self._c.copy.resetting)} queues again"
+                if self._local.copy.resetting:
+                    return f"in the record, but fetching {len(self._local.copy.resetting)} queues again"
                 replicator = self._replicator
                 if replicator is None or replicator.queues_to_come:
                     whole = replicator.whole if replicator is not None else 0

@@ -11,10 +11,13 @@ from broker.model.values import Position
 from ha.core.effects import ClosePeer, SendMethod
 from ha.core.election.neighbours import Neighbours
 from ha.core.errors import LinkError
-from ha.core.membership import Status
+from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.lineage import Lineage
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
+from ha.core.tuning import Tuning
 from ha.core.wire.hello import hello_answer, peer_answer
 from ha.core.wire.link import Method, to_json
 
@@ -22,8 +25,21 @@ from ha.core.wire.link import Method, to_json
 class Introductions:
     """See the module."""
 
-    def __init__(self, context: Context, lineage: Lineage, neighbours: Neighbours) -> None:
-        self._c = context
+    def __init__(
+        self,
+        me: OwnIdentity,
+        tuning: Tuning,
+        membership: Membership,
+        local: LocalRecord,
+        outbox: Outbox,
+        lineage: Lineage,
+        neighbours: Neighbours,
+    ) -> None:
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._local = local
+        self._out = outbox
         self._lineage = lineage
         self._neighbours = neighbours
 
@@ -33,14 +49,23 @@ class Introductions:
         """How this node stands, as it tells others."""
         lineage = self._lineage
         told = hello_answer(
-            self._c, lineage.cluster_id, epoch, lineage.seen, position, promoting=promoting, withheld=withheld
+            self._me,
+            self._tuning.terms,
+            self._membership.status,
+            self._local,
+            lineage.cluster_id,
+            epoch,
+            lineage.seen,
+            position,
+            promoting=promoting,
+            withheld=withheld,
         )
         return told | {"follows": follows}
 
     def ask(self, peer: int, document: dict[str, Any]) -> None:
         """Say how this node stands, and ask the same."""
         question = {**document, "ask": self._neighbours.question}
-        self._c.do(SendMethod(peer, Method.HELLO, to_json(question)))
+        self._out.do(SendMethod(peer, Method.HELLO, to_json(question)))
 
     def heard(
         self, peer: int, document: dict[str, Any], address: str | None, now: float
@@ -50,16 +75,16 @@ class Introductions:
         of one that this node dialed.
         """
         answer = peer_answer(document)
-        if answer.node_id == self._c.me.node_id and answer.life == self._c.me.life:
+        if answer.node_id == self._me.node_id and answer.life == self._me.life:
             if address is not None:
                 self._neighbours.met_self(peer, address)
-                self._c.do(ClosePeer(peer, 200, "this is myself"))
+                self._out.do(ClosePeer(peer, 200, "this is myself"))
             return None
         if self._copied(answer, address) or self._neighbours.outdated(answer, document.get("asked")):
             return None
         if not self._lineage.foreign(answer) and self._doubted(answer, address):
             return None
-        member = self._c.membership.member(answer.node_id)
+        member = self._membership.member(answer.node_id)
         member.name, member.incarnation = answer.name, answer.incarnation
         member.status, member.epoch = answer.status, answer.epoch
         if address is not None:
@@ -71,19 +96,19 @@ class Introductions:
                 self._neighbours.of_ours(address)
             return answer
         if address is not None and (sentence := self._neighbours.estranged(address, answer.cluster_id)):
-            self._c.log(sentence)
+            self._out.log(sentence)
         return None
 
     def _doubted(self, answer: PeerAnswer, address: str | None) -> bool:
         """Does it tell of epochs that cannot be? LinkError of one that dialed in."""
-        record = self._c.record
-        is_primary = self._c.membership.status in (Status.RECOVERING, Status.ACTIVE)
+        record = self._local.record
+        is_primary = self._membership.status in (Status.RECOVERING, Status.ACTIVE)
         serves_in = record.epoch if is_primary and record is not None else None
         why = self._lineage.doubt(answer, serves_in)
         if why and address is None:
             raise LinkError(f"{answer.name} {why}")
         if why and address is not None and (sentence := self._neighbours.doubted(address, why)):
-            self._c.log(sentence)
+            self._out.log(sentence)
         return bool(why)
 
     def _copied(self, answer: PeerAnswer, address: str | None) -> bool:
@@ -92,10 +117,10 @@ class Introductions:
         """
         if self._neighbours.known_as_copy(answer):
             return True
-        mine = answer.node_id == self._c.me.node_id
+        mine = answer.node_id == self._me.node_id
         twin = None if mine else self._neighbours.twin(answer, address)
         if not mine and twin is None:
             return False
         if address is not None and (sentence := self._neighbours.copied(address, answer, twin)):
-            self._c.log(sentence)
+            self._out.log(sentence)
         return True

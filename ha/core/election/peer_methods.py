@@ -15,13 +15,16 @@ from ha.core.election.introductions import Introductions
 from ha.core.election.neighbours import Neighbours
 from ha.core.election.promotion import Promotion
 from ha.core.errors import LinkError
-from ha.core.membership import Status
+from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.primary.primary import Primary
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, is_beyond
 from ha.core.record.lineage import Lineage
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
 from ha.core.terms import difference, disagreement
+from ha.core.tuning import Tuning
 from ha.core.wire.hello import join_request
 from ha.core.wire.link import Ack, Method, parse_ack, parse_json, to_json
 from ha.core.wire.queue_snapshot import HaveDecoder
@@ -61,10 +64,15 @@ class PeerMethods:
     """`hear` is all there is to call, but for `lost`."""
 
     def __init__(
-        self, context: Context, introductions: Introductions, lineage: Lineage, neighbours: Neighbours,
+        self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, outbox: Outbox,
+        introductions: Introductions, lineage: Lineage, neighbours: Neighbours,
         node: Listener,
     ) -> None:  # fmt: skip
-        self._c = context
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._local = local
+        self._out = outbox
         self._introductions = introductions
         self._lineage = lineage
         self._neighbours = neighbours
@@ -88,13 +96,13 @@ class PeerMethods:
             self._hear(peer, method, payload, now)
         except LinkError as error:
             if who := self._who(peer):
-                self._c.warn(codes.LINK_MISUSED.say(peer=who, fault=error))
+                self._out.warn(codes.LINK_MISUSED.say(peer=who, fault=error))
             if node.primary is not None and node.primary.backup_at(peer) is not None:
                 node.primary.drop_peer(peer, str(error), now)
                 return
             if node.backup is not None:
                 node.backup.peer_lost(peer, False, now)  # it was not the primary that closed it
-            self._c.do(ExpelPeer(peer, f"FRAME_ERROR - {error}"))
+            self._out.do(ExpelPeer(peer, f"FRAME_ERROR - {error}"))
 
     def _who(self, peer: int) -> str:
         """Its name, or its address; empty for one that dialed in and has not said, of which the connection's
@@ -118,7 +126,7 @@ class PeerMethods:
             question = parse_json(payload, "a hello")
             self._hello(peer, question, now, None)
             answer = {**self._node.stand(), "asked": question.get("ask")}
-            self._c.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
+            self._out.do(SendMethod(peer, Method.HELLO_OK, to_json(answer)))
         elif method == Method.HELLO_OK:
             told = parse_json(payload, "an answer to a hello")
             self._hello(peer, told, now, self._neighbours.address_of(peer))
@@ -147,7 +155,7 @@ class PeerMethods:
             backup.heartbeat(payload, now)
         elif method == Method.JOIN_OK:
             backup.join_ok(payload, now)
-            self._lineage.learn(self._c.record)
+            self._lineage.learn(self._local.record)
         elif method == Method.EXCLUDED:
             backup.excluded(payload)
         elif method == Method.HANDOVER and (end := backup.handed_over(payload, now)) is not None:
@@ -193,9 +201,11 @@ class PeerMethods:
         if not node.status.serves and answer.record is not None:
             self._lineage.adopt(answer.record)
         self._lineage.saw(answer.seen, answer.epoch)
-        backup, record = node.backup, self._c.record
+        backup, record = node.backup, self._local.record
         if backup is not None and record is not None and backup.linked and backup.epoch < record.epoch:
-            self._c.log(f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}")
+            self._out.log(
+                f"{backup.primary_name} is followed no more: there is the newer epoch {record.epoch}"
+            )
             backup.leave(now)
         who = Incarnation(answer.node_id, answer.incarnation)
         if backup is not None and record is not None and answer.promoting and who == record.owner:
@@ -205,12 +215,12 @@ class PeerMethods:
 
     def _compare(self, peer: int, answer: PeerAnswer) -> None:
         """A primary says whose configuration keeps it from following; once, and in its status."""
-        backup, member = self._node.backup, self._c.membership.member(answer.node_id)
+        backup, member = self._node.backup, self._membership.member(answer.node_id)
         if backup is not None and not answer.serving:
             backup.reconcile(peer)
-        told = difference(self._c.tuning.terms, answer.terms, answer.name) if self._node.primary else ""
+        told = difference(self._tuning.terms, answer.terms, answer.name) if self._node.primary else ""
         if told and told != member.differs:
-            self._c.warn(codes.SETTINGS_DIFFER.say(node=answer.name, why=told))
+            self._out.warn(codes.SETTINGS_DIFFER.say(node=answer.name, why=told))
         member.differs = told
 
     def _consider(self, peer: int, answer: PeerAnswer, now: float) -> None:
@@ -220,7 +230,7 @@ class PeerMethods:
             return
         if answer.epoch < self._node.epoch:
             return
-        about = disagreement(peer, answer.name, self._c.tuning.terms, answer.terms)
+        about = disagreement(peer, answer.name, self._tuning.terms, answer.terms)
         if about is not None:
             backup.disagree(about)
         else:
@@ -244,15 +254,15 @@ class PeerMethods:
         epoch = primary.epoch if primary is not None else None
         told = self._neighbours.answers.get(ask.who.node_id)
         holds = told.position.epoch if told is not None else 0
-        refusal = ask.refusal(self._c.me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
+        refusal = ask.refusal(self._me, cluster_id, node.status, backups, epoch=epoch, holds=holds)
         if refusal is not None or primary is None:
             said = refusal.sentence if refusal is not None else ""
             if said != self._last_refusal and refusal is not None:
-                self._c.warn(refusal.about(f"{ask.name} is not taken in"))
+                self._out.warn(refusal.about(f"{ask.name} is not taken in"))
             self._last_refusal = said
             self.not_taken_in[peer] = f"{ask.name} is not taken in: {said}"
             answer = refusal.answer() if refusal is not None else {"ok": False, "reason": ""}
-            self._c.do(SendMethod(peer, Method.JOIN_OK, to_json(answer)))
+            self._out.do(SendMethod(peer, Method.JOIN_OK, to_json(answer)))
             return
         self.not_taken_in.pop(peer, None)
         primary.join(peer, ask, held, now)

@@ -21,15 +21,20 @@ from typing import Protocol
 from broker.model.values import Position
 from ha.core import codes
 from ha.core.backup.backup import Backup
+from ha.core.clocks import Clocks
 from ha.core.effects import Answer, Redial, refused
 from ha.core.election.neighbours import Neighbours
 from ha.core.election.status_check import StatusCheck, evidence_of, newest_known
+from ha.core.membership import Membership
+from ha.core.outbox import Outbox
 from ha.core.record.authority import FORCED, Authority, Evidence, PeerAnswer, Verdict
 from ha.core.record.in_sync_record import InSyncRecord, is_behind, next_record
 from ha.core.record.lineage import Lineage
+from ha.core.record.local_record import LocalRecord
 from ha.core.record.record_keeper import RETRY, Outcome, RecordKeeper
 from ha.core.refusal import with_next
-from ha.core.role import Context
+from ha.core.role import OwnIdentity
+from ha.core.tuning import Tuning
 from understudy.shared.codes import Coded
 
 LOOK = "see who serves (understudy status); if nobody does, ask again"
@@ -96,10 +101,16 @@ class Promotion:
     """`attempt`: the one under way, or None."""
 
     def __init__(
-        self, context: Context, authority: Authority, keeper: RecordKeeper, neighbours: Neighbours,
+        self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, clocks: Clocks,
+        outbox: Outbox, authority: Authority, keeper: RecordKeeper, neighbours: Neighbours,
         lineage: Lineage, position: Callable[[], Position], stage: PromotionStage,
     ) -> None:  # fmt: skip
-        self._c = context
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._local = local
+        self._clocks = clocks
+        self._out = outbox
         self._authority = authority
         self._keeper = keeper
         self._neighbours = neighbours
@@ -147,14 +158,15 @@ class Promotion:
         if attempt is not None:
             ids, unanswered = attempt.check.answered(), attempt.check.unanswered()
         else:
-            ids = {i for i, m in self._c.membership.members.items() if m.connected}
+            ids = {i for i, m in self._membership.members.items() if m.connected}
             unanswered = self._neighbours.away()
         answers = {i: a for i, a in self.kin().items() if i in ids}
-        newest = newest_known(self._c.record, answers)
+        newest = newest_known(self._local.record, answers)
         if attempt is not None and attempt.has_read:
             newest = attempt.held
         return evidence_of(
-            self._c, newest, self._lineage.cluster_id, self._stage.following(), self._position(), answers,
+            self._me, self._tuning, self._membership.status, self._local, self._clocks.now, newest,
+            self._lineage.cluster_id, self._stage.following(), self._position(), answers,
             unanswered, self._neighbours.strangers(), self._neighbours.copies(mine=True),
             self._neighbours.served, self._neighbours.left_out(),
         )  # fmt: skip
@@ -169,8 +181,8 @@ class Promotion:
         That the primary said last that it serves is no objection to a backup in sync with it: it may hang,
         and a promotion asks it anew. Not so where nobody arbitrates, and such a word is all there is.
         """
-        evidence, record = self.evidence(), self._c.record
-        if self._authority.ARBITRATES and record is not None and self._c.me.who in record.in_sync:
+        evidence, record = self.evidence(), self._local.record
+        if self._authority.ARBITRATES and record is not None and self._me.who in record.in_sync:
             others = {
                 i: a for i, a in evidence.answers.items() if not (a.serving and i == record.owner.node_id)
             }
@@ -183,12 +195,12 @@ class Promotion:
         self, token: int | None, new_cluster_id: str, now: float, *, force_lossy: bool, fenced: bool | str
     ) -> None:
         """An operator asks; without a token, this node itself, whose switchover that is."""
-        tuning = self._c.tuning
+        tuning = self._tuning
         check = StatusCheck(
             force_lossy, new_cluster_id, now, now + tuning.peer_patience, self._neighbours.book
         )
         self.attempt = Attempt(token, check, fenced, now + tuning.authority_patience, now)
-        self._c.do(Redial())
+        self._out.do(Redial())
         self._ask()
         self.attempt.reading = self._keeper.read(self._read, now)
         self.settle(now)
@@ -209,7 +221,7 @@ class Promotion:
 
     def _ask_anew(self, attempt: Attempt, now: float) -> None:
         check = attempt.check
-        check.asked_at, check.deadline = now, now + self._c.tuning.peer_patience
+        check.asked_at, check.deadline = now, now + self._tuning.peer_patience
         self._ask()
 
     def _read(self, outcome: Outcome, held: InSyncRecord | None, asked_at: float, now: float) -> None:
@@ -219,7 +231,7 @@ class Promotion:
         attempt = self.attempt
         if attempt is None or attempt.step is not PromotionStep.ASKING:
             return
-        behind = is_behind(held, self._c.record) and now + RETRY < attempt.answer_by
+        behind = is_behind(held, self._local.record) and now + RETRY < attempt.answer_by
         if outcome is Outcome.UNKNOWN or behind:
             attempt.read_at = now + RETRY
         else:
@@ -236,9 +248,9 @@ class Promotion:
             case PromotionStep.ASKING:
                 self._decide(attempt, now)
             case PromotionStep.COMMITTING:
-                if self._c.record != attempt.known:
+                if self._local.record != attempt.known:
                     # It has replaced the one that the swap expects: whatever the authority says, and when.
-                    self._beaten(self._c.record, now)
+                    self._beaten(self._local.record, now)
                 elif attempt.token is not None and now >= attempt.answer_by:
                     self._answer(attempt, codes.PROMOTE_UNDECIDED.say(state=self.waits_for()))
             case PromotionStep.WAITING:
@@ -248,7 +260,7 @@ class Promotion:
         """This process stood still while it asked (SIGSTOP, say): whoever asked it meanwhile had no answer,
         and may have gone on without it. Where somebody arbitrates, that shows when the record is swapped.
         """
-        slept = now - attempt.awake_at > self._c.tuning.peer_patience / 2
+        slept = now - attempt.awake_at > self._tuning.peer_patience / 2
         attempt.awake_at = now
         return slept and not self._authority.ARBITRATES
 
@@ -267,9 +279,9 @@ class Promotion:
             self._refuse(attempt, verdict.said, verdict.way)
             return
         attempt.how, attempt.reason, attempt.old = verdict.how, verdict.reason, evidence.newest
-        attempt.known = self._c.record
+        attempt.known = self._local.record
         attempt.old_served = evidence.newest is None or _has_served(evidence.newest, evidence)
-        me, old = self._c.me, evidence.newest
+        me, old = self._me, evidence.newest
         known = [max(a.epoch, a.seen) for a in evidence.answers.values()]
         epoch = self._authority.mint(me, max([self._lineage.seen, old.epoch if old else 0, *known]))
         self._lineage.saw(epoch)
@@ -278,16 +290,16 @@ class Promotion:
         )
         attempt.record = next_record(old, verdict.how, epoch, me.who, me.name, cluster)
         self._trust_own_copy()
-        attempt.step, attempt.answer_by = PromotionStep.COMMITTING, now + self._c.tuning.authority_patience
+        attempt.step, attempt.answer_by = PromotionStep.COMMITTING, now + self._tuning.authority_patience
         self._keeper.propose(attempt.record, old.version if old else None, self._committed, self._beaten, now)
 
     def _trust_own_copy(self) -> None:
         """The record names this very process: what it has is whole, and on disk, though its primary died
         before it said so. Marked before the swap, which may be made without this node living to hear of it.
         """
-        record = self._c.record
-        if self._c.copy.incomplete and record is not None and self._c.me.who in record.in_sync:
-            self._c.save(record, False)
+        record = self._local.record
+        if self._local.copy.incomplete and record is not None and self._me.who in record.in_sync:
+            self._local.save(record, False)
 
     # -- committing
 
@@ -306,16 +318,16 @@ class Promotion:
         self._keeper.owned(attempt.check.asked_at)  # the peers were asked then, at the least
         attempt.step, attempt.committed_at, attempt.serve_at = PromotionStep.WAITING, now, now
         fenced = attempt.fenced is True or (old is not None and attempt.fenced == old.owner_name)
-        over = old is None or fenced or old.owner.node_id == self._c.me.node_id
+        over = old is None or fenced or old.owner.node_id == self._me.node_id
         if old is not None and not (over and attempt.old_served):
             heard = said is not None and (said.primary_id, said.epoch) == (old.owner.node_id, old.epoch)
             # Of whom it has excluded, who is promoted by force, the old owner needs no word to go on.
-            heard = heard and self._c.me.who in old.in_sync
+            heard = heard and self._me.who in old.in_sync
             since = said.at if said is not None and heard else now
-            attempt.serve_at = since + self._c.tuning.lease
+            attempt.serve_at = since + self._tuning.lease
         self._wait(attempt, now)
         if self.attempt is attempt:
-            self._c.log(f"the record of epoch {attempt.record.epoch} is this node's; {self.waits_for()}")
+            self._out.log(f"the record of epoch {attempt.record.epoch} is this node's; {self.waits_for()}")
 
     def _beaten(self, held: InSyncRecord | None, now: float) -> None:
         """The authority has another record than the one that this attempt was to replace."""
@@ -333,7 +345,7 @@ class Promotion:
 
     def _wait(self, attempt: Attempt, now: float) -> None:
         """Serve, once no earlier owner can be confirming any more; unless somebody else was promoted."""
-        if self._c.record != attempt.record:
+        if self._local.record != attempt.record:
             self._refuse(attempt, codes.PROMOTE_RECORD_NEWER.say(), LOOK)
             return
         if now < attempt.serve_at and not self._owner_is_over(attempt):
@@ -341,9 +353,9 @@ class Promotion:
         self.attempt = None
         held = self._stage.serve(attempt, now)
         epoch = attempt.record.epoch if attempt.record is not None else 0
-        self._c.log(f"promoted in epoch {epoch} ({attempt.how}): {attempt.reason}")
+        self._out.log(f"promoted in epoch {epoch} ({attempt.how}): {attempt.reason}")
         if held:
-            self._c.log(held)
+            self._out.log(held)
         reason = f"{attempt.reason}; {held}" if held else attempt.reason
         self._answer(attempt, f"promoted in epoch {epoch}: {reason}")
 
@@ -385,7 +397,7 @@ class Promotion:
         self.attempt = None
         self._keeper.forget()
         said = with_next(why, way)
-        self._c.warn(said.about("promotion refused"))
+        self._out.warn(said.about("promotion refused"))
         said = said.about("not promoted")
         self.last_refusal = said.sentence
         self._answer(attempt, said)
@@ -394,7 +406,7 @@ class Promotion:
         """A refusal has a code."""
         if attempt.token is not None:
             token, attempt.token = attempt.token, None
-            self._c.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
+            self._out.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
 
     # -- time
 
@@ -412,7 +424,7 @@ class Promotion:
         match attempt.step:
             case PromotionStep.ASKING:
                 if not attempt.reading:
-                    return min(attempt.check.deadline, attempt.awake_at + self._c.tuning.peer_patience / 4)
+                    return min(attempt.check.deadline, attempt.awake_at + self._tuning.peer_patience / 4)
                 return min(attempt.read_at or attempt.answer_by, attempt.answer_by)
             case PromotionStep.COMMITTING:
                 return attempt.answer_by if attempt.token is not None else None

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 
 from broker.model.values import Position
 from ha.core.backup.backup import Backup
+from ha.core.membership import Status
 from ha.core.record.authority import Evidence, PeerAnswer
 from ha.core.record.in_sync_record import InSyncRecord
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
+from ha.core.tuning import Tuning
 
 
 @dataclass(slots=True)
@@ -78,7 +81,11 @@ def newest_known(own: InSyncRecord | None, answers: Mapping[str, PeerAnswer]) ->
 
 
 def evidence_of(
-    context: Context,
+    me: OwnIdentity,
+    tuning: Tuning,
+    status: Status,
+    local: LocalRecord,
+    now: float,
     newest: InSyncRecord | None,
     cluster_id: str | None,
     backup: Backup | None,
@@ -92,14 +99,14 @@ def evidence_of(
 ) -> Evidence:
     """What a promotion of this node is judged by."""
     return Evidence(
-        me=context.me,
-        status=context.membership.status,
-        record=context.record,
+        me=me,
+        status=status,
+        record=local.record,
         newest=newest,
-        record_lost=cluster_id is not None and context.record is None and position.epoch > 0,
-        incomplete=context.copy.incomplete,
-        resetting=len(context.copy.resetting),
-        ended=len(context.copy.ended),
+        record_lost=cluster_id is not None and local.record is None and position.epoch > 0,
+        incomplete=local.copy.incomplete,
+        resetting=len(local.copy.resetting),
+        ended=len(local.copy.ended),
         position=position,
         linked=backup is not None and backup.linked,
         link_end=backup.link_end if backup is not None else None,
@@ -107,11 +114,9 @@ def evidence_of(
         unanswered=unanswered,
         foreign=foreign,
         copies=copies,
-        ack_timeout=context.tuning.ack_timeout,
+        ack_timeout=tuning.ack_timeout,
         served=(
-            (served[0], max(0.0, context.clocks.now - served[1]))
-            if served is not None and served[0] != context.me.name
-            else None
+            (served[0], max(0.0, now - served[1])) if served is not None and served[0] != me.name else None
         ),
         left_out=left_out,
     )

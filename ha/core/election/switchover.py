@@ -27,9 +27,11 @@ from typing import Protocol
 
 from broker.model.values import Position
 from ha.core import codes
+from ha.core.clocks import Clocks
 from ha.core.effects import Announce, Answer, HoldInput, SendMethod, TakeInput, refused
 from ha.core.election.promotion import Promotion
-from ha.core.membership import Status
+from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.ports import PrimaryModel
 from ha.core.primary.primary import Primary
 from ha.core.primary.remote_backup import Phase, RemoteBackup
@@ -37,8 +39,9 @@ from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation
 from ha.core.record.record_keeper import RecordKeeper
 from ha.core.refusal import with_next
-from ha.core.role import Context
-from ha.core.wire.link import Method, to_json
+from ha.core.role import OwnIdentity
+from ha.core.tuning import Tuning
+from ha.core.wire.link import Method, heartbeat, to_json
 from understudy.shared.codes import Coded
 
 
@@ -92,10 +95,15 @@ class Switchover:
     """`plan`: the one under way, or None."""
 
     def __init__(
-        self, context: Context, model: PrimaryModel, keeper: RecordKeeper, position: Callable[[], Position],
+        self, me: OwnIdentity, tuning: Tuning, membership: Membership, clocks: Clocks, outbox: Outbox,
+        model: PrimaryModel, keeper: RecordKeeper, position: Callable[[], Position],
         stage: SwitchoverStage,
     ) -> None:  # fmt: skip
-        self._c = context
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._clocks = clocks
+        self._out = outbox
         self._model = model
         self._keeper = keeper
         self._position = position
@@ -124,8 +132,8 @@ class Switchover:
 
     def begin(self, token: int, to: str | None, now: float) -> None:
         """An operator wants another to be primary: the backup named `to`, or the best of them."""
-        primary, me = self._stage.primary, self._c.me
-        if self._c.membership.status is Status.STANDALONE:
+        primary, me = self._stage.primary, self._me
+        if self._membership.status is Status.STANDALONE:
             self._answer(token, codes.SWITCHOVER_STANDALONE.say())
         elif self.plan is not None:
             said = codes.SWITCHOVER_UNDER_WAY.say(target=self.plan.name)
@@ -162,19 +170,19 @@ class Switchover:
             self._drain(primary, best, token, now)
 
     def _drain(self, primary: Primary, heir: RemoteBackup, token: int, now: float) -> None:
-        address = self._c.membership.member(heir.who.node_id).address
-        limit = now + self._c.tuning.ack_timeout
+        address = self._membership.member(heir.who.node_id).address
+        limit = now + self._tuning.ack_timeout
         self.plan = SwitchoverPlan(token, heir.who, heir.name, address, primary.epoch, limit)
         primary.drains = True
-        self._c.log(f"switches over to {heir.name}: takes in nothing new until it has everything")
-        self._c.do(Announce("switchover", heir.who.node_id, heir.name, ""), HoldInput())
+        self._out.log(f"switches over to {heir.name}: takes in nothing new until it has everything")
+        self._out.do(Announce("switchover", heir.who.node_id, heir.name, ""), HoldInput())
         self._tell(heir, None)
 
     def _tell(self, heir: RemoteBackup, off: str | None) -> None:
         """That it is about to be handed over to, or is not any more: so it holds clients, or refuses them."""
         if heir.peer is not None:
             notice = {"epoch": self._epoch, "position": None, "off": off}
-            self._c.do(SendMethod(heir.peer, Method.HANDOVER, to_json(notice)))
+            self._out.do(SendMethod(heir.peer, Method.HANDOVER, to_json(notice)))
 
     @property
     def _epoch(self) -> int:
@@ -200,7 +208,7 @@ class Switchover:
         elif self._answered(plan, heir, now):
             primary.quiesce(now)
             document = {"epoch": plan.epoch, "position": list(position), "off": None}
-            plan.step, plan.until = SwitchoverStep.HANDED, now + self._c.tuning.backup_timeout
+            plan.step, plan.until = SwitchoverStep.HANDED, now + self._tuning.backup_timeout
             self._stage.step_down(f"switchover to {plan.whom}", now, (heir.peer, to_json(document)))
             return
         if now >= plan.until:
@@ -226,18 +234,18 @@ class Switchover:
         """
         if plan.asked is None and heir.peer is not None:
             plan.asked = now
-            self._c.do(SendMethod(heir.peer, Method.HEARTBEAT, self._c.beat(now)))
+            self._out.do(SendMethod(heir.peer, Method.HEARTBEAT, heartbeat(self._clocks, now)))
         return plan.asked is not None and heir.has_heard(plan.asked)
 
     def _left(self, primary: Primary, plan: SwitchoverPlan, heir: RemoteBackup, position: Position) -> str:
         """What was not done in time."""
-        limit = f"within {self._c.tuning.ack_timeout:g} s"
+        limit = f"within {self._tuning.ack_timeout:g} s"
         if plan.asked is not None:
             return f"it has everything, but did not answer {limit}"
         if heir.acked_durable < position:
             return f"it did not acknowledge everything {limit}"
         if self._position() < position:
-            return f"the disk of {self._c.me.name} did not take everything {limit}"
+            return f"the disk of {self._me.name} did not take everything {limit}"
         if self._keeper.busy:
             return f"a change of the record was not committed {limit}"
         return f"clients were not all answered {limit}: {primary.reason()}"
@@ -245,10 +253,10 @@ class Switchover:
     def _resume(self, primary: Primary, plan: SwitchoverPlan, why: str) -> None:
         """Nothing has happened: this node goes on as it was."""
         primary.drains = False
-        self._c.do(TakeInput())
-        self._c.log(f"goes on serving: {plan.name} could not take over: {why}")
+        self._out.do(TakeInput())
+        self._out.log(f"goes on serving: {plan.name} could not take over: {why}")
         said = codes.SWITCHOVER_TAKEN_BACK.say(target=plan.name, cause=why)
-        self._end(plan, with_next(said, f"{self._c.me.name} serves on; ask again"))
+        self._end(plan, with_next(said, f"{self._me.name} serves on; ask again"))
 
     # -- handed over
 
@@ -259,8 +267,8 @@ class Switchover:
             return
         serving = self._serving(plan)
         if primary is not None:
-            why = plan.why or f"{self._c.me.name} was promoted again"
-            me = self._c.me.name
+            why = plan.why or f"{self._me.name} was promoted again"
+            me = self._me.name
             self._end(plan, codes.SWITCHOVER_RETURNED.say(cause=why, node=me, epoch=primary.epoch))
         elif serving is not None and serving.node_id == plan.heir.node_id:
             self._end(plan, f"{plan.name} serves in epoch {serving.epoch}")
@@ -282,11 +290,11 @@ class Switchover:
         if said is not None and said.incarnation > plan.heir.number:
             plan.why = f"{plan.name} was started again"
         elif now >= plan.until:
-            plan.why = f"{plan.name} did not begin to serve within {self._c.tuning.backup_timeout:g} s"
+            plan.why = f"{plan.name} did not begin to serve within {self._tuning.backup_timeout:g} s"
         else:
             return
         plan.step = SwitchoverStep.RETURNING
-        self._c.log(f"wants to be primary again: {plan.why}")
+        self._out.log(f"wants to be primary again: {plan.why}")
         if not self._stage.promotion.active:
             self._stage.promotion.begin(None, "", now, force_lossy=False, fenced=False)
 
@@ -303,7 +311,7 @@ class Switchover:
 
     def _answer(self, token: int, said: Coded | str) -> None:
         """A refusal has a code."""
-        self._c.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
+        self._out.do(refused(token, said) if isinstance(said, Coded) else Answer(token, True, said))
 
     def next_deadline(self) -> float | None:
         plan = self.plan

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ha.core.primary.content import Content, Progress, Source
 from ha.core.primary.remote_backup import RemoteBackup
-from ha.core.role import Context
+from ha.core.tuning import Tuning
 from ha.core.wire.link import Frame, content_number, frame
 
 Stream = Callable[[RemoteBackup, list[bytes]], int]
@@ -31,10 +31,8 @@ class Place(NamedTuple):
 class Contents:
     """The messages that go ahead, and how far each backup has them."""
 
-    def __init__(
-        self, context: Context, backups: Callable[[], Iterable[RemoteBackup]], stream: Stream
-    ) -> None:
-        self._c = context
+    def __init__(self, tuning: Tuning, backups: Callable[[], Iterable[RemoteBackup]], stream: Stream) -> None:
+        self._tuning = tuning
         self._backups = backups
         self._stream = stream
         self._numbers = 0
@@ -46,7 +44,7 @@ class Contents:
         """A large message begins to come. None if it does not go ahead: no backup follows, or what is on its
         way already is as much as may be."""
         following = [backup for backup in self._backups() if backup.live and not backup.behind]
-        if not following or sum(c.octets for c in self._open.values()) >= self._c.tuning.contents_max:
+        if not following or sum(c.octets for c in self._open.values()) >= self._tuning.contents_max:
             return None
         self._numbers += 1
         content = self._open[self._numbers] = Content(self._numbers, source)
@@ -58,7 +56,7 @@ class Contents:
         """More of it has come. Small parts are joined: each piece is worth a frame of the link."""
         if content.number not in self._open:
             return
-        enough = self._c.tuning.contents_piece
+        enough = self._tuning.contents_piece
         if content.rest or len(octets) < enough:
             content.rest += octets
             if len(content.rest) < enough:
@@ -100,7 +98,7 @@ class Contents:
     def send(self, backup: RemoteBackup, *, only: Content | None = None) -> None:
         """As much as the window lets, the oldest first. `only`: all that is left of this one, at once."""
         found = backup.contents.values() if only is None else [backup.contents[only.number]]
-        room = self._c.tuning.contents_window - backup.in_flight
+        room = self._tuning.contents_window - backup.in_flight
         parts: list[bytes] = []
         for progress in found:
             number, pieces = content_number(progress.content.number), progress.content.pieces
@@ -134,7 +132,7 @@ class Contents:
         found = [b.contents[content.number] for b in self._backups() if content.number in b.contents]
         content.let_go(min((progress.pieces for progress in found), default=len(content.pieces)))
         behind = [content.octets - progress.octets for progress in found]
-        most = self._c.tuning.contents_window // (2 if content.congested else 1)
+        most = self._tuning.contents_window // (2 if content.congested else 1)
         self._congest(content, max(behind, default=0) > most)
 
     def _congest(self, content: Content, congested: bool) -> None:

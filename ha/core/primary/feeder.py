@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 
 from broker.model.values import Position
 from ha.core.effects import SendStream
+from ha.core.outbox import Outbox
 from ha.core.ports import PrimaryModel
 from ha.core.primary.contents import Contents, Place
 from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.in_sync_record import InSyncRecord
-from ha.core.role import Context
+from ha.core.tuning import Tuning
 from ha.core.wire.link import Frame, LeftOut, batch_frame, batch_of_contents, frame, position_bytes, to_json
 from ha.core.wire.replicating_subscription import ReplicatingSubscription
 
@@ -25,25 +26,31 @@ class Feeder:
     """State is the backups'; this knows what to write to them."""
 
     def __init__(
-        self, context: Context, model: PrimaryModel, epoch: int, backups: Callable[[], Iterable[RemoteBackup]]
+        self,
+        tuning: Tuning,
+        outbox: Outbox,
+        model: PrimaryModel,
+        epoch: int,
+        backups: Callable[[], Iterable[RemoteBackup]],
     ) -> None:
-        self._c = context
+        self._tuning = tuning
+        self._out = outbox
         self._model = model
         self._epoch = epoch
-        self.contents = Contents(context, backups, self.stream)
+        self.contents = Contents(tuning, backups, self.stream)
 
     def begin(self, backup: RemoteBackup, now: float) -> None:
         """Right after a flush: what history goes on from. Definitions of this moment follow, over many ticks
         if there are many; batches wait for the last of them.
         """
-        definitions = self._model.definitions(self._c.tuning.definitions_chunk)
+        definitions = self._model.definitions(self._tuning.definitions_chunk)
         backup.begins(self._model.position(), definitions, now)
 
     def define(self, backup: RemoteBackup, now: float) -> bool:
         """One tick's share of the definitions and of the batches that wait for them, within the joiner's
         window; whether it could take more at once.
         """
-        window, left = self._c.tuning.joiner_window, self._c.tuning.definitions_chunk
+        window, left = self._tuning.joiner_window, self._tuning.definitions_chunk
         position = position_bytes(backup.sent)
         while backup.definitions is not None and left > 0 and backup.in_flight < window:
             part = next(backup.definitions, None)
@@ -72,8 +79,8 @@ class Feeder:
         """One tick's share of the snapshots, within the joiner's window; whether it could take more at
         once. A share a round trip goes also where the stream itself fills the window, for as long as it may.
         """
-        limit = self._c.tuning.snapshot_chunk
-        window = self._c.tuning.joiner_window - backup.in_flight
+        limit = self._tuning.snapshot_chunk
+        window = self._tuning.joiner_window - backup.in_flight
         if window <= 0 and backup.bytes_received >= backup.fed:
             window = 1
         parts: list[bytes] = []
@@ -95,7 +102,7 @@ class Feeder:
             parts += more
         if self.stream(backup, parts):
             backup.fed = backup.bytes_sent
-        return bool(backup.queue) and backup.in_flight < self._c.tuning.joiner_window
+        return bool(backup.queue) and backup.in_flight < self._tuning.joiner_window
 
     def record(self, backups: Iterable[RemoteBackup], record: InSyncRecord) -> None:
         """Every linked backup gets a copy of what was committed, and hears who is not included anew yet."""
@@ -149,5 +156,5 @@ class Feeder:
             return 0
         size = sum(map(len, parts))
         backup.bytes_sent += size
-        self._c.effects.append(SendStream(backup.peer, parts))
+        self._out.do(SendStream(backup.peer, parts))
         return size

@@ -17,10 +17,12 @@ from typing import Any
 
 from broker.model.values import Position
 from ha.core import codes
+from ha.core.clocks import Clocks
 from ha.core.deadlines import earliest
 from ha.core.effects import Announce, ClosePeer, Redial, Resume, SendMethod, Withhold
 from ha.core.errors import Broken, LinkError
-from ha.core.membership import Status
+from ha.core.membership import Membership, Status
+from ha.core.outbox import Outbox
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.primary.contents import Contents, Place
 from ha.core.primary.feeder import Feeder
@@ -31,10 +33,12 @@ from ha.core.primary.standing import held_words, reason_of, state_of
 from ha.core.primary.watermark import Watermark
 from ha.core.record.in_sync_record import Incarnation, InSyncRecord
 from ha.core.record.lease import Lease
+from ha.core.record.local_record import LocalRecord
 from ha.core.record.record_keeper import RETRY, Deferred, RecordKeeper, Told
-from ha.core.role import Context
+from ha.core.role import OwnIdentity
+from ha.core.tuning import Tuning
 from ha.core.wire.hello import JoinRequest
-from ha.core.wire.link import UUID, Ack, Frame, Method, frame, position_bytes, to_json
+from ha.core.wire.link import UUID, Ack, Frame, Method, frame, heartbeat, position_bytes, to_json
 
 TICK = 0.001
 """Seconds by which a deadline is overslept, so that "longer than" holds when it is judged."""
@@ -44,17 +48,23 @@ class Primary:
     """The serving role, for one epoch. `dethroned` is told what the authority holds instead of its record."""
 
     def __init__(
-        self, context: Context, model: PrimaryModel, record: InSyncRecord, keeper: RecordKeeper,
+        self, me: OwnIdentity, tuning: Tuning, membership: Membership, local: LocalRecord, clocks: Clocks,
+        outbox: Outbox, model: PrimaryModel, record: InSyncRecord, keeper: RecordKeeper,
         dethroned: Told, now: float,
     ) -> None:  # fmt: skip
-        self._c = context
+        self._me = me
+        self._tuning = tuning
+        self._membership = membership
+        self._local = local
+        self._clocks = clocks
+        self._out = outbox
         self._model = model
         self._keeper = keeper
-        self.lease = Lease(context.tuning.lease, keeper.proven_at)
+        self.lease = Lease(tuning.lease, keeper.proven_at)
         self._dethroned = dethroned
         self.epoch = record.epoch
         self.backups: dict[str, RemoteBackup] = {}
-        self._feeder = Feeder(context, model, record.epoch, lambda: self.backups.values())
+        self._feeder = Feeder(tuning, outbox, model, record.epoch, lambda: self.backups.values())
         self._leaving: dict[Incarnation, tuple[RemoteBackup, str]] = {}
         """To be excluded, and why; they count until that is committed."""
         self._watermark = Watermark(record.epoch)
@@ -67,7 +77,7 @@ class Primary:
         """It is about to hand over: every flush is to leave nothing gathered."""
         self.flushed_all = True
         """This tick's flush left nothing gathered: what the queues hold is what history says."""
-        self._points = QuiescePoints(context, model, self._feeder, record.epoch, now)
+        self._points = QuiescePoints(tuning, outbox, model, self._feeder, record.epoch, now)
         self._ticked_at = now
         for who in sorted(record.in_sync):
             backup = RemoteBackup(who, record.names.get(who.node_id, ""), None, now)
@@ -87,8 +97,8 @@ class Primary:
 
     @property
     def record(self) -> InSyncRecord:
-        record = self._c.record
-        if record is None or record.epoch != self.epoch or record.owner != self._c.me.who:
+        record = self._local.record
+        if record is None or record.epoch != self.epoch or record.owner != self._me.who:
             raise Broken("a primary serves without the record that names it")
         return record
 
@@ -114,7 +124,7 @@ class Primary:
         """
         if backup.phase is Phase.INCLUDING:
             if backup.defer(reason, now + RETRY):
-                self._c.log(f"{backup.name} has caught up, and is not included yet: {reason}")
+                self._out.log(f"{backup.name} has caught up, and is not included yet: {reason}")
             self._settle()
         elif backup.phase is Phase.LOST:
             del self.backups[backup.who.node_id]
@@ -140,16 +150,16 @@ class Primary:
         if not self._keeper.arbitrates:
             self._watermark.unheard(backup, self.record.version)
         self._feeder.record(self.backups.values(), self.record)
-        self._c.note_record("excluded", backup.name, self._model.position())
-        self._c.do(Announce("excluded", backup.who.node_id, backup.name, why))
-        self._c.warn(codes.BACKUP_EXCLUDED.say(backup=backup.name, why=why))
+        self._note_record("excluded", backup.name)
+        self._out.do(Announce("excluded", backup.who.node_id, backup.name, why))
+        self._out.warn(codes.BACKUP_EXCLUDED.say(backup=backup.name, why=why))
         if backup.peer is not None:
             notice = {"record": self.record.as_json(), "reason": why}
-            self._c.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
+            self._out.do(SendMethod(backup.peer, Method.EXCLUDED, to_json(notice)))
             self._close(backup.peer, why)
         self._settle()
         if held := self.held():
-            self._c.log(held)
+            self._out.log(held)
         self._admit_next(backup.who.node_id, now)
         self.exclude_next(now)
 
@@ -195,14 +205,14 @@ class Primary:
             "record": self.record.as_json(), "expected": backup.expected,
         }  # fmt: skip
         if backup.expected:
-            answer["rest"] = backup.rest(self._c.tuning, now)
-        self._c.do(
+            answer["rest"] = backup.rest(self._tuning, now)
+        self._out.do(
             SendMethod(backup.peer, Method.JOIN_OK, to_json(answer)),
             # It knows this node's clock before it can be promoted, however soon that is.
-            SendMethod(backup.peer, Method.HEARTBEAT, self._c.beat(now)),
+            SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(self._clocks, now)),
         )
-        self._c.log(f"{backup.name} joins, holding {len(backup.has)} queues")
-        self._c.do(Announce("joining", backup.who.node_id, backup.name, ""))
+        self._out.log(f"{backup.name} joins, holding {len(backup.has)} queues")
+        self._out.do(Announce("joining", backup.who.node_id, backup.name, ""))
 
     def _advance(self, backup: RemoteBackup, now: float) -> None:
         """Move through the phases as far as what is known allows."""
@@ -225,7 +235,7 @@ class Primary:
         if backup.behind:
             return
         self._hungry = self._feeder.feed(backup) or self._hungry
-        if not backup.queue and backup.paid_up and backup.is_close(self._c.tuning, now):
+        if not backup.queue and backup.paid_up and backup.is_close(self._tuning, now):
             position = self._model.position()
             backup.guarded(position, now)
             self._feeder.stream(backup, frame(Frame.GUARD, [position_bytes(position)]))
@@ -233,7 +243,7 @@ class Primary:
 
     def _close_up(self, backup: RemoteBackup, guard: QueueGuard, now: float) -> None:
         """Include it once it has all on disk; let confirms go on without it if it stalls."""
-        tuning = self._c.tuning
+        tuning = self._tuning
         whole = backup.complete and backup.acked_durable >= guard.free
         since = max(backup.silent_since(tuning), self._awake_since) if whole else backup.guarded_at
         if whole and now >= backup.include_at and not self._keeper.busy:
@@ -241,7 +251,7 @@ class Primary:
         elif not backup.expected and now - since > tuning.ack_timeout:
             backup.stalled()
             held = "" if self._watermark.hold is not None else "; confirms no longer wait for it"
-            self._c.log(f"{backup.name} stalls while catching up{held}")
+            self._out.log(f"{backup.name} stalls while catching up{held}")
             self._settle()
 
     def reset_queue(self, peer: int, queue: bytes, why: str) -> None:
@@ -254,8 +264,8 @@ class Primary:
         if backup.phase not in (Phase.IN_SYNC, Phase.COMMITTED) or len(queue) != UUID:
             raise LinkError("a queue that is to be sent again while none is in sync")
         self._feeder.again(backup, queue)
-        self._c.log(f"{backup.name} gets a queue again: {why}")
-        self._c.do(Announce("queue-reset", backup.who.node_id, backup.name, why))
+        self._out.log(f"{backup.name} gets a queue again: {why}")
+        self._out.do(Announce("queue-reset", backup.who.node_id, backup.name, why))
 
     # -- the flow
 
@@ -281,19 +291,35 @@ class Primary:
         self.contents.moved(backup)
         if ack.machine_ms > 0 and ack.echo > backup.compared:
             backup.compared = ack.echo
-            self._c.compare_clocks(backup.who.node_id, backup.name, ack.machine_ms, now)
+            clock = self._membership.member(backup.who.node_id).clock
+            if news := self._clocks.compare(clock, backup.name, ack.machine_ms, now):
+                self._out.log(news)
         if backup.acked > before:
-            self._c.note_replicated(backup.name, before, backup.acked, "applied")
+            self._note_replicated(backup.name, before, backup.acked, "applied")
         if backup.acked_durable > before_durable:
-            self._c.note_replicated(backup.name, before_durable, backup.acked_durable, "durable")
+            self._note_replicated(backup.name, before_durable, backup.acked_durable, "durable")
         if backup.phase is Phase.COMMITTED and ack.record >= self.record.version:
             backup.in_sync(now)
             self._points.hasten(now)
             self.had_backup = True
-            self._c.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
-            self._c.note_record("included", backup.name, self._model.position())
-            self._c.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
+            self._out.log(f"{backup.name} is in sync from ({backup.acked.epoch}, {backup.acked.n}) on")
+            self._note_record("included", backup.name)
+            self._out.do(Announce("in-sync", backup.who.node_id, backup.name, ""))
         self._settle()
+
+    def _note_replicated(self, peer: str, old: Position, new: Position, what: str) -> None:
+        """That backup has what is beyond `old`, up to `new`: "applied", or "durable"."""
+        first = old.n + 1 if old.epoch == new.epoch else 1
+        if first <= new.n:
+            self._out.note("replicated", peer=peer, epoch=new.epoch, first=first, last=new.n, reason=what)
+
+    def _note_record(self, what: str, peer: str) -> None:
+        """The record is another, since `peer` is "included" or "excluded"."""
+        record, position = self._local.record, self._model.position()
+        names = record.names if record is not None else {}
+        in_sync = record.in_sync if record is not None else ()
+        found = sorted(names.get(who.node_id, who.node_id) for who in in_sync)
+        self._out.note("insync", name=",".join(found), n=position.n, peer=peer, reason=what)
 
     def _still_there(self, peer: int, ack: Ack, now: float) -> None:
         """One that is being excluded still tells that it follows."""
@@ -304,9 +330,9 @@ class Primary:
 
     def _settle(self) -> None:
         """Compute the watermark, whether it is held for want of backups, and how old the proof is."""
-        self._watermark.settle(self._all(), self._c.tuning.wanted)
-        if self._c.membership.status is Status.RECOVERING and not any(b.expected for b in self._all()):
-            self._c.membership.become(Status.ACTIVE)
+        self._watermark.settle(self._all(), self._tuning.wanted)
+        if self._membership.status is Status.RECOVERING and not any(b.expected for b in self._all()):
+            self._membership.become(Status.ACTIVE)
         self.date_proof()
 
     def date_proof(self) -> None:
@@ -323,12 +349,12 @@ class Primary:
         if not self.lease.change(now):
             return False
         if self.lease.withheld:
-            self._c.do(Withhold(), Redial())
-            self._c.warn(codes.LEASE_EXPIRED.say())
+            self._out.do(Withhold(), Redial())
+            self._out.warn(codes.LEASE_EXPIRED.say())
             self._next_beat = now
         else:
-            self._c.do(Resume())
-            self._c.log("proven to be primary again")
+            self._out.do(Resume())
+            self._out.log("proven to be primary again")
         return self.lease.withheld
 
     def _all(self) -> Iterator[RemoteBackup]:
@@ -355,8 +381,8 @@ class Primary:
         # while it could still be on its way back to learn of its exclusion.
         backup.lost(now)
         self._settle()
-        self._c.warn(codes.BACKUP_LOST.say(backup=backup.name, why=why))
-        self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
+        self._out.warn(codes.BACKUP_LOST.say(backup=backup.name, why=why))
+        self._out.do(Announce("lost", backup.who.node_id, backup.name, why))
 
     def met(self, who: Incarnation, now: float) -> None:
         """A node was heard of: an older life of it is certainly over."""
@@ -378,15 +404,15 @@ class Primary:
 
     def _gone(self, backup: RemoteBackup, why: str, *, told: bool = False) -> None:
         """The record has never named it. `told`: that it is lost is announced already."""
-        self._c.log(f"{backup.name} is gone before it was in sync: {why}")
+        self._out.log(f"{backup.name} is gone before it was in sync: {why}")
         if not told:
-            self._c.do(Announce("lost", backup.who.node_id, backup.name, why))
+            self._out.do(Announce("lost", backup.who.node_id, backup.name, why))
         if backup.peer is not None:
             self._close(backup.peer, why)
         self._settle()
 
     def _close(self, peer: int, why: str) -> None:
-        self._c.do(ClosePeer(peer, 320, f"CONNECTION_FORCED - no longer a backup: {why}"))
+        self._out.do(ClosePeer(peer, 320, f"CONNECTION_FORCED - no longer a backup: {why}"))
 
     def drop_peer(self, peer: int, why: str, now: float) -> None:
         """The peer has misbehaved on its link, or ends: a loss, but the connection is ours to close."""
@@ -421,7 +447,7 @@ class Primary:
 
     def timers(self, now: float) -> None:
         """Heartbeats, and judgement on the silent. After a pause of our own, first listen, then judge."""
-        tuning = self._c.tuning
+        tuning = self._tuning
         if now - self._judged_at > tuning.ack_timeout / 2:
             self._awake_since = now
         self._judged_at = now
@@ -429,7 +455,7 @@ class Primary:
             self._next_beat = now + tuning.heartbeat
             for backup in self._all():
                 if backup.peer is not None and backup.phase is not Phase.WAITING:
-                    self._c.do(SendMethod(backup.peer, Method.HEARTBEAT, self._c.beat(now)))
+                    self._out.do(SendMethod(backup.peer, Method.HEARTBEAT, heartbeat(self._clocks, now)))
         for backup in list(self.backups.values()):
             if why := backup.verdict(tuning, now, self._awake_since):
                 self._lose(backup, why, now)
@@ -441,7 +467,7 @@ class Primary:
         return earliest(
             None if self.lease.withheld else self.lease.until,
             self._next_beat if self.backups or self._leaving else None,
-            *[b.verdict_at(self._c.tuning, self._awake_since) + TICK for b in self.backups.values()],
+            *[b.verdict_at(self._tuning, self._awake_since) + TICK for b in self.backups.values()],
         )
 
     # -- for status and sentences
@@ -454,7 +480,7 @@ class Primary:
 
     def held(self) -> str:
         """Why confirms are held for want of backups, and how that ends; "" if they are not."""
-        return held_words(self._c.tuning, self.backups.values()) if self._watermark.hold is not None else ""
+        return held_words(self._tuning, self.backups.values()) if self._watermark.hold is not None else ""
 
     def in_sync_names(self) -> list[str]:
         return sorted(b.name for b in self.backups.values() if b.phase is Phase.IN_SYNC)

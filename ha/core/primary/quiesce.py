@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping
 
 from broker.model.values import Position
 from ha.core.errors import LinkError
+from ha.core.outbox import Outbox
 from ha.core.ports import IdsByEpoch, PrimaryModel
 from ha.core.primary.feeder import Feeder
 from ha.core.primary.remote_backup import Phase, RemoteBackup
-from ha.core.role import Context
+from ha.core.tuning import Tuning
 from ha.core.wire.link import UUID, Frame, frame
 
 DIGEST = 8
@@ -30,9 +31,10 @@ class QuiescePoints:
     """When to cut them, and to make the milestones that go with them. Owner: Primary."""
 
     def __init__(
-        self, context: Context, model: PrimaryModel, feeder: Feeder, epoch: int, now: float
+        self, tuning: Tuning, outbox: Outbox, model: PrimaryModel, feeder: Feeder, epoch: int, now: float
     ) -> None:  # fmt: skip
-        self._c = context
+        self._tuning = tuning
+        self._out = outbox
         self._model = model
         self._feeder = feeder
         self._next = now
@@ -56,7 +58,7 @@ class QuiescePoints:
 
     def cut(self, backups: Iterable[RemoteBackup], now: float) -> None:
         """Cut a point, if a backup is in sync and not all queues have been listed since history moved."""
-        self._next = now + self._c.tuning.quiesce_every
+        self._next = now + self._tuning.quiesce_every
         position = self._model.position()
         synced = [b for b in backups if b.phase is Phase.IN_SYNC]
         if not synced or not (self._round or position != self._began):
@@ -65,16 +67,16 @@ class QuiescePoints:
             self._began, self._round = position, deque(self._model.contents())
         held = self._some()
         name = self._name(position)
-        note_point(self._c, name, held)
+        note_point(self._out, name, held)
         for backup in synced:
             self._feeder.stream(backup, frame(Frame.QUIESCE, encode_point(name, held)))
 
     def _some(self) -> dict[bytes, IdsByEpoch]:
         """Of the next queues of the round, as many as a point may list."""
-        most, held = self._c.tuning.quiesce_most, dict[bytes, IdsByEpoch]()
-        while self._round and len(held) < self._c.tuning.quiesce_queues:
+        most, held = self._tuning.quiesce_most, dict[bytes, IdsByEpoch]()
+        while self._round and len(held) < self._tuning.quiesce_queues:
             count = self._model.message_count(self._round[0])
-            if count is not None and most < count <= self._c.tuning.quiesce_most:
+            if count is not None and most < count <= self._tuning.quiesce_most:
                 break
             queue = self._round.popleft()
             if count is not None and count <= most:
@@ -93,7 +95,7 @@ class QuiescePoints:
         one before: nobody can return with what had settled by then.
         """
         reached = [b.acked_durable for b in backups if b.phase is Phase.IN_SYNC]
-        everybody = len(reached) == self._c.tuning.members - 1
+        everybody = len(reached) == self._tuning.members - 1
         if everybody and min([self._model.durable(), *reached]) >= self._milestone:
             position = self._model.position()
             if self._model.make_milestone():
@@ -127,9 +129,9 @@ def parse_point(body: bytes) -> tuple[str, dict[bytes, bytes]]:
     return name, {body[i : i + UUID]: body[i + UUID : i + size] for i in range(at, len(body), size)}
 
 
-def note_point(context: Context, name: str, held: Mapping[bytes, IdsByEpoch]) -> None:
+def note_point(outbox: Outbox, name: str, held: Mapping[bytes, IdsByEpoch]) -> None:
     """One ledger record a range; a queue without messages is noted as the empty range 0..-1."""
     for queue, by_epoch in held.items():
         ranges = [(epoch, span) for epoch, ids in by_epoch.items() for span in ids.ranges()]
         for epoch, (first, last) in ranges or [(0, (0, -1))]:
-            context.note("quiesce", name=name, queue=queue.hex(), epoch=epoch, first=first, last=last)
+            outbox.note("quiesce", name=name, queue=queue.hex(), epoch=epoch, first=first, last=last)

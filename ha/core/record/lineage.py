@@ -7,17 +7,19 @@ minted.
 from __future__ import annotations
 
 from ha.core.effects import AdoptCluster
+from ha.core.outbox import Outbox
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import InSyncRecord, is_beyond
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
 
 
 class Lineage:
     """`cluster_id`: None until one is found; `seen`: the highest epoch known to have been minted."""
 
-    def __init__(self, context: Context, epoch_seen: int, cluster_id: str | None) -> None:
-        self._c = context
-        record = context.record
+    def __init__(self, local: LocalRecord, outbox: Outbox, epoch_seen: int, cluster_id: str | None) -> None:
+        self._local = local
+        self._out = outbox
+        record = local.record
         self.seen = max(epoch_seen, record.epoch if record else 0)
         self.cluster_id = record.cluster_id if record else cluster_id
         self._sure = self.seen
@@ -30,7 +32,7 @@ class Lineage:
         """Be of that cluster, durably, unless this node is of one already."""
         if self.cluster_id is None:
             self.cluster_id = cluster_id
-            self._c.do(AdoptCluster(cluster_id))
+            self._out.do(AdoptCluster(cluster_id))
 
     def foreign(self, answer: PeerAnswer) -> bool:
         """Of another cluster, or of none with a life of its own: its epochs mean nothing here."""
@@ -47,7 +49,7 @@ class Lineage:
         """
         record = answer.record
         told = max(answer.epoch, answer.seen, answer.position.epoch, record.epoch if record else 0)
-        known = max(self._sure, self._c.record.epoch if self._c.record else 0)
+        known = max(self._sure, self._local.record.epoch if self._local.record else 0)
         if is_beyond(told, known):
             return f"tells of epoch {told}, which cannot follow {known}, the last that this node knows"
         if serves_in is not None and answer.epoch > serves_in and not self._shows(record, answer.epoch):
@@ -68,9 +70,9 @@ class Lineage:
 
     def adopt(self, record: InSyncRecord) -> None:
         """A peer's record, or the authority's, if it is of this cluster, and newer than this node's own."""
-        known = self._c.record
+        known = self._local.record
         if self.cluster_id not in (None, record.cluster_id):
             return
         if known is None or (known.cluster_id == record.cluster_id and record.version > known.version):
-            self._c.save(record, self._c.copy.incomplete)
+            self._local.save(record, self._local.copy.incomplete)
             self.learn(record)

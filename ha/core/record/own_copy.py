@@ -1,6 +1,6 @@
 """OwnCopy: what this node's copy of the queues is worth, here and to whoever starts from its disk.
 
-Owner: Context. Pure; the roles say what happens to the copy.
+Owner: LocalRecord. Pure; the roles say what happens to the copy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RecordKeeper: this node's dealings with the authority: one commit of the record at a time, and reads.
 
 Owner: HaBroker; called by Primary (inclusions, exclusions) and Promotion. The record in the authority is the
-truth; `context.record` and its fsynced copy follow what is known to be committed, never what is hoped for.
+truth; this node's own copy of it (`LocalRecord`) follows what is known to be committed.
 
 While the outcome of a commit is not known, whoever asked for it goes by the stricter of the two records, and
 the *same* swap is asked for again: that it had been done the first time shows as a conflict with itself,
@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ha.core.errors import Broken, LinkError
+from ha.core.outbox import Outbox
 from ha.core.record.authority import Authority
 from ha.core.record.in_sync_record import InSyncRecord, RecordVersion, is_behind, record_from_json
-from ha.core.role import Context
+from ha.core.record.local_record import LocalRecord
 
 RETRY = 0.2
 """Seconds until the authority is asked again, when it did not answer."""
@@ -80,8 +81,9 @@ class RecordKeeper:
     `changed_at`: when a commit was last known to be done.
     """
 
-    def __init__(self, context: Context, authority: Authority) -> None:
-        self._c = context
+    def __init__(self, local: LocalRecord, outbox: Outbox, authority: Authority) -> None:
+        self._local = local
+        self._out = outbox
         self._authority = authority
         self._commit: Commit | None = None
         self._reads: dict[int, tuple[float, ReadAnswer]] = {}
@@ -119,7 +121,7 @@ class RecordKeeper:
         while len(self._reads) >= READS:
             del self._reads[next(iter(self._reads))]
         self._reads[self._requests] = (now, then)
-        self._c.do(effect)
+        self._out.do(effect)
         return True
 
     def answered(
@@ -132,7 +134,7 @@ class RecordKeeper:
         try:
             held = record_from_json(document) if document is not None else None
         except LinkError as error:
-            self._c.log(f"the authority's answer cannot be read: {error}")
+            self._out.log(f"the authority's answer cannot be read: {error}")
             outcome, held = Outcome.UNKNOWN, None
         read = self._reads.pop(request_id, None)
         if read is not None:
@@ -148,15 +150,15 @@ class RecordKeeper:
         elif outcome in (Outcome.NOT_YET, Outcome.UNKNOWN):
             commit.perhaps = commit.perhaps or outcome is Outcome.UNKNOWN
             commit.retry_at = now + RETRY
-        elif is_behind(commit.record, self._c.record):
+        elif is_behind(commit.record, self._local.record):
             # It was done, perhaps, and another has replaced it since: this node has heard of that already.
             self._commit = None
-            commit.refused(self._c.record, now)
+            commit.refused(self._local.record, now)
         elif outcome is Outcome.DONE or same(held, commit.record):
             self.owned(commit.asked_at)
             self._done(commit, now)
         elif lost(held, commit.record) and commit.restores(now):
-            self._c.log(f"{lost_words(held)}; what is to be the record replaces that, too")
+            self._out.log(f"{lost_words(held)}; what is to be the record replaces that, too")
             commit.expected, commit.retry_at = held.version if held is not None else None, now + RETRY
         else:
             self._commit = None
@@ -187,11 +189,11 @@ class RecordKeeper:
         if effect is None:
             self._done(commit, now)
         else:
-            self._c.do(effect)
+            self._out.do(effect)
 
     def _done(self, commit: Commit, now: float) -> None:
         self._commit, self.changed_at = None, now
-        self._c.save(commit.record, False)
+        self._local.save(commit.record, False)
         commit.done(now)
 
     def _next_id(self) -> int:

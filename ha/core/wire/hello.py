@@ -12,8 +12,9 @@ from ha.core.errors import LinkError
 from ha.core.membership import Membership, Status
 from ha.core.record.authority import PeerAnswer
 from ha.core.record.in_sync_record import Incarnation, count, label, record_from_json
-from ha.core.role import Context, OwnIdentity
-from ha.core.terms import terms_from_json
+from ha.core.record.local_record import LocalRecord
+from ha.core.role import OwnIdentity
+from ha.core.terms import Terms, terms_from_json
 from ha.core.wire.link import VERSION
 from understudy.shared.codes import Coded
 
@@ -22,13 +23,14 @@ COPY = "one of the two data directories is a copy of the other; give one of the 
 
 
 def hello_answer(
-    context: Context, cluster_id: str | None, epoch: int, seen: int, position: Position, *, promoting: bool,
+    me: OwnIdentity, terms: Terms, status: Status, local: LocalRecord, cluster_id: str | None, epoch: int,
+    seen: int, position: Position, *, promoting: bool,
     withheld: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """How this node stands. `promoting`: an operator has asked for its promotion, and it does not serve yet.
     `withheld`: it serves without proof, so that clients get nothing.
     """
-    me, record, status = context.me, context.record, context.membership.status
+    record, copy = local.record, local.copy
     return {
         "node_id": me.node_id,
         "name": me.name,
@@ -43,11 +45,11 @@ def hello_answer(
         "promoting": promoting,
         "withheld": withheld,
         "position": list(position),
-        "incomplete": context.copy.incomplete,
-        "resetting": context.copy.spoilt,
+        "incomplete": copy.incomplete,
+        "resetting": copy.spoilt,
         "version": VERSION,
         "record": record.as_json() if record is not None else None,
-        "terms": dict(context.tuning.terms),
+        "terms": dict(terms),
     }
 
 

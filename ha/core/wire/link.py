@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.model.values import Position
+from ha.core.clocks import Clocks
 from ha.core.errors import LinkError
 from ha.core.record.in_sync_record import RecordVersion
 
@@ -257,6 +258,11 @@ class Heartbeat(NamedTuple):
 
     def encode(self) -> bytes:
         return _BEAT.pack(*self)
+
+
+def heartbeat(clocks: Clocks, now: float) -> bytes:
+    """A primary's, with what its clocks show `now`."""
+    return Heartbeat(now, clocks.wall_at(now), clocks.machine_at(now)).encode()
 
 
 def parse_heartbeat(payload: bytes) -> Heartbeat:

@@ -97,7 +97,7 @@ def test_a_forced_promotion_of_one_that_was_excluded_waits_for_the_lease_all_the
     a, b = pair.hosts
     pair.separate(a, b)
     pair.until(lambda: in_sync(pair) == set())
-    pair.run(a.running.core._c.tuning.lease + 0.5)
+    pair.run(a.running.core.tuning.lease + 0.5)
     answers = manage(pair, b, "promote", force_lossy=True)
     while not answers:
         pair.run(0.005)

@@ -191,8 +191,8 @@ def test_a_backup_that_is_not_taken_in_says_so_once() -> None:
     pair.kill(b)
     pair.start(b)
     other = b.running.core
-    other._c.record = None
+    other._local.record = None
     other._lineage.cluster_id = None
-    object.__setattr__(other._c.me, "number", a.number)
+    object.__setattr__(other._me, "number", a.number)
     pair.run(3.0)
     assert sum("does not take this node in" in line for line in b.log) == 1, b.log

@@ -9,7 +9,7 @@ import pytest
 from broker.amqp091.codec.frames import BODY, HEADER, frame
 from broker.amqp091.codec.grammar import encode_frame
 from tests.broker.amqp091.wire import LOOPBACK, Raw, message
-from tests.ha.pair import STEP, Host, Pair
+from tests.ha.pair import STEP, Host, Pair, retune
 
 BODY_OCTETS = 3000
 PIECES = [bytes([65 + at]) * 300 for at in range(10)]
@@ -65,7 +65,7 @@ def ready(host: Host, window: int = 1 << 20) -> None:
     """What is large here is small."""
     node = host.running
     node.broker.settings = replace(node.broker.settings, large_message=BODY_OCTETS)
-    node.core._c.tuning = replace(node.core._c.tuning, contents_window=window, contents_piece=1)
+    retune(node.core, contents_window=window, contents_piece=1)
 
 
 def sent(pair: Pair) -> int:
@@ -125,7 +125,7 @@ def test_parts_of_a_few_octets_go_in_pieces_that_are_worth_a_frame() -> None:
     pair = up()
     a, b = pair.hosts
     node = a.running
-    node.core._c.tuning = replace(node.core._c.tuning, contents_piece=1000)
+    retune(node.core, contents_piece=1000)
     large = Client(pair, a)
     large.begin()
     before = sent(pair)

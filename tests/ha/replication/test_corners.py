@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from broker.model.history.epoch_ends import EpochEnd
@@ -12,13 +11,12 @@ from broker.model.history.replication_id_set import ReplicationIdSet
 from broker.model.values import Position, Reason, Scope
 from ha.core.effects import SendMethod, SendStream
 from ha.core.wire.link import Frame, Method
-from tests.ha.pair import Host, Pair
+from tests.ha.pair import Host, Pair, retune
 
 
 def slowly(host: Host, chunk: int = 100) -> None:
     """Cut snapshots of that primary into small pieces."""
-    context = host.running.core._c
-    context.tuning = replace(context.tuning, snapshot_chunk=chunk)
+    retune(host.running.core, snapshot_chunk=chunk)
 
 
 def ask_all(pair: Pair, *hosts: Host) -> list[dict[str, Any]]:

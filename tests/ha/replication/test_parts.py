@@ -4,12 +4,11 @@ tick."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from broker.model.history.epoch_ends import EpochEnds
-from tests.ha.pair import Host, Pair
+from tests.ha.pair import Host, Pair, retune
 
 NAMES = [f"q{number}" for number in range(6)]
 MANY = [f"q{number}" for number in range(500)]
@@ -114,14 +113,13 @@ def test_a_joiner_with_very_many_queues_is_not_given_up_while_it_works() -> None
     a = pair[0]
     began = pair.now
     pair.until(lambda: not behind(a), limit=60)
-    assert pair.now - began > a.running.core._c.tuning.backup_timeout
+    assert pair.now - began > a.running.core.tuning.backup_timeout
     whole(pair)
 
 
 def test_a_joiner_for_whom_too_much_waits_is_dropped() -> None:
     pair = between_parts(names=MANY, window=1)
     a = pair[0]
-    context = a.running.core._c
-    context.tuning = replace(context.tuning, joiner_max=2000)
+    retune(a.running.core, joiner_max=2000)
     pair.publish(a, "q0", "x" * 2000)
     pair.until(lambda: any("gone before it was in sync: it cannot keep up" in line for line in a.log))

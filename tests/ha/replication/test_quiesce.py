@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 
 from broker.model.history.replication_id_set import ReplicationIdSet
 from ha.core.errors import LinkError
 from ha.core.primary.quiesce import digest_of, encode_point, parse_point
-from tests.ha.pair import Host, Pair
+from tests.ha.pair import Host, Pair, retune
 
 Held = dict[str, set[tuple[str, int, int, int]]]
 
@@ -59,8 +58,7 @@ def test_many_queues_are_listed_a_few_at_each_point_and_at_rest_each_once_more()
     pair.up()
     a, b = pair.hosts
     pair.run(6)
-    context = a.running.core._c
-    context.tuning = replace(context.tuning, quiesce_queues=3, quiesce_most=5)
+    retune(a.running.core, quiesce_queues=3, quiesce_most=5)
     texts = {"one": "a", "two": "ab", "four": "abcd", "six": "abcdef", "five": "abcde", "none": "", "x": "a"}
     for queue, text in texts.items():
         pair.declare(a, queue)

@@ -37,7 +37,7 @@ def called_off(pair: Pair, answers: list[dict[str, Any]]) -> str:
     while not answers:
         primary_of(pair)
         pair.run(STEP)
-    assert pair.now - begun <= a.running.core._c.tuning.ack_timeout + 2 * STEP
+    assert pair.now - begun <= a.running.core.tuning.ack_timeout + 2 * STEP
     assert not answers[0]["ok"]
     assert (a.running.core.epoch, a.running.broker.input_held) == (epoch, False)
     position = pair.publish(a, "q", "y")

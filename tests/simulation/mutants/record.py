@@ -14,7 +14,7 @@ from ha.core.primary.primary import Primary
 from ha.core.primary.queue_guard import QueueGuard
 from ha.core.primary.remote_backup import Phase, RemoteBackup
 from ha.core.record.record_keeper import Commit, RecordKeeper
-from ha.core.role import Context
+from ha.core.role import OwnIdentity
 from ha.core.tuning import Tuning
 from tests.simulation.mutants.mutant import Mutant, Patch
 
@@ -37,9 +37,9 @@ LATE = 0.02
 
 def _forget_the_exclusion(done: Any) -> Any:
     def broken(self: RecordKeeper, commit: Commit, now: float) -> None:
-        known = self._c.record
+        known = self._local.record
         if known is not None and len(commit.record.in_sync) < len(known.in_sync):
-            self._commit, self._c.record = None, commit.record
+            self._commit, self._local.record = None, commit.record
             commit.done(now)
         else:
             done(self, commit, now)
@@ -95,9 +95,9 @@ def _go_on_alone(excluded: Any) -> Any:
 def _begin_alone(init: Any) -> Any:
     """Only what it loses itself is missed."""
 
-    def broken(self: Primary, context: Context, *args: Any) -> None:
-        init(self, context, *args)
-        if context.tuning.block_on_loss:
+    def broken(self: Primary, me: OwnIdentity, tuning: Tuning, *args: Any) -> None:
+        init(self, me, tuning, *args)
+        if tuning.block_on_loss:
             self._watermark.hold = None
             self._settle()
 

@@ -43,7 +43,7 @@ def _go_on(step_down: Any) -> Any:
         if heir is None:
             step_down(self, reason, now)
         else:
-            self._c.do(SendMethod(heir[0], Method.HANDOVER, heir[1]), TakeInput())
+            self._out.do(SendMethod(heir[0], Method.HANDOVER, heir[1]), TakeInput())
 
     return broken
 

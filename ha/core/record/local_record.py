@@ -1,0 +1,36 @@
+"""LocalRecord: this node's own copy of the in-sync record, and what it says of its copy of the queues.
+
+Owner: HaBroker. The copy in memory and the fsynced one follow what is known to be committed, never what is
+hoped for.
+"""
+
+from __future__ import annotations
+
+from ha.core.effects import SaveRecord
+from ha.core.outbox import Outbox
+from ha.core.record.in_sync_record import InSyncRecord
+from ha.core.record.own_copy import OwnCopy
+
+
+class LocalRecord:
+    """`record`: the newest that this node knows of, or None; `copy`: how far its queues can be trusted."""
+
+    def __init__(self, record: InSyncRecord | None, copy: OwnCopy, outbox: Outbox) -> None:
+        self.record = record
+        self.copy = copy
+        self._out = outbox
+
+    def save(self, record: InSyncRecord, incomplete: bool) -> None:
+        """Keep `record`, in memory and on disk."""
+        self.record, self.copy.incomplete = record, incomplete
+        self._out.do(SaveRecord(record, self.copy.incomplete_on_disk))
+
+    def heed_disk(self, synced: int) -> None:
+        """The disk has all up to that mark."""
+        if self.record is not None and self.copy.synced(synced):
+            self.save(self.record, self.copy.incomplete)
+
+    def mark_incomplete(self) -> None:
+        """From now on. Saves decided before, and still to be made, must not take the mark back."""
+        self.copy.incomplete = True
+        self._out.mark_saves_incomplete()
