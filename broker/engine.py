@@ -214,16 +214,16 @@ class Broker:
             self.vhosts.dispatch()
             self.vhosts.expire(now)
         self.vhosts.removals.end_tick()
-        if self.vhosts.removals.freeing:
-            self.vhosts.removals.freeing.step()
         self.history.flush(now, wall_ms)
         if self.holding:
             self.release()
         if self.paging.due(now) and self.paging.step(now, self.vhosts):
             for connection in list(self.connections):
                 connection.update_paused()
-        self.repeats.flush(now)
-        self.clients_log.flush(now)
+        if self.repeats.due is not None:
+            self.repeats.flush(now)
+        if self.clients_log.due is not None:
+            self.clients_log.flush(now)
         if self.memory.due(now) or self.disk.due(now, self._received):
             self._watch(now)
 
@@ -283,7 +283,9 @@ class Broker:
         waits, vhosts = self.withheld or self.input_held, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
             return self.now
-        if vhosts.removals.in_pieces or (vhosts.leaving and vhosts.deciding and not waits):
+        if vhosts.removals.in_pieces:
+            return self.now
+        if vhosts.leaving.stirred and vhosts.leaving and vhosts.deciding and not waits:
             return self.now
         heap = self._timers
         while heap and (heap[0][2].gone or heap[0][2].deadline != heap[0][0]):

@@ -438,7 +438,7 @@ def test_a_deep_queue_is_emptied_at_once_and_freed_in_pieces(how: str, declared:
     assert dequeued(hall) == [(1, many)]
     assert hall.world.broker.next_deadline() == hall.world.now
     left = [freeing.waiting]
-    while freeing:
+    while freeing.waits:
         hall.turn()
         left.append(freeing.waiting)
     assert left == [many - PIECE, many - 2 * PIECE, 0]

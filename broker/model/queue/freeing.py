@@ -21,38 +21,35 @@ _PARTS = 512
 
 
 class Freeing:
-    """True while something waits."""
+    """`waits`: what is left to free. Not to be changed by others."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waits",)
 
     def __init__(self) -> None:
-        self._waiting: list[deque[Entry] | dict[int, Entry]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waits: list[deque[Entry] | dict[int, Entry]] = []
 
     @property
     def waiting(self) -> int:
         """Messages."""
-        return sum(map(len, self._waiting))
+        return sum(map(len, self.waits))
 
     def add(self, entries: deque[Entry] | dict[int, Entry]) -> None:
         """Nobody else may use these any more."""
         if len(entries) > PIECE:
-            self._waiting.append(entries)
+            self.waits.append(entries)
 
     def step(self) -> None:
         """Let go of one piece."""
         left = PIECE
-        while self._waiting and left > 0:
-            entries = self._waiting[-1]
+        while self.waits and left > 0:
+            entries = self.waits[-1]
             piece = min(left, len(entries))
             left -= piece
             pop = entries.popitem if isinstance(entries, dict) else entries.pop
             for _ in repeat(None, piece):
                 pop()
             if not entries:
-                self._waiting.pop()
+                self.waits.pop()
 
 
 def stretches(entries: deque[Entry]) -> list[Range] | None:

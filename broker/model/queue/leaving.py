@@ -19,13 +19,15 @@ AT_ONCE = 64
 
 
 class Leaving:
-    """True while a queue waits. `__contains__`: does this one? `at_once`: queues that end in one tick."""
+    """True while a queue waits. `__contains__`: does this one? `at_once`: queues that end in one tick.
+    `stirred`: a queue waits, or has ended in this tick."""
 
-    __slots__ = ("_ended", "_waiting", "at_once")
+    __slots__ = ("_ended", "_waiting", "at_once", "stirred")
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._waiting: OrderedDict[Queue, Reason] = OrderedDict()
         self.at_once = at_once
+        self.stirred = False
         self._ended = 0
 
     def __bool__(self) -> bool:
@@ -42,11 +44,13 @@ class Leaving:
         if self._ended >= self.at_once or self._waiting:
             return False
         self._ended += 1
+        self.stirred = True
         return True
 
     def add(self, queue: Queue, reason: Reason) -> None:
         """It ends for `reason` in its turn."""
         self._waiting[queue] = reason
+        self.stirred = True
 
     def reason(self, queue: Queue) -> Reason | None:
         """Why a queue that waits here is to end; None if it does not."""
@@ -57,6 +61,7 @@ class Leaving:
         count = min(self.at_once, len(self._waiting))
         turn = [self._waiting.popitem(last=False) for _ in range(count)]
         self._ended = count
+        self.stirred = count > 0
         return turn
 
     def forget(self, queue: Queue) -> None:

@@ -200,10 +200,14 @@ class Removals:
     def end_tick(self) -> None:
         """What comes in from now on, and what it sets off, is of the next one."""
         self.left = self.work
-        self.held_back.clear()
+        if self.held_back:
+            self.held_back.clear()
         if not self.behind:
             self.since = None
-        self.requeueing.step()
+        if self.requeueing.stirred:
+            self.requeueing.step()
+        if self.freeing.waits:
+            self.freeing.step()
 
     def _may(self, queue: RuledQueue) -> bool:
         """Is it its turn? Whoever makes no dead letters waits for nobody who does."""
@@ -245,7 +249,7 @@ class Removals:
     @property
     def in_pieces(self) -> bool:
         """Work goes on in the next tick, whether anything is delivered or not."""
-        return bool(self.freeing or self.requeueing)
+        return bool(self.freeing.waits or (self.requeueing.stirred and self.requeueing))
 
     @property
     def waiting(self) -> bool:

@@ -113,12 +113,13 @@ class _Source(NamedTuple):
 
 class Requeueing:
     """True while something is left to do. `piece`: steps of one tick. `left`: those that may still be done in
-    this one."""
+    this one. `stirred`: something came since the last `step`, or is left."""
 
-    __slots__ = ("_afters", "_queues", "_sources", "left", "piece")
+    __slots__ = ("_afters", "_queues", "_sources", "left", "piece", "stirred")
 
     def __init__(self) -> None:
         self.left = self.piece = PIECE
+        self.stirred = False
         self._sources: deque[_Source] = deque()
         self._queues: dict[Home, None] = {}
         self._afters: list[Callable[[], None]] = []
@@ -137,6 +138,7 @@ class Requeueing:
                 queue.returning.sources += 1
                 held[queue] = queue.returning
         self._sources.append(_Source(runs, held, failed))
+        self.stirred = True
 
     def step(self) -> None:
         """A tick's worth."""
@@ -145,6 +147,7 @@ class Requeueing:
         for after in afters:
             after()
         self.work()
+        self.stirred = bool(self)
 
     def work(self) -> None:
         """As much as this tick's steps allow."""
@@ -207,6 +210,7 @@ class Requeueing:
         self._queues.pop(queue, None)
         if returning is not None:
             self._afters += returning.afters
+            self.stirred = True
 
     def clear(self) -> None:
         """It serves no more."""

@@ -134,7 +134,7 @@ class VirtualHosts(Shared):
         """End the queues that nobody has used for their time (`x-expires`), and some of those that their
         clients have left, once a tick; how many. One whose dead letters wait for their turn outlives them."""
         ended = 0
-        for queue, reason in self.leaving.take_turn() if self.deciding else ():
+        for queue, reason in self.leaving.take_turn() if self.deciding and self.leaving.stirred else ():
             if queue.dying:
                 self.leaving.add(queue, reason)
             else:
