@@ -78,7 +78,8 @@ class Broker:
         vhosts.warn = lambda sentence: self.log(sentence)
         vhosts.consumer_max = settings.consumer_max_per_queue
         vhosts.steps = min(STEPS, max(HAND, 4 * settings.share))
-        vhosts.removals.requeueing.piece = min(PIECE, max(1, settings.share // 3))
+        requeueing = vhosts.removals.requeueing
+        requeueing.piece = requeueing.left = min(PIECE, max(1, settings.share // 3))
         vhosts.removals.work = min(WORK_AT_ONCE, max(1, settings.share // LOOKED))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.sends = self._sends_each = max(1, settings.share // SEND)

@@ -113,7 +113,7 @@ class _Source(NamedTuple):
 
 class Requeueing:
     """True while something is left to do. `piece`: steps of one tick. `left`: those that may still be done in
-    this one. `stirred`: something came since the last `step`, or is left."""
+    this one. `stirred`: some of them have been used, or something has come."""
 
     __slots__ = ("_afters", "_queues", "_sources", "left", "piece", "stirred")
 
@@ -147,7 +147,7 @@ class Requeueing:
         for after in afters:
             after()
         self.work()
-        self.stirred = bool(self)
+        self.stirred = self.left < self.piece or bool(self)
 
     def work(self) -> None:
         """As much as this tick's steps allow."""
