@@ -26,11 +26,12 @@ from ha.core.effects import (
     StopServing,
     refused,
 )  # fmt: skip
+from ha.core.election.attempt import Attempt
 from ha.core.election.introductions import Introductions
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.neighbours import Neighbours
 from ha.core.election.peer_methods import PeerMethods
-from ha.core.election.promotion import Attempt, Promotion
+from ha.core.election.promotion import Promotion
 from ha.core.election.proof_seeker import ProofSeeker
 from ha.core.election.switchover import Switchover
 from ha.core.errors import Broken
@@ -94,7 +95,9 @@ class HaBroker:
             self.neighbours,
             self._lineage,
             position,
-            self,
+            self.following,
+            self.ask_all,
+            self.serve,
         )
         self._introductions = Introductions(
             me, tuning, self._membership, self._local, self._out, self._lineage, self.neighbours

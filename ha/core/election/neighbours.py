@@ -6,13 +6,43 @@ Owner: HaBroker, which tells it what its dials did and what hellos brought. Call
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from ha.core.election.status_check import PeerAddress
 from ha.core.record.authority import PeerAnswer
 from ha.core.wire.hello import COPY
 
 WRONG_PASSWORD = "; ha.username and ha.password have to be the same on all nodes"
 THIS = "this very node"
+
+
+@dataclass(slots=True)
+class PeerAddress:
+    """One configured address, and what is known of who is there."""
+
+    address: str
+    peer: int | None = None
+    node_id: str | None = None
+    incarnation: int = 0
+    life: str = ""
+    """Of the process that was met there."""
+    is_self: bool = False
+    copy_of: str = ""
+    """Whose identity it has besides its owner: what it says counts for nothing. "" for its own."""
+    answered_at: float = float("-inf")
+    failed_at: float = float("-inf")
+    refused_at: float = float("-inf")
+    """When its kernel last said that nobody listens there."""
+    trouble: str = ""
+    """What is wrong with the broker that is there, or with the name, other than silence; "" for nothing."""
+
+    def heard_since(self, asked_at: float) -> bool:
+        """This node itself, or it has answered since, or could not be reached since, or will not count."""
+        unreachable = self.failed_at >= asked_at and self.peer is None
+        return self.is_self or bool(self.copy_of) or self.answered_at >= asked_at or unreachable
+
+    def silence(self) -> str:
+        """For a sentence on why nothing is known of it."""
+        return f"{self.address} {self.trouble or 'does not answer'}"
 
 
 class Neighbours:
@@ -201,6 +231,24 @@ class Neighbours:
 
     def is_self(self, address: str) -> bool:
         return self.book[address].is_self
+
+    def all_heard_since(self, asked_at: float) -> bool:
+        """Each has answered since, or cannot, or will not count."""
+        return all(entry.heard_since(asked_at) for entry in self.book.values())
+
+    def answered_since(self, asked_at: float) -> set[str]:
+        """Ids of the other nodes that have."""
+        return {
+            entry.node_id for entry in self.book.values()
+            if entry.node_id is not None and entry.answered_at >= asked_at and not entry.is_self
+        }  # fmt: skip
+
+    def unanswered_since(self, asked_at: float) -> list[str]:
+        """Of the others that have not: which, and how."""
+        return [
+            entry.silence() for entry in self.book.values()
+            if not entry.is_self and entry.answered_at < asked_at
+        ]  # fmt: skip
 
     def away(self) -> list[str]:
         """Of the others to which there is no connection now: which, and how."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.model.values import ORIGIN
-from ha.core.election.neighbours import Neighbours
-from ha.core.election.status_check import PeerAddress
+from ha.core.election.neighbours import Neighbours, PeerAddress
 from ha.core.errors import LinkError
 from ha.core.primary.remote_backup import RemoteBackup
 from ha.core.record.authority import PeerAnswer

@@ -11,9 +11,9 @@ from ha.core import ha_broker
 from ha.core.ack_times import AckTimes
 from ha.core.backup.backup import Backup
 from ha.core.connection_observer import Admission, AdmissionAnswer
+from ha.core.election.attempt import Attempt
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.peer_methods import PeerMethods
-from ha.core.election.promotion import Attempt
 from ha.core.record.authority import FORCED, Evidence, Verdict
 from ha.core.record.link_end import LinkEnd
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -77,7 +77,7 @@ def _however_long_ago(proves_the_end: Any) -> Any:
 def _as_if_unforced(serve: Any) -> Any:
     def broken(self: ha_broker.HaBroker, attempt: Attempt, now: float) -> Any:
         if attempt.how == FORCED:
-            attempt.how = "unforced"
+            attempt = replace(attempt, how="unforced")
         return serve(self, attempt, now)
 
     return broken

@@ -17,7 +17,7 @@ from broker.amqp091.server.channel import _HANDLERS
 from broker.amqp091.server.definitions import DEFINITION_METHODS
 from broker.model.values import Reason
 from ha.core.election import switchover
-from ha.core.election.promotion import PromotionStep
+from ha.core.election.attempt import PromotionStep
 from ha.core.membership import TRANSITIONS
 from ha.core.primary.remote_backup import PHASES, Phase
 from ha.core.record.record_keeper import Outcome

@@ -23,7 +23,7 @@ from ha.core import ha_broker
 from ha.core.backup import backup
 from ha.core.backup.backup import Backup
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
-from ha.core.election import manual, peer_methods, promotion, register, switchover
+from ha.core.election import attempt, manual, peer_methods, register, switchover
 from ha.core.election.promotion import Promotion
 from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
@@ -72,13 +72,12 @@ OPERATION = "operation of a client"
 REFUSALS = (
     arguments_of([manual, register], frozenset({"_no"}), 0)
     + returns_of(manual, "_doubt")
-    + arguments_of([promotion], frozenset({"_refuse"}), 1)
+    + arguments_of([attempt], frozenset({"_refused", "Refuse", "Reply"}), 1)
     + arguments_of([ha_broker], frozenset({"give_up"}), 0)
     + arguments_of([ha_broker], frozenset({"refused"}), 1)
-    + arguments_of([promotion], frozenset({"_answer"}), 1, coded=True)
-    + returns_of(promotion, "waits_for")
+    + returns_of(attempt, "waits_for")
     + arguments_of([switchover], frozenset({"_answer", "_end"}), 1, coded=True)
-    + arguments_of([ha_broker, promotion, switchover], frozenset({"with_next"}), 0)
+    + arguments_of([ha_broker, switchover], frozenset({"with_next"}), 0)
 )
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
