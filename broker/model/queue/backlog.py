@@ -1,7 +1,8 @@
-"""What a serving queue holds beyond its ready messages: too much to have each of them at hand.
+"""The messages of a serving queue that are behind its ready messages, kept in compact form.
 
-Owner: `Queue`. Runs, oldest first, whose bytes may be set aside in the overflow, and a tail of the newest,
-which are not runs yet. All ids are beyond those of `Queue.ready`, which is filled up from here as it empties.
+Owner: `Queue`. A backlog has two parts: message runs, oldest first, whose bytes may be paged out; and a tail
+with the newest messages as single entries. All ids in the backlog are above the ids in `Queue.ready`. The
+queue refills `ready` from here as it empties.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from broker.model.queue.message_run import MessageRun, Overflow, SetAside, as_ru
 from broker.model.queue.priority_ready import PriorityReady
 
 WINDOW = 2000
-"""Messages that are ready, and in memory, at the front of a queue with a backlog."""
+"""Ready messages that a queue with a backlog keeps in memory."""
 _ROOM = 16 << 20
-"""Bytes of them that are enough, however few they are."""
+"""Bytes after which a refill stops, even if it moved few messages."""
 _TRIM = 1000
 
 
@@ -27,7 +28,7 @@ def _last_of(run: MessageRun) -> MessageId:
 
 
 class Backlog:
-    """`count`: messages in it. `tail`: to be appended to, and then `count` to be raised, by its owner."""
+    """`count`: messages in the backlog. The owner appends to `tail` itself and then raises `count`."""
 
     __slots__ = ("_at", "_runs", "aside", "count", "tail")
 
@@ -35,22 +36,23 @@ class Backlog:
         self.tail: deque[Entry] = deque()
         self.count = 0
         self.aside = 0
-        """How many of these are not in memory."""
+        """Messages of `count` that are paged out."""
         self._runs: list[MessageRun] = []
         self._at = 0
-        """Those before it are gone."""
+        """Index of the first run that still holds messages. Earlier items of `_runs` are spent."""
 
     # -- in and out
 
     def append(self, run: MessageRun) -> None:
-        """A run beyond all others; the tail must be empty."""
+        """Append a run above all others. The tail must be empty."""
         self._runs.append(run)
         self.count += run.left
         if isinstance(run.raws, SetAside):
             self.aside += run.left
 
     def refill(self, ready: deque[Entry] | PriorityReady, window: int) -> None:
-        """Move the oldest to `ready` until it has `window` messages, or bytes enough."""
+        """Move the oldest messages to `ready` until `ready` has `window` messages, or `_ROOM` bytes were
+        moved."""
         room = _ROOM
         while len(ready) < window and room > 0 and self._at < len(self._runs):
             run = self._runs[self._at]
@@ -75,7 +77,7 @@ class Backlog:
                 run.raws.ahead()
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
-        """About `most` bytes leave memory, the newest first; how many did."""
+        """Page out about `most` bytes, newest messages first. Returns the bytes that left memory."""
         if self.tail:
             self._runs += as_runs(self.tail)
             self.tail.clear()
@@ -93,8 +95,8 @@ class Backlog:
         self._runs, self._at, self.count, self.aside = [], 0, 0, 0
 
     def put_back(self, entries: list[Entry]) -> list[Entry]:
-        """Take those of these, sorted, whose place is here: what was given back before them may have been set
-        aside since. The others."""
+        """Insert returned messages that belong into the backlog; returns the others. `entries` are sorted by
+        id. A message belongs here if older messages behind it were paged out while a consumer held it."""
         oldest = self._runs[self._at] if self._at < len(self._runs) else None
         if oldest is None or id_of(entries[-1]) < (oldest.epoch, oldest.first):
             return entries
@@ -107,17 +109,17 @@ class Backlog:
     # -- looking
 
     def runs(self) -> list[MessageRun]:
-        """All of it; the tail as runs too, made for the call."""
+        """All runs. The tail is converted to runs for this call only."""
         return [*self._runs[self._at :], *as_runs(self.tail)]
 
     def entries(self) -> Iterator[Entry]:
-        """All of it, read back where it was set aside, and staying so."""
+        """All entries. Paged-out bytes are read back but stay paged out."""
         for run in self._runs[self._at :]:
             yield from run.entries()
         yield from self.tail
 
     def after(self, after: MessageId, most: int) -> list[Entry]:
-        """The oldest beyond that id, `most` or fewer: fewer only if there are no more."""
+        """The oldest entries with ids above `after`. Returns fewer than `most` only if there are no more."""
         found: list[Entry] = []
         at = bisect_right(self._runs, after, self._at, key=_last_of)
         while at < len(self._runs) and len(found) < most:
@@ -129,9 +131,9 @@ class Backlog:
         return found[:most]
 
     def epochs(self) -> set[int]:
-        """Of which messages are in it."""
+        """Epochs of the messages in the backlog."""
         found = {run.epoch for run in self._runs[self._at :]}
-        if self.tail:  # sorted, and of one epoch as a rule: it may be long
+        if self.tail:  # The tail is sorted, may be long, and usually has one epoch.
             first, last = self.tail[0][1].epoch, self.tail[-1][1].epoch
             found |= {first} if first == last else {envelope.epoch for _, envelope, _ in self.tail}
         return found

@@ -1,7 +1,7 @@
-"""A consumer of one queue, and the sink through which it is served.
+"""A consumer of one queue, and the sink that takes its deliveries.
 
-Owner: whoever made the consumer, a channel say, and is also its sink. The queue calls the sink from
-`Queue.dispatch`, at the end of a tick; the sink never calls back into the queue from there.
+Owner: the object that made the consumer (a channel, for example), which is also its sink. The queue calls the
+sink from `Queue.dispatch` at the end of a tick. The sink must not call back into the queue from there.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ from typing import Protocol
 from broker.model.history.records import Entry
 
 UNLIMITED = 1 << 30
-"""What `credit` answers when neither qos nor back-pressure limits the consumer."""
+"""The `credit` of a consumer that neither qos nor back-pressure limits."""
 
 
 class DeliverySink(Protocol):
-    """Where deliveries go. One sink may serve several consumers (a channel does)."""
+    """Takes deliveries. One sink may serve several consumers, as a channel does."""
 
     @property
     def client(self) -> str:
-        """Who is served, for people: its address, by which the log names it too."""
+        """The client's address, for people; the log uses the same one."""
 
     def credit(self, consumer: Consumer) -> int:
-        """How many messages may be handed over now; 0 or less for none (qos, flow, slow socket).
+        """The number of messages that the sink takes now. 0 or less: none (qos, flow, slow socket).
 
-        Whoever raises it again calls the queue's `schedule`, or the queue stays asleep.
+        When the credit rises again, the sink must call the queue's `schedule`. Otherwise the queue stays
+        idle.
         """
 
     def deliver(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Take `entries`, never more than the last `credit`. The list is the sink's from now on.
+        """Take `entries`, at most as many as the last `credit`. The sink owns the list from now on.
 
-        Unless `consumer.no_ack`, each entry must later go back by exactly one of the queue's
+        Unless `consumer.no_ack` is set, each entry must later return by exactly one of the queue's
         `acknowledge`, `requeue` or `drop`.
         """
 
     def cancelled(self, consumer: Consumer) -> None:
-        """The queue is gone, and the consumer with it: tell the client (basic.cancel) if it can be told."""
+        """The queue and the consumer are deleted. Send basic.cancel if the client supports it."""
 
 
 class Consumer:
@@ -53,8 +54,8 @@ class Consumer:
 
 
 class Consumers(dict[Consumer, None]):
-    """Those of one queue, in the order in which they came. To add or to remove one costs the same, however
-    many there are."""
+    """The consumers of one queue, in the order of their arrival. Adding and removing cost the same for any
+    number."""
 
     __slots__ = ("_order", "exclusive")
 
@@ -62,7 +63,7 @@ class Consumers(dict[Consumer, None]):
         super().__init__()
         self._order: list[Consumer] | None = []
         self.exclusive = False
-        """One of them is: then it is alone, or came before the others."""
+        """True if one of them is exclusive. That one is alone, or came before the others."""
 
     def add(self, consumer: Consumer) -> None:
         self[consumer] = None
@@ -71,14 +72,14 @@ class Consumers(dict[Consumer, None]):
         self.exclusive = self.exclusive or consumer.exclusive
 
     def remove(self, consumer: Consumer) -> None:
-        """KeyError if it is none of them."""
+        """Raises KeyError if the consumer is not in the collection."""
         del self[consumer]
         self._order = None
         if consumer.exclusive:
             self.exclusive = any(other.exclusive for other in self)
 
     def in_order(self) -> list[Consumer]:
-        """To look at, by place. Made anew after a removal."""
+        """A list for lookup by position; rebuilt after a removal. Callers must not change it."""
         order = self._order
         if order is None:
             order = self._order = list(self)

@@ -1,9 +1,8 @@
-"""One queue as a whole: what it holds, ready or not, in memory or set aside, while it serves or follows; and
-how it changes from the one to the other.
+"""The contents of one queue, as a serving queue or as a replica, and the change between the two modes.
 
-Base of `Queue`, which adds what happens to single messages. `ready` is sorted by (epoch, sequence); all
-that `backlog` holds is beyond it. A message handed out and not yet acknowledged still belongs to the contents
-(a snapshot includes it), hence `_unacked`: per epoch, sequence -> entry.
+Base of `Queue`, which adds the operations on single messages. `ready` is sorted by (epoch, sequence). All ids
+in `backlog` are above those in `ready`. A message that a consumer holds unacknowledged still belongs to the
+contents, and snapshots include it. `_unacked` therefore maps epoch -> sequence -> entry.
 """
 
 from __future__ import annotations
@@ -43,14 +42,17 @@ Ready = deque[Entry] | PriorityReady
 
 class Mode(enum.Enum):
     ACTIVE = "active"
-    """Serves: contents are `ready`, backlog and unacked."""
+    """Serves clients: the contents are `ready`, `backlog` and `_unacked`."""
     REPLICA = "replica"
-    """Follows: contents are in `replica`."""
+    """Follows a primary: the contents are in `replica`."""
 
 
 class Dying(NamedTuple):
-    """Messages that are to be dead letters, the first ones first. `afters`: called when the last of them
-    is, before the history of that tick is flushed."""
+    """Messages that wait to become dead letters, oldest first.
+
+    `afters`: callbacks for the moment when the last of them has become one, before that tick's history is
+    flushed.
+    """
 
     entries: deque[Entry]
     reason: Reason
@@ -65,19 +67,19 @@ def epoch_of(entry: Entry) -> int:
 
 
 class QueueContents:
-    """One queue. Attributes are to be read by all, and written by the model only, save `ids` and `owner`.
+    """One queue. Anybody may read the attributes. Only the model writes them, except `ids` and `owner`.
 
-    `expires`: seconds without use after which it ends, or None.
-    `exclusive`: declared so; `owner`: the connection it belongs to, None until claimed after a promotion.
-    `earlier`: how far history got in epochs before the one served.
-    `rules`: what its arguments, and the policy that it is `ruled_by`, say of removals and order. `watched`:
-    `removals` is told when its head or length changes. `timed`: it holds, or held, messages whose time ends.
-    `returns`: how often messages have come back, if that is limited.
-    `ready_octets`: bodies of ready messages, kept only if it is limited by them (`sized`).
-    `stored`: may the store hold any of its messages? Until then dequeues need not go there. `deleted`: gone;
-    messages that channels still hold come back to nothing. `dying`: unacked ones that no channel holds any
-    more, as they were refused, and whose dead letters are not made yet. `returning`: unacked ones to be
-    ready again, and mostly before those that are: until then nothing is delivered. None: there are none.
+    `expires`: seconds without use after which the queue is deleted, or None. `exclusive`: declared as
+    exclusive. `owner`: the connection that owns the queue; None until one claims it after a promotion.
+    `earlier`: the last sequence of each epoch before the one served. `rules`: limits, expiry, dead-lettering
+    and order, from the arguments and the policy `ruled_by`. `watched`: `removals` must know when the head or
+    the length changes. `timed`: the queue holds, or once held, messages that expire. `returns`: how often
+    messages have come back, if a delivery limit needs it. `ready_octets`: body bytes of ready messages; only
+    counted if such a limit applies (`sized`). `stored`: the store may hold some of its messages. Until then
+    the store needs no dequeues. `deleted`: the queue is gone. Messages that channels still hold are ignored
+    when they come back. `dying`: refused, unacknowledged messages that no channel holds any more and whose
+    dead letters are not made yet. `returning`: unacknowledged messages on their way back to `ready`, or None.
+    Nothing is delivered until they are back.
     """
 
     __slots__ = (
@@ -162,7 +164,8 @@ class QueueContents:
         self.ready = self._nothing_ready()
         self.backlog = Backlog()
         self.back = self.ready
-        """Where the newest messages go: the backlog's tail, if there is a backlog."""
+        """The container that takes the newest messages: the backlog's tail if there is a backlog, else
+        `ready`."""
         self.window = WINDOW
         self.replica = ReplicaContents()
         self.unacked_count = 0
@@ -200,32 +203,32 @@ class QueueContents:
 
     @property
     def policy(self) -> str | None:
-        """The name of the policy that holds, if it serves and there is one."""
+        """The name of the policy that applies. None without one, and on a replica."""
         return None if self.ruled_by is None else self.ruled_by.name
 
     @property
     def serves(self) -> bool:
-        """It is not a replica, nor gone."""
+        """True unless the queue is a replica or deleted."""
         return self.mode is Mode.ACTIVE and not self.deleted
 
     @property
     def message_count(self) -> int:
-        """Ready messages (what Declare-Ok and Get-Ok report)."""
+        """Ready messages, as Declare-Ok and Get-Ok report them."""
         return len(self.ready) + self.backlog.count
 
     @property
     def total_count(self) -> int:
-        """All messages held, unacked included; also in REPLICA mode."""
+        """All messages in either mode, unacknowledged ones included."""
         return self.message_count + self.unacked_count if self.mode is Mode.ACTIVE else self.replica.count
 
     def some_unacked(self, most: int) -> list[Entry]:
-        """Of each epoch the first and the last of what consumers hold, up to so many of either."""
+        """Up to `most` unacknowledged messages from each end of each epoch."""
         ends = [end for held in self._unacked.values() for end in (held.values(), reversed(held.values()))]
         return [entry for end in ends for entry in islice(end, most)]
 
     @property
     def octets(self) -> int:
-        """What it takes, about, without messages, consumers and bindings."""
+        """Approximate memory of the queue, without messages, consumers and bindings."""
         return QUEUE + of_text(self.name) + of_table(self.arguments)
 
     def declaration(self) -> QueueDeclare:
@@ -248,7 +251,7 @@ class QueueContents:
     # -- the whole contents
 
     def snapshot(self) -> dict[int, ReplicationIdSet]:
-        """Ids of all messages held (ready and unacked, or the replica's), by epoch; no empty sets."""
+        """Ids of all messages in either mode, unacknowledged ones included, by epoch. No empty sets."""
         if self.mode is Mode.REPLICA:
             return self.replica.ids()
         seqs: dict[int, list[int]] = {epoch: list(held) for epoch, held in self._unacked.items() if held}
@@ -262,7 +265,7 @@ class QueueContents:
         return {epoch: found[epoch] for epoch in sorted(found)}
 
     def held_entries(self) -> list[Entry]:
-        """All messages held, sorted by id: a frozen list to cut a snapshot from over many ticks."""
+        """All messages, sorted by id, as a list that does not change while the queue serves."""
         if self.mode is Mode.REPLICA:
             return self.replica.entries()
         if not self.unacked_count:
@@ -271,7 +274,7 @@ class QueueContents:
         return sorted([*self._unacked_entries(), *self.ready, *self.backlog.entries()], key=id_of)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
-        """Those held that are in `ids`, sorted by id."""
+        """The messages whose ids are in `ids`, sorted by id."""
         if self.mode is Mode.REPLICA:
             return self.replica.entries_for(ids)
         found: list[Entry] = []
@@ -285,8 +288,8 @@ class QueueContents:
         return [entry for held in self._unacked.values() for entry in held.values()]
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
-        """About `most` bytes of messages leave memory, but not the oldest; how many did. None of a queue with
-        priorities while it serves: any of its messages may be the next."""
+        """Page out about `most` bytes, but never the oldest messages. Returns the bytes that left memory. A
+        serving queue with priorities pages out nothing, because any of its messages may be the next."""
         if self.mode is Mode.REPLICA:
             return self.replica.set_aside(overflow, most)
         ready, backlog = self.ready, self.backlog
@@ -303,32 +306,33 @@ class QueueContents:
     # -- how far history got
 
     def ends(self) -> EpochEnds:
-        """How far each epoch got in this queue."""
+        """The last sequence and the gaps of each epoch in this queue."""
         return self.replica.ends() if self.mode is Mode.REPLICA else self.ends_before(self.ids.next)
 
     def ends_before(self, sequence: int) -> EpochEnds:
-        """The same of a queue that serves, when `sequence` was its next."""
+        """The `ends` of a serving queue at the time when `sequence` was its next one."""
         if sequence == 1:
             return dict(self.earlier)
         return self.earlier | {self.ids.epoch: EpochEnd(sequence - 1)}
 
     def milestone(self, epoch: int) -> None:
-        """Forget ends of epochs before `epoch` that had settled, and settle those without messages."""
+        """Forget ends of epochs before `epoch` that are settled. Mark the ends of epochs without messages as
+        settled."""
         if self.mode is Mode.REPLICA:
             self.replica.set_ends(after_milestone(self.replica.ends(), self.replica.held_epochs(), epoch))
         else:
             self.earlier = after_milestone(self.earlier, self._held_epochs(), epoch)
 
     def milestone_due(self) -> bool:
-        """While it serves: would one change anything?"""
+        """True if a history checkpoint would change anything. For a serving queue."""
         if not self.earlier:
             return False
         held = self._held_epochs()
         return any(end.settled or number not in held for number, end in self.earlier.items())
 
     def _held_epochs(self) -> set[int]:
-        """Epochs of which messages are held, all before the one served among them; O(log n) each, and once
-        through the runs of the backlog."""
+        """Epochs with messages, including all such epochs before the one served. O(log n) for each epoch, and
+        one pass over the runs of the backlog."""
         held = {number for number, some in self._unacked.items() if some}
         if isinstance(self.ready, PriorityReady):
             return held | {number for number in self.earlier if self.ready.holds_epoch(number)}
@@ -341,15 +345,14 @@ class QueueContents:
     # -- changing sides
 
     def set_scope(self, scope: Scope, replicate: str) -> None:
-        """A follower is told of another scope. Not for a serving queue: routes remember its scope."""
+        """Set the scope on a replica. Not for a serving queue: routes cache its scope."""
         self.scope = scope
         self.replicate = replicate
         self.content_scope = content = self.declaration().content_scope
         self._leave_scope = content if self.stored else content & ~Scope.STORE
 
     def check_may_serve(self, epoch: int) -> None:
-        """Raises InternalError while the replica is incomplete, or has seen messages of `epoch` or a later
-        one."""
+        """Raises InternalError if the replica is incomplete, or has messages of `epoch` or a later epoch."""
         if self.replica.incomplete:
             raise InternalError(f"queue '{self.name}' cannot serve: its copy is incomplete")
         newest = max(self.replica.ends(), default=0)
@@ -357,9 +360,10 @@ class QueueContents:
             raise InternalError(f"queue '{self.name}' has messages of epoch {newest}, not before {epoch}")
 
     def activate(self, epoch: int) -> None:
-        """REPLICA -> ACTIVE: contents become ready; those of earlier epochs are redelivered (invariant 23).
+        """REPLICA -> ACTIVE: the contents become ready. Messages of earlier epochs are redelivered (invariant
+        23).
 
-        Raises InternalError as `check_may_serve`.
+        Raises InternalError as `check_may_serve` does.
         """
         self.check_may_serve(epoch)
         self.earlier = self.replica.ends()
@@ -384,7 +388,8 @@ class QueueContents:
         self._look_again()
 
     def deactivate(self) -> None:
-        """ACTIVE -> REPLICA: ready and unacked become replica contents; consumers are forgotten untold."""
+        """ACTIVE -> REPLICA: all messages become replica contents. Consumers are dropped without a
+        basic.cancel."""
         contents = ReplicaContents()
         contents.set_ends(self.ends())
         near = sorted([*self._unacked_entries(), *self.ready], key=id_of)
@@ -405,7 +410,7 @@ class QueueContents:
         self.owner = None
 
     def _look_again(self) -> None:
-        """It serves from now on: its rules are applied to what it holds."""
+        """Apply the rules to the contents after the queue has begun to serve."""
         if self.sized:
             self._count_octets()
 
@@ -414,6 +419,6 @@ class QueueContents:
         return sum([size(entry[2]) for entry in entries])
 
     def _now_stored(self) -> None:
-        """The store may hold messages of this queue: from now on it is told of dequeues."""
+        """From now on the store may hold messages of this queue and receives its dequeues."""
         self.stored = True
         self._leave_scope = self.content_scope

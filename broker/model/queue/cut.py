@@ -1,8 +1,8 @@
-"""Reading a serving queue piece by piece, oldest first, while it goes on serving: for a snapshot.
+"""Reads a serving queue in pieces, oldest first, while the queue keeps serving. Snapshots use this.
 
-A piece is what the queue holds of a stretch of ids at one instant, ready and unacknowledged alike. Called
-through the high-availability adapter; reads only. No piece costs much more than it returns: publishers and
-consumers wait meanwhile.
+A piece holds all messages of one range of ids at one instant, ready and unacknowledged. The high-availability
+adapter calls `held_after`, which only reads. The cost of a piece is proportional to what it returns, because
+publishers and consumers wait meanwhile.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 LEAST_WIDTH = 4096
-"""Sequences looked up at least, where many are unacknowledged."""
+"""Minimum number of sequences that one lookup among many unacknowledged messages covers."""
 
 
 def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None = None) -> Piece:
-    """The oldest messages beyond that id: `most` or fewer, perhaps none of a stretch where there are none.
-    `last`: there are none beyond it, if the caller knows: then those unacknowledged before cost nothing.
+    """The oldest messages with ids above `after`, at most `most`; empty if the next range of ids has none.
+
+    `last`: an id above which the caller knows that there are no messages. Then older unacknowledged messages
+    cost nothing.
     """
     entries = _ready_after(queue, after, most)
     if len(entries) < most and queue.backlog.count:
@@ -42,7 +44,8 @@ def held_after(queue: Queue, after: MessageId, most: int, last: MessageId | None
 
 
 def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
-    """Turning a deque moves pointers, a million of them in half a millisecond; to walk there takes longer."""
+    """Rotating a deque only moves pointers: a million in half a millisecond. Iterating to that place takes
+    longer."""
     ready = queue.ready
     if isinstance(ready, PriorityReady):
         return ready.after(after, most)
@@ -56,7 +59,7 @@ def _ready_after(queue: Queue, after: MessageId, most: int) -> list[Entry]:
 
 
 def _place(ready: deque[Entry], after: MessageId) -> int:
-    """How many of these are not beyond that id. Ids are dense as a rule: then nothing is searched."""
+    """The number of ready messages with ids up to `after`. If the ids have no gaps, this needs no search."""
     low, high = 0, len(ready)
     if not high:
         return 0
@@ -71,7 +74,7 @@ def _place(ready: deque[Entry], after: MessageId) -> int:
 def _unacked_after(
     queue: Queue, after: MessageId, upto: MessageId | None, most: int
 ) -> tuple[list[Entry], MessageId | None]:
-    """Those beyond `after`, up to `upto` or to a nearer id, which is returned."""
+    """Unacknowledged messages with ids above `after`, up to the returned id, which is `upto` or smaller."""
     found: list[Entry] = []
     width = max(4 * most, LEAST_WIDTH)
     for epoch in sorted(queue._unacked):
@@ -85,7 +88,7 @@ def _unacked_after(
         if len(held) > width and (high is None or high - low >= width):
             some = _within(held, low, low + width - 1)
             if not some:
-                # A hole, or the end of all: the one look at each of them that is not to be had for less.
+                # A gap, or no more messages. Only a pass over every unacknowledged message can tell.
                 low = min((seq for seq in held if seq >= low), default=-1)
                 if low < 0 or (high is not None and low > high):
                     continue
@@ -96,7 +99,8 @@ def _unacked_after(
 
 
 def _within(held: dict[int, Entry], low: int, high: int | None) -> list[Entry]:
-    """By sequence; what costs less, to ask for each number or to look at each message."""
+    """Messages with sequences from `low` to `high`. Probes each sequence or filters all messages, whichever
+    is cheaper."""
     if high is not None and high - low < len(held):
         return [held[seq] for seq in range(low, high + 1) if seq in held]
     return [entry for seq, entry in held.items() if low <= seq and (high is None or seq <= high)]

@@ -1,7 +1,7 @@
-"""When which queue is due: one time for each, the earliest known at once. Pure.
+"""A heap of deadlines with one time for each queue. Pure.
 
-Owners: `Expiries`, `Removals`. A time that is changed leaves its old place in the heap behind; those are
-swept out when they are many, for a time may lie years ahead.
+Owners: `Expiries`, `Removals`. Changing a time leaves the old heap item behind. Many old items are removed
+together, because a time may lie years ahead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 Queue = TypeVar("Queue")
 
 _SWEPT_AT = 64
-"""Old places kept before they are swept out, if they are also half of the heap."""
+"""Old heap items that are always tolerated before a sweep."""
 
 
 class Deadlines(Generic[Queue]):
-    """Times are on whatever clock the owner uses; of equal ones, the one set first comes first."""
+    """Times are on the owner's clock. Equal times come out in the order in which they were set."""
 
     __slots__ = ("_at", "_heap", "_order")
 
@@ -27,11 +27,11 @@ class Deadlines(Generic[Queue]):
         self._order = count()
 
     def __len__(self) -> int:
-        """Places in the heap, old ones included."""
+        """Heap items, old ones included."""
         return len(self._heap)
 
     def set(self, queue: Queue, at: float | None) -> None:
-        """It is due at `at`, and not when it was before; None: never."""
+        """Replace the queue's deadline by `at`. None removes the deadline."""
         if at is None:
             self._at.pop(queue, None)
         elif self._at.get(queue) != at:
@@ -42,7 +42,7 @@ class Deadlines(Generic[Queue]):
             heapq.heapify(self._heap)
 
     def take(self, now: float) -> list[Queue]:
-        """Those that are due by `now`, the earliest first; they are not due any more."""
+        """Remove and return the queues that are due by `now`, earliest first."""
         found = []
         while self._heap and self._heap[0][0] <= now:
             at, _, queue = heapq.heappop(self._heap)
@@ -52,7 +52,7 @@ class Deadlines(Generic[Queue]):
         return found
 
     def next(self) -> float | None:
-        """The earliest."""
+        """The earliest deadline, or None."""
         heap = self._heap
         while heap and self._at.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)

@@ -1,7 +1,7 @@
-"""Sharing out ready messages among several consumers of one queue, round robin per message.
+"""Distributes the ready messages of one queue among several consumers, round robin per message.
 
-Called by `Queue.dispatch` when there is more than one consumer. Order per consumer is the queue's order. What
-this tick has no steps for goes on in the next one, with the consumer whose turn it is then.
+`Queue.dispatch` calls this if there is more than one consumer. Each consumer gets its messages in the order
+of the queue. If the steps of this tick run out, the next tick goes on with the next consumer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class SharedQueue(Protocol):
 
 
 def dispatch_to_many(queue: SharedQueue, turn: int) -> tuple[int, int]:
-    """Share out, beginning with consumer number `turn`; how many messages went, and whose turn is next."""
+    """Distribute messages, beginning with consumer number `turn`. Returns the messages sent and the next
+    turn."""
     consumers = queue.consumers.in_order()
     turn %= len(consumers)
     if len(queue.ready) < len(consumers) or len({c.sink for c in consumers}) < len(consumers):
@@ -38,8 +39,8 @@ def dispatch_to_many(queue: SharedQueue, turn: int) -> tuple[int, int]:
 
 
 def _in_rounds(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
-    """Consumers whose credits do not depend on each other: deal whole rounds by slices, deliver once to
-    each."""
+    """For consumers with independent credits: deal whole rounds by slices, and deliver once to each
+    consumer."""
     order = consumers[turn:] + consumers[:turn]
     steps = max(queue.removals.steps, HAND + 1)
     most, asked = steps // (HAND + 1), 0
@@ -60,7 +61,7 @@ def _in_rounds(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tupl
         rounds = min(credit[c] for c in active)
         count = min(rounds * len(active), len(queue.ready), left)
         batch = queue.take_ready(count)
-        short, count = len(batch) < count, len(batch)  # the time of some is over
+        short, count = len(batch) < count, len(batch)  # some messages have expired
         for at, consumer in enumerate(active):
             dealt = batch[at :: len(active)]
             hands[consumer] += dealt
@@ -82,8 +83,8 @@ def _in_rounds(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tupl
 
 
 def _one_by_one(queue: SharedQueue, consumers: list[Consumer], turn: int) -> tuple[int, int]:
-    """Few messages, or consumers that share a channel, and its prefetch limit: ask again before each
-    message."""
+    """For few messages, or consumers that share a channel and its prefetch limit: check the credit before
+    each message."""
     sent = refused = 0
     while queue.ready and refused < len(consumers):
         if sent and queue.removals.steps <= 0:

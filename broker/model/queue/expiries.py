@@ -1,6 +1,6 @@
-"""Queues that end when nobody has used them for a while (`x-expires`): no consumer, get or declaration.
+"""Queues that are deleted after a time without use (`x-expires`): no consumer, get or declaration.
 
-Owner: VirtualHost; only one that serves asks what is due. Time comes in with `due`, once a tick, so that a
+Owner: VirtualHost. Only a serving one asks which queues are due. `due` passes the time in once a tick, so a
 use counts from the end of its tick.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Expiries:
-    """When which queue is to end, if it is not used before."""
+    """The times at which unused queues are to be deleted."""
 
     __slots__ = ("_ends", "_used")
 
@@ -24,12 +24,12 @@ class Expiries:
         self._ends: Deadlines[Queue] = Deadlines()
 
     def used(self, queue: Queue) -> None:
-        """Declared, consumed from, got from, or left by a consumer, in this tick."""
+        """The queue was used in this tick: declared, consumed from, got from, or left by a consumer."""
         if queue.expires is not None:
             self._used[queue] = None
 
     def due(self, now: float) -> list[Queue]:
-        """Those that are to end. Times run from here for what was used since the last call."""
+        """The queues to delete now. For a queue used since the last call, its time starts at `now`."""
         for queue in self._used:
             at = None if queue.expires is None or queue.consumers or queue.deleted else now + queue.expires
             self._ends.set(queue, at)
@@ -37,19 +37,17 @@ class Expiries:
         return self._ends.take(now)
 
     def wait(self, queue: Queue, now: float) -> None:
-        """It is due, and cannot end yet: it is so again in the next tick, unless it is used before."""
+        """Keep a due queue that cannot be deleted yet. It is due again in the next tick unless it is used."""
         self._ends.set(queue, now)
 
     def next(self) -> float | None:
-        """When `due` wants to be asked again."""
+        """When to call `due` again."""
         return self._ends.next()
 
     def forget(self, queue: Queue) -> None:
-        """It is gone."""
         self._used.pop(queue, None)
         self._ends.set(queue, None)
 
     def clear(self) -> None:
-        """It serves no more."""
         self._used.clear()
         self._ends.clear()

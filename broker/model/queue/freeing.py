@@ -1,7 +1,7 @@
-"""Messages that have left their queue all at once: their memory is given back some at a time.
+"""Frees the memory of many messages in pieces, after they left their queue at once.
 
-Owner: `Removals`, which lets go of a piece in each tick. Giving back millions of messages in one go would
-stop everybody else for a good part of a second. Whoever hands them over has made them history already.
+Owner: `Removals`, which frees one piece in each tick. Freeing millions of messages at once would block the
+event loop for a good part of a second. The caller must have recorded the dequeues in history before.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from broker.model.history.replication_id_set import Range
 
 PIECE = 16_384
-"""Messages that a tick lets go of. So many or fewer are no reason to wait."""
+"""Messages freed in one tick. Containers of this size or less are freed at once."""
 _PARTS = 512
-"""Parts in which `stretches` looks for gaps, at most."""
+"""Maximum number of parts that `stretches` examines."""
 
 
 class Freeing:
-    """`waits`: what is left to free. Not to be changed by others."""
+    """`waits`: the containers left to free; others must not change the list."""
 
     __slots__ = ("waits",)
 
@@ -30,16 +30,16 @@ class Freeing:
 
     @property
     def waiting(self) -> int:
-        """Messages."""
+        """Messages left to free."""
         return sum(map(len, self.waits))
 
     def add(self, entries: deque[Entry] | dict[int, Entry]) -> None:
-        """Nobody else may use these any more."""
+        """Take over a container. Nobody else may use it any more."""
         if len(entries) > PIECE:
             self.waits.append(entries)
 
     def step(self) -> None:
-        """Let go of one piece."""
+        """Free one piece."""
         left = PIECE
         while self.waits and left > 0:
             entries = self.waits[-1]
@@ -53,7 +53,7 @@ class Freeing:
 
 
 def stretches(entries: deque[Entry]) -> list[Range] | None:
-    """Ranges of the sequences of these, which ascend, without a look at each; None if they have many gaps."""
+    """The ranges of ascending sequences, without a look at every entry. None if there are too many gaps."""
     found: list[Range] = []
     parts = [(0, len(entries) - 1)] if entries else []
     for _ in repeat(None, _PARTS):

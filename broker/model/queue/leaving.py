@@ -1,8 +1,8 @@
-"""Queues that their clients have left: a few end at once, the others some at a time, each in its turn.
+"""Queues to delete because their clients have left: some at once, the others a few in each tick.
 
-Owner: `VirtualHosts`, which ends a turn's worth in each tick. A connection may own tens of thousands of
-queues: ending them all in one go would stop everybody else. For clients a queue that waits here does not
-exist any more: no message is routed to it, and it ends at once when a client names it.
+Owner: `VirtualHosts`, which deletes a number of them in each tick. A connection may own tens of thousands of
+queues; deleting all at once would block the event loop. To clients a waiting queue no longer exists: it gets
+no messages, and it is deleted at once when a client names it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from broker.model.values import Reason
 
 AT_ONCE = 64
-"""Queues that may end in one tick because their clients have left them. The engine may set another number."""
+"""Queues deleted in one tick because their clients have left. The engine may set another number."""
 
 
 class Leaving:
-    """True while a queue waits. `__contains__`: does this one? `at_once`: queues that end in one tick.
-    `stirred`: a queue waits, or has ended in this tick."""
+    """True while a queue waits. `in`: whether a queue waits. `at_once`: queues deleted in one tick.
+    `stirred`: a queue waits, or was deleted in this tick."""
 
     __slots__ = ("_ended", "_waiting", "at_once", "stirred")
 
@@ -40,7 +40,7 @@ class Leaving:
         return queue in self._waiting
 
     def may_end(self) -> bool:
-        """May one more queue end in this tick? If so, it counts."""
+        """Whether one more queue may be deleted at once in this tick. If so, it is counted."""
         if self._ended >= self.at_once or self._waiting:
             return False
         self._ended += 1
@@ -48,16 +48,16 @@ class Leaving:
         return True
 
     def add(self, queue: Queue, reason: Reason) -> None:
-        """It ends for `reason` in its turn."""
+        """Let the queue wait; it will be deleted for `reason`."""
         self._waiting[queue] = reason
         self.stirred = True
 
     def reason(self, queue: Queue) -> Reason | None:
-        """Why a queue that waits here is to end; None if it does not."""
+        """Why a waiting queue is to be deleted; None if it does not wait."""
         return self._waiting.get(queue)
 
     def take_turn(self) -> list[tuple[Queue, Reason]]:
-        """A tick begins: the queues that end in it."""
+        """Begin a tick: returns the queues to delete in it."""
         count = min(self.at_once, len(self._waiting))
         turn = [self._waiting.popitem(last=False) for _ in range(count)]
         self._ended = count
@@ -65,10 +65,9 @@ class Leaving:
         return turn
 
     def forget(self, queue: Queue) -> None:
-        """It has ended."""
         self._waiting.pop(queue, None)
 
     def clear(self) -> None:
-        """This node serves no more: nothing ends because its clients are gone."""
+        """This node no longer serves: drop the waiting queues without deleting them."""
         self._waiting.clear()
         self._ended = 0

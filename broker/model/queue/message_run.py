@@ -1,7 +1,7 @@
-"""A run of messages as one object: where a queue holds messages by the run, and not one by one.
+"""A run of messages in one object, for places that hold messages in runs and not one by one.
 
-Owners: `ReplicaContents` of a follower, `Backlog` of a serving queue. Its bytes are a blob, a list, or set
-aside in the `Overflow`: then they are not in memory, and whoever wants them reads them back.
+Owners: `ReplicaContents` of a replica, `Backlog` of a serving queue. The bytes are one blob, a list, or paged
+out to the `Overflow`. Paged-out bytes are read back on each use.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ _COUNT = struct.Struct("<I")
 
 
 class Overflow(Protocol):
-    """Where bytes go that are not to be in memory. Nothing of it outlives the process."""
+    """Storage for paged-out bytes. Nothing in it outlives the process."""
 
     failed: str | None
-    """Why bytes could not be read back: the node must stop. None while all is well."""
+    """Why bytes could not be read back; then the node must stop. None otherwise."""
 
     def wanted(self) -> int:
-        """Bytes that should leave memory now; 0: all is well."""
+        """Bytes that should leave memory now, or 0."""
 
     @property
     def behind(self) -> bool:
-        """More was put than the disk has taken: publishers are to wait."""
+        """The disk is slower than `put`: publishers must wait."""
 
     def put(self, data: bytes) -> int:
-        """Take them; the number to ask for them. Does not block on a disk, and never refuses."""
+        """Store bytes and return a number for `get`. Does not block on the disk and never fails."""
 
     def get(self, number: int) -> bytes:
-        """Read them back; they stay. StoreError if the disk does not give them; `failed` says so too."""
+        """Read bytes back; they stay stored. Raises StoreError if the disk fails, and sets `failed`."""
 
     def drop(self, number: int) -> None:
-        """They are not asked for any more."""
+        """The bytes are not needed any more."""
 
     def ahead(self, number: int) -> None:
-        """They will be asked for soon."""
+        """Hint that `get` will be called soon."""
 
     def flush(self) -> None:
-        """Return when what was put is not in memory any more. Only for a start: it waits for the disk."""
+        """Block until the stored bytes have left memory. Only at startup: it waits for the disk."""
 
 
 class SetAside:
-    """The bytes of a run, in the overflow."""
+    """The bytes of a run, paged out to the overflow."""
 
     __slots__ = ("_number", "_overflow")
 
@@ -77,8 +77,8 @@ class SetAside:
 
 
 class MessageRun:
-    """Messages first..last of one run. Live ones are those from `head` to `last` that are not set in
-    `gone`."""
+    """Messages `first` to `last` of one run. A message is live from `head` on unless its byte in `gone` is
+    set."""
 
     __slots__ = ("envelope", "epoch", "first", "gone", "head", "last", "left", "raws")
 
@@ -93,7 +93,7 @@ class MessageRun:
         self.raws: RawRun | list[bytes] | SetAside | None = raws
 
     def remove(self, low: int, high: int) -> int:
-        """Forget low..high, both inside the run; how many were still there."""
+        """Remove low..high, which must lie inside the run. Returns how many were live."""
         if low < self.head:
             low = self.head
             if high < low:
@@ -120,7 +120,7 @@ class MessageRun:
         self.head = self.last + 1
 
     def set_aside(self, overflow: Overflow) -> int:
-        """Let go of the bytes; how many have left memory, 0 if they had already."""
+        """Page out the bytes. Returns how many left memory; 0 if they had left before."""
         raws = self.raws
         if raws is None or isinstance(raws, SetAside):
             return 0
@@ -128,7 +128,7 @@ class MessageRun:
         return max(1, len(raws.blob) if isinstance(raws, RawRun) else sum(map(len, raws)))
 
     def take(self) -> list[Entry]:
-        """What is live of it; nothing of it is held here any more."""
+        """The live entries. The run is empty afterwards."""
         entries = self.entries()
         self.left = 0
         self.release()
@@ -143,7 +143,7 @@ class MessageRun:
         return to_ranges([seq for seq in range(self.head, self.last + 1) if not gone[seq - first]])
 
     def pieces(self) -> list[MessageRun]:
-        """The same live messages as runs without holes; cuts the blob."""
+        """The live messages as runs without gaps; splits the blob."""
         entries = self.entries()
         made = []
         for low, high in self.live_ranges():
@@ -167,10 +167,11 @@ class MessageRun:
 def set_aside(
     newest_first: Callable[[], Iterator[MessageRun]], overflow: Overflow, most: int
 ) -> tuple[int, int]:
-    """Of these, about `most` bytes leave memory, the newest first; how many bytes did, and how many messages.
+    """Page out about `most` bytes of these runs, newest first. Returns the bytes and the messages that left
+    memory.
 
-    Those set aside before are the newest but for what came since: a second look at all of them is taken only
-    when the first finds nothing.
+    Runs that were paged out before are the newest except for later arrivals. So the first pass stops at the
+    first one of them, and only if it finds nothing does a second pass visit all runs.
     """
     octets = messages = 0
     for first_look in (True, False):
@@ -188,7 +189,8 @@ def set_aside(
 
 
 def stretches(entries: Iterable[Entry]) -> list[tuple[int, Envelope, list[bytes]]]:
-    """Entries, sorted by id, as few runs: consecutive sequences that share an envelope. (first, it, raws)."""
+    """Group entries, sorted by id, by consecutive sequences with one envelope: (first sequence, envelope,
+    raws)."""
     found: list[tuple[int, Envelope, list[bytes]]] = []
     envelope, following = None, 0
     raws: list[bytes] = []

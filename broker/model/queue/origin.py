@@ -1,12 +1,12 @@
-"""Origin: the queue of another broker that a queue of this one follows; and the ids by which it does.
+"""Origin: the source queue that a queue mirror follows, and the mapping of message ids between the two.
 
-It is part of the level that is stamped on the queue (`QueueDeclare.replicate`), which no client can set: so
-it is stored, recovered and gone with the queue itself, and cannot disagree with it.
+The origin is part of the level stamped on the queue (`QueueDeclare.replicate`), which no client can set. So
+it is stored, recovered and deleted with the queue, and cannot disagree with it.
 
-A message keeps the sequence that it has at the source. Its epoch here is the place of the source's epoch in
-`epochs`, counted from `first`: the order is the same, two brokers' epochs never meet in one queue, and all of
-it lies below any epoch that a broker serves in (those begin at 2^16). So the queue can become an ordinary one
-at any moment, without a message being touched.
+A message keeps its sequence at the source. Its epoch here is `first` plus the index of the source's epoch in
+`epochs`. So the order stays the same, and the epochs of two brokers never meet in one queue. All these epochs
+are below those in which a broker serves, which begin at 2^16. The queue can become an ordinary queue at any
+moment without a change to its messages.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 PREFIX = "replica "
 MOST_EPOCHS = 1 << 16
-"""Epochs that one queue can ever be followed through."""
+"""Epochs that one queue can ever follow."""
 KEPT = 1000
-"""Epochs that are remembered although no message of them is held: one may come back after a failover."""
+"""Epochs kept without messages, because a message of them may come back after a failover."""
 MOST_TEXT = 60_000
-"""Characters of the stamp, all of them ASCII: a record holds 65,535 octets of it."""
+"""Maximum length of the stamp in characters, all ASCII. A record holds 65,535 octets of it."""
 LAST = 2**64 - 1
 
 
 @dataclass(slots=True, frozen=True)
 class Origin:
-    """`addresses`: HOST:PORT, where the source may serve. `uuid`: of the queue there, which tells it from
-    another of the same name. `epochs`: the source's, ascending, as far as they matter.
-    """
+    """`addresses`: HOST:PORT of each broker that may serve the source queue. `uuid`: that of the source
+    queue, to tell it from another of the same name. `epochs`: the source's epochs, ascending, without those
+    already forgotten."""
 
     addresses: tuple[str, ...]
     queue: str
@@ -45,7 +45,7 @@ class Origin:
     epochs: tuple[int, ...] = ()
 
     def text(self) -> str:
-        """As it is stamped on the queue."""
+        """The stamp on the queue."""
         return PREFIX + json.dumps(
             [list(self.addresses), self.queue, self.uuid.hex(), self.first, list(self.epochs)],
             separators=(",", ":"),
@@ -57,31 +57,32 @@ class Origin:
         return self.epochs[-1] if self.epochs else 0
 
     def local(self, epoch: int) -> int | None:
-        """The epoch here, if that of the source is known."""
+        """The local epoch for a source's epoch, or None if that is unknown."""
         at = bisect_right(self.epochs, epoch) - 1
         return self.first + at if at >= 0 and self.epochs[at] == epoch else None
 
     def source(self, local: int) -> int:
-        """The other way. IndexError if there is none."""
+        """The source's epoch for a local one. Raises IndexError if there is none."""
         if local < self.first:
             raise IndexError(local)
         return self.epochs[local - self.first]
 
     def bound(self, upto: MessageId) -> MessageId:
-        """Up to where that is, in ids of here: nothing is held of an epoch that is not known."""
+        """The local id up to which a source's id reaches. No message of an unknown epoch is held."""
         epoch, sequence = upto
         at = bisect_right(self.epochs, epoch) - 1
         known = at >= 0 and self.epochs[at] == epoch
         return self.first + at, sequence if known else LAST
 
     def emptied(self) -> Origin:
-        """All that was held is dropped: whatever comes has a place again."""
+        """After all messages are dropped: an origin in which any epoch can be added again."""
         return replace(self, first=self.first + len(self.epochs), epochs=())
 
     def extended(self, epochs: Iterable[int], held: Collection[int]) -> Origin:
-        """With these epochs of the source as well, and without the oldest, if they are many, of which no
-        message is held (`held`: local ones). ValueError if one is not known, but older than one that is: its
-        messages would have no place; or if all of them are too many to be remembered.
+        """Add epochs of the source, and drop the oldest ones without messages if there are many.
+
+        `held`: local epochs with messages. Raises ValueError if a new epoch is older than a known one, since
+        its messages would be out of order, or if there are too many epochs.
         """
         new = sorted({epoch for epoch in epochs if self.local(epoch) is None})
         if not new:
@@ -101,12 +102,14 @@ class Origin:
 
 
 def follows(queue: QueueContents) -> bool:
-    """Its messages are another broker's to decide about: nobody publishes to it or consumes from it here."""
+    """True if the queue is a queue mirror: its source decides about its messages, and no client publishes or
+    consumes here."""
     return queue.replicate.startswith(PREFIX)
 
 
 def origin_of(queue: QueueContents) -> Origin | None:
-    """Whom it follows. None for an ordinary queue. ValueError if its stamp cannot be read."""
+    """The origin of a queue mirror; None for an ordinary queue. Raises ValueError if the stamp is
+    malformed."""
     if not follows(queue):
         return None
     addresses, name, uuid, first, epochs = json.loads(queue.replicate[len(PREFIX) :])

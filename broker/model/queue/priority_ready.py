@@ -1,7 +1,7 @@
-"""Ready messages of a queue with `x-max-priority`: the higher priority first, and by id within one. Pure.
+"""Ready messages of a queue with `x-max-priority`: higher priority first, then by id. Pure.
 
-Owner: `Queue`, which has this in place of the deque of a queue without priorities. A priority above the
-queue's highest counts as the highest, as in RabbitMQ (https://www.rabbitmq.com/docs/priority).
+Owner: `Queue`, which uses this in place of a deque. A priority above the queue's maximum counts as the
+maximum, as in RabbitMQ (https://www.rabbitmq.com/docs/priority).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _envelope_of = itemgetter(1)
 
 
 class PriorityReady:
-    """A deque for each priority; `_filled` has bit n set while level n has messages."""
+    """One deque for each priority. Bit n of `_filled` is set while level n has messages."""
 
     __slots__ = ("_count", "_filled", "_levels", "most")
 
@@ -38,11 +38,11 @@ class PriorityReady:
         return self._count > 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """In the order of delivery."""
+        """Iterates in the order of delivery."""
         return chain.from_iterable(self._in_order())
 
     def __getitem__(self, at: int) -> Entry:
-        """By place in the order of delivery; -1 is the last. Costs a walk over the levels."""
+        """By position in the order of delivery; -1 is the last. Walks over the levels."""
         left = at + self._count if at < 0 else at
         for level in self._in_order() if left >= 0 else ():
             if left < len(level):
@@ -52,7 +52,7 @@ class PriorityReady:
 
     @property
     def levels(self) -> list[deque[Entry]]:
-        """Those that have messages: of each, in the order of ids."""
+        """The levels that have messages, highest first, each sorted by id."""
         return self._in_order()
 
     def _in_order(self) -> list[deque[Entry]]:
@@ -60,11 +60,11 @@ class PriorityReady:
         return [self._levels[n] for n in range(filled.bit_length() - 1, -1, -1) if filled >> n & 1]
 
     def append(self, entry: Entry) -> None:
-        """One that is newer than all of its priority."""
+        """Append a message that is newer than all others of its priority."""
         self.extend((entry,))
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Some that are newer than all of their priorities, sorted by id."""
+        """Append messages, sorted by id, that are newer than all others of their priorities."""
         for envelope, run in groupby(entries, _envelope_of):
             number = min(envelope.priority, self.most)
             level = self._levels[number]
@@ -74,7 +74,7 @@ class PriorityReady:
             self._filled |= 1 << number
 
     def popleft(self) -> Entry:
-        """The next to be delivered. Raises IndexError if there is none."""
+        """Remove and return the next message to deliver. Raises IndexError if there is none."""
         number = self._filled.bit_length() - 1
         if number < 0:
             raise IndexError("no message is ready")
@@ -86,7 +86,7 @@ class PriorityReady:
         return entry
 
     def put_back(self, entries: Iterable[Entry]) -> None:
-        """Some that were taken, in any order: each to its place by priority and id."""
+        """Insert returned messages, in any order, at their places by priority and id."""
         levels: dict[int, list[Entry]] = {}
         for entry in entries:
             levels.setdefault(min(entry[1].priority, self.most), []).append(entry)
@@ -103,11 +103,11 @@ class PriorityReady:
         self._filled = self._count = 0
 
     def by_id(self) -> list[Entry]:
-        """All of them, the oldest first."""
+        """All messages, oldest first."""
         return sorted(self, key=id_of)
 
     def after(self, after: MessageId, most: int) -> list[Entry]:
-        """The oldest beyond that id, `most` or fewer: fewer only if there are no more."""
+        """The oldest messages with ids above `after`. Returns fewer than `most` only if there are no more."""
         found: list[Entry] = []
         for level in self._in_order():
             start = bisect_right(level, after, key=id_of)
@@ -115,7 +115,7 @@ class PriorityReady:
         return sorted(found, key=id_of)[:most]
 
     def holds_epoch(self, epoch: int) -> bool:
-        """Is any of them of this epoch?"""
+        """Whether a message of this epoch is ready."""
         for level in self._in_order():
             at = bisect_left(level, (epoch, 0), key=id_of)
             if at < len(level) and level[at][1].epoch == epoch:

@@ -1,6 +1,6 @@
-"""Messages that come back to their places among others: a search for each stretch of them. Pure.
+"""Inserts returned messages into a sorted deque, with one search for each stretch of consecutive ones. Pure.
 
-Owners: `Queue` and `PriorityReady`, of the deques that they hold.
+Owners: `Queue` and `PriorityReady`, for the deques that they hold.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from itertools import repeat
 from broker.model.history.records import Entry, id_of
 
 _STRETCHES = 64
-"""Into a deep deque each costs as much as a merge does for some hundred entries."""
+"""Stretches inserted one by one. In a deep deque each costs as much as a merge of some hundred entries."""
 
 
 def put_back(ready: deque[Entry], back: list[Entry]) -> None:
-    """All of `back` into `ready`; both are sorted by id, and have none in common.
+    """Insert all of `back` into `ready`. Both are sorted by id, without common ids.
 
-    What comes back in a few stretches costs a search each, however deep the queue is; what lies scattered, or
-    near together, costs a merge with all from the first to the last of its places.
+    A few stretches cost a search each, however deep the queue is. Scattered messages, or messages close
+    together, cost a merge with everything between the first and the last place.
     """
     if not back:
         return
@@ -42,7 +42,7 @@ def put_back(ready: deque[Entry], back: list[Entry]) -> None:
 
 
 def _stretches_put_back(ready: deque[Entry], back: list[Entry]) -> list[Entry]:
-    """The first ones, in a few stretches; those that are left."""
+    """Insert the first entries as a few stretches. Returns the rest."""
     done = 0
     for _ in range(_STRETCHES):
         if done == len(back):

@@ -1,9 +1,9 @@
-"""One queue: ready messages, unacknowledged ones, consumers. The hot path of the model.
+"""One queue: ready messages, unacknowledged messages and consumers. The hot path of the model.
 
-Owner: `VirtualHost`. Channels call enqueue (through `VirtualHost.publish`), acknowledge, requeue, drop, pop;
-the virtual host calls `dispatch` at the end of a tick for every queue that was scheduled. Work is per batch:
-what must touch each message does so inside one C call (`extend`, `zip`, `map`). What a queue is as a whole is
-in its base, `QueueContents`.
+Owner: `VirtualHost`. Channels call `acknowledge`, `requeue`, `drop` and `pop`, and enqueue through
+`VirtualHost.publish`. At the end of a tick the virtual host calls `dispatch` for every scheduled queue. Work
+is per batch; what must touch each message does so inside one C call (`extend`, `zip`, `map`). The base class
+`QueueContents` holds the state.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from broker.model.values import DYING, Reason
 __all__ = ["Mode", "Queue"]
 
 _JOINED = 256
-"""Refused messages that wait together, and whose clients are answered together."""
+"""Refused messages joined into one group, whose clients are answered together."""
 
 
 class Queue(QueueContents):
-    """A queue, and what happens to its messages. Attributes are those of `QueueContents`."""
+    """A queue and the operations on its messages. `QueueContents` describes the attributes."""
 
     __slots__ = ()
 
@@ -45,13 +45,13 @@ class Queue(QueueContents):
 
     @property
     def served(self) -> list[Consumer]:
-        """The consumers that get messages: all, or, with a single active one, the one that came first."""
+        """The consumers that get messages: all, or only the first with `x-single-active-consumer`."""
         found = self.consumers.in_order()
         return found[:1] if self.rules.single_active else found
 
     def schedule(self) -> None:
-        """Ask for a `dispatch` at the end of this tick: messages, consumers or credit came. Cheap,
-        repeatable."""
+        """Request a `dispatch` at the end of this tick, after messages, consumers or credit arrived. Cheap
+        and idempotent."""
         if not self.scheduled and self.mode is Mode.ACTIVE and not self.deleted:
             self.scheduled = True
             self.on_schedule(self)
@@ -59,7 +59,7 @@ class Queue(QueueContents):
     # -- in
 
     def enqueue_run(self, envelope: Envelope, raws: list[bytes]) -> int:
-        """Append messages; the first one's sequence. Makes no history: `VirtualHost.publish` does."""
+        """Append messages. Returns the first sequence. Makes no history; `VirtualHost.publish` does that."""
         first = self.ids.take(len(raws))
         back = self.back
         back.extend(zip(range(first, first + len(raws)), repeat(envelope), raws, strict=False))
@@ -76,8 +76,8 @@ class Queue(QueueContents):
         return first
 
     def hold_refused(self, envelope: Envelope, raws: list[bytes]) -> int:
-        """Hold messages that the full queue refuses until each has become a dead letter; the first one's
-        sequence. Makes no history, as `enqueue_run`."""
+        """Hold messages that the full queue rejects until each has become a dead letter. Returns the first
+        sequence. Makes no history, like `enqueue_run`."""
         first = self.ids.take(len(raws))
         entries = [(first + at, envelope, raw) for at, raw in enumerate(raws)]
         if envelope.persistent and not self.stored:
@@ -90,7 +90,7 @@ class Queue(QueueContents):
     # -- out
 
     def dispatch(self) -> int:
-        """Hand ready messages to consumers that have credit, round robin per message; how many went."""
+        """Hand ready messages to consumers with credit, round robin per message. Returns how many."""
         self.scheduled = False
         if self.watched:
             self.removals.touch(self)
@@ -122,16 +122,15 @@ class Queue(QueueContents):
         return sent
 
     def _refill(self) -> None:
-        """What was taken comes from the backlog."""
+        """Refill `ready` from the backlog."""
         if len(self.ready) * 2 <= self.window:
             self.backlog.refill(self.ready, self.window)
             if not self.backlog.count:
                 self.back = self.ready
 
     def take_ready(self, count: int) -> list[Entry]:
-        """The `count` oldest ready messages, removed from `ready`. There must be as many; those whose time is
-        over leave instead, and then there may be fewer: also if they are many, and the others' turn is later.
-        """
+        """Remove and return the `count` oldest ready messages. There must be as many. Expired messages are
+        removed instead, so the result may be shorter. If many have expired, the rest is left for later."""
         popleft = self.ready.popleft
         if not self.timed:
             return [popleft() for _ in range(count)]
@@ -150,8 +149,8 @@ class Queue(QueueContents):
         return fresh
 
     def hand_over(self, consumer: Consumer, batch: list[Entry]) -> None:
-        """Give messages just taken from `ready` to a consumer: unacked from now on, or gone if it never
-        acks."""
+        """Give messages just taken from `ready` to a consumer. They are unacknowledged now, or gone with
+        `no_ack`."""
         if self.sized:
             self.ready_octets -= self._octets(batch)
         self.removals.steps -= HAND + len(batch)
@@ -162,8 +161,9 @@ class Queue(QueueContents):
         consumer.sink.deliver(consumer, batch)
 
     def pop(self, *, no_ack: bool) -> Entry | None:
-        """basic.get: the oldest ready message, unacked from now on unless `no_ack`. None, too, while there
-        are more dead letters to make before it than may be made now, or older ones are `returning`."""
+        """basic.get: the oldest ready message, unacknowledged from now on unless `no_ack`. Returns None if no
+        message is ready, while messages are `returning`, or if more dead letters than this tick allows must
+        be made first."""
         if self.returning is not None:
             return None
         self.settle()
@@ -190,7 +190,7 @@ class Queue(QueueContents):
     # -- back from consumers
 
     def acknowledge(self, entries: list[Entry]) -> None:
-        """Consumers are done with these (any order, each once): they leave with reason ACKED."""
+        """Remove messages that consumers acknowledged. Any order, each once."""
         self.drop(entries, Reason.ACKED)
 
     def drop(
@@ -201,11 +201,10 @@ class Queue(QueueContents):
         whole: bool = False,
         after: Callable[[], None] | None = None,
     ) -> bool:
-        """Unacked messages leave for `reason`. Raises InternalError if one of them is not unacked.
+        """Remove unacknowledged messages for `reason`. Raises InternalError if one is not unacknowledged.
 
-        Those that become dead letters do so in the order in which they come here; if they are many, some at
-        once, the others in the next ticks, unless it is to be the `whole`. False: some have not yet, and
-        `after` is called when all have.
+        Dead letters are made in the order of these calls. If there are many, later ticks make the rest,
+        unless `whole` is set. Returns False if some are left; then `after` is called once all are made.
         """
         if self.deleted or self.mode is not Mode.ACTIVE or not entries:
             return True
@@ -216,8 +215,8 @@ class Queue(QueueContents):
         return True
 
     def requeue(self, entries: list[Entry], *, failed: bool = True) -> None:
-        """Unacked messages are ready again at their original place by id, redelivered from now on. `failed`:
-        it counts against a delivery limit, and those that have reached it leave instead."""
+        """Make unacknowledged messages ready again at their places by id, marked as redelivered. `failed`:
+        count this against the delivery limit. Messages over the limit are removed."""
         if self.deleted or self.mode is not Mode.ACTIVE or not entries:
             return
         if failed and self.returns is not None:
@@ -238,7 +237,7 @@ class Queue(QueueContents):
             self.schedule()
 
     def all_back(self) -> None:
-        """All that was `returning` is ready: it delivers again."""
+        """All `returning` messages are ready again: resume delivery."""
         self.returning = None
         if self.watched or self.dying:
             self.removals.touch(self)
@@ -246,13 +245,13 @@ class Queue(QueueContents):
             self.schedule()
 
     def _within_limit(self, returns: Returns, entries: list[Entry]) -> list[Entry]:
-        """Those that may be delivered once more; the others leave."""
+        """The messages within the delivery limit. Removes the others."""
         over = returns.note(entries, self.rules.delivery_limit)
         if not over:
             return entries
         gone = set(map(id_of, over))
         if self.returning is not None and self.rules.dead_letters:
-            # The newest come back first: dead letters are made in order once the oldest have come, too.
+            # The newest come back first. Dead letters are made in order once the oldest have come back too.
             self.dying.insert(0, Dying(deque(over), Reason.DELIVERY_LIMIT, []))
             self.removals.touch(self)
         else:
@@ -260,7 +259,7 @@ class Queue(QueueContents):
         return [entry for entry in entries if id_of(entry) not in gone]
 
     def purge(self) -> int:
-        """Ready messages leave with reason PURGED; how many."""
+        """Remove all ready messages with reason PURGED. Returns how many."""
         count = self.message_count
         self._leave_ready(Reason.PURGED)
         self._leave_backlog(Reason.PURGED)
@@ -268,7 +267,7 @@ class Queue(QueueContents):
         return count
 
     def end(self, reason: Reason = Reason.DELETED) -> int:
-        """The queue is being deleted: all it holds leaves with `reason`. How many were ready."""
+        """Delete the queue: remove all messages with `reason`. Returns how many were ready."""
         count = self.message_count
         if self.dying:
             self.bury(whole=True)
@@ -287,13 +286,13 @@ class Queue(QueueContents):
     # -- by rule
 
     def set_rules(self, rules: QueueRules) -> None:
-        """Other rules hold from now on, also for what it holds: a serving queue is looked at in this tick.
+        """Apply other rules, from this tick on also to the messages already held.
 
-        Bodies are counted if they were not yet: of what is set aside, by reading it. `max_priority` is the
-        same as before: no policy sets it.
+        Counts the bodies if the new rules need it; this reads paged-out messages back. `max_priority` never
+        changes, since no policy sets it.
         """
         counted, serves = self.sized, self.mode is Mode.ACTIVE
-        self.timed = self.timed and serves  # messages with a time of their own; `activate` looks for them
+        self.timed = self.timed and serves  # messages with their own expiration; `activate` looks for them
         self._take_rules(rules)
         if serves and self.sized is not counted:
             self.ready_octets = 0
@@ -314,18 +313,18 @@ class Queue(QueueContents):
         self.removals.touch(self)
 
     def _until(self, envelope: Envelope) -> int | None:
-        """The wall clock at which the time of its messages is over; None: never."""
+        """Wall-clock milliseconds at which messages of this envelope expire, or None."""
         limit, own = self.rules.message_ttl, envelope.expiration
         if own is not None and (limit is None or own < limit):
             limit = own
         return None if limit is None else envelope.wall_ms + limit
 
     def head_expiry(self) -> int | None:
-        """When the oldest ready message is over; those behind it wait until they are the oldest."""
+        """When the oldest ready message expires, or None. Later messages only expire at the head."""
         return self._until(self.ready[0][1]) if self.timed and self.ready else None
 
     def remove_due(self, wall_ms: int) -> int | None:
-        """What is refused, over by `wall_ms`, or too much, leaves, some of it at once; the next
+        """Remove refused, expired and excess messages, as many as this tick allows. Returns the next
         `head_expiry`."""
         if self.dying:
             self.bury()
@@ -337,14 +336,15 @@ class Queue(QueueContents):
 
     @property
     def owes_letters(self) -> bool:
-        """Messages were refused, or the oldest ready one is over, and are not dead letters yet."""
+        """True if refused messages, or an expired one at the head, must still become dead letters."""
         if self.dying:
             return True
         until = self.head_expiry() if self.rules.dead_letters else None
         return until is not None and until <= self.removals.wall_ms
 
     def remove_expired(self, upto: int) -> int:
-        """Messages at the head whose time is over by `upto` leave, some of them at once; how many."""
+        """Remove messages at the head that expired by `upto`, as many as this tick allows. Returns how
+        many."""
         if not self.timed or not self.ready:
             return 0
         return self._part(self._expired(upto), Reason.EXPIRED)
@@ -360,8 +360,7 @@ class Queue(QueueContents):
             self._pop_ready()
 
     def remove_excess(self) -> None:
-        """Over a limit, the oldest ready messages leave (`drop-head`); if they are many, some at once, the
-        others soon."""
+        """Over a limit, remove the oldest ready messages (`drop-head`), as many as this tick allows."""
         rules = self.rules
         if not rules.limited or rules.overflow is not OverflowRule.DROP_HEAD or not self._is_over():
             return
@@ -393,7 +392,7 @@ class Queue(QueueContents):
             self._pop_ready()
 
     def _pop_ready(self) -> Entry:
-        """The oldest ready message, which leaves by rule."""
+        """Take the oldest ready message, for removal by a rule."""
         entry = self.ready.popleft()
         if self.sized:
             self.ready_octets -= self.removals.format.body_size(entry[2])
@@ -406,7 +405,7 @@ class Queue(QueueContents):
     def _refuse(
         self, entries: list[Entry], reason: Reason, *, whole: bool, after: Callable[[], None] | None
     ) -> bool:
-        if whole:  # before those that wait, which are not part of this step
+        if whole:  # before the waiting ones, which are not part of this step
             self._part(self._refused(deque(entries), whole=True), reason, whole=True)
             return True
         self._dies(entries, reason)
@@ -423,12 +422,12 @@ class Queue(QueueContents):
             self.dying.append(Dying(deque(entries), reason, []))
 
     def after_dying(self, after: Callable[[], None]) -> None:
-        """Call it when all that is dying now has become dead letters. There must be some."""
+        """Call `after` when everything dying now has become dead letters. There must be some."""
         self.dying[-1].afters.append(after)
 
     def bury(self, *, whole: bool = False, spared: int = 0) -> None:
-        """What is dying becomes dead letters: as many as may now, or the `whole` of it. `spared`: work that
-        is left to others."""
+        """Turn dying messages into dead letters, as many as allowed, or all of them if `whole`. `spared`:
+        steps to leave for others."""
         while self.dying and (whole or self.removals.one_more(self, 0, spared)):
             entries, reason, afters = self.dying[0]
             self._part(self._refused(entries, whole=whole, spared=spared), reason, whole=whole)
@@ -447,10 +446,10 @@ class Queue(QueueContents):
             self._unhold([entries.popleft()])
 
     def _part(self, entries: Iterable[Entry], reason: Reason, *, whole: bool = False) -> int:
-        """Messages leave for a reason that makes dead letters, each as the next one is asked for; how many.
+        """Remove messages for a reason that makes dead letters, one as each is asked for. Returns how many.
 
-        With a dead letter exchange it is one step with the copies: also for what stayed, since of two queues
-        one may have taken it, or a full one may have sent it on.
+        With a dead-letter exchange, the removal and the copies are one batch. That includes messages that
+        stayed, because one of two target queues may have taken a copy, or a full one may have sent it on.
         """
         if not self.rules.dead_letters:
             gone = list(entries)
@@ -467,18 +466,18 @@ class Queue(QueueContents):
         return len(moved) + len(stayed)
 
     def settle(self) -> None:
-        """Before its head or its length is told, or it is emptied: what is over or too much, and no consumer
-        is about to take, leaves now and not at the end of the tick."""
+        """Remove expired and excess messages now that no consumer is about to take. Called before the head or
+        the length is reported, or the queue is purged."""
         if self.watched and self.serves and self.returning is None and not self._wanted():
             self.remove_expired(self.removals.wall_ms)
             self.remove_excess()
 
     def _wanted(self) -> int:
-        """Messages that consumers can take at once."""
+        """Messages that consumers can take now."""
         return sum(max(0, consumer.sink.credit(consumer)) for consumer in self.served)
 
     def room(self, raws: list[bytes]) -> int:
-        """How many of these, the first ones, the queue takes before it is full (`reject-publish`)."""
+        """How many of the first `raws` fit before the queue is full (`reject-publish`)."""
         rules, most = self.rules, len(raws)
         waiting = self._wanted() - self.message_count
         if rules.max_length is not None:
@@ -518,13 +517,13 @@ class Queue(QueueContents):
         self.unacked_count -= len(entries)
 
     def _leave(self, entries: list[Entry], reason: Reason) -> None:
-        """Into history. `entries` are already out of `ready` and unacked."""
+        """Record a removal in history. `entries` are no longer in `ready` or `_unacked`."""
         if self.returns:
             self.returns.forget(entries)
         self._note(entries, reason)
 
     def _note(self, entries: list[Entry], reason: Reason) -> None:
-        """Into history, if anybody wants it."""
+        """Record dequeues in history if a scope or the ledger wants them."""
         scope = self._leave_scope
         wanted = scope or self.history.ledger_wanted
         epoch = self.ids.epoch
@@ -540,7 +539,7 @@ class Queue(QueueContents):
                 self.history.dequeue(self.uuid, number, seqs, reason, scope)
 
     def _leave_ready(self, reason: Reason) -> None:
-        """All that is ready, and not in the backlog. Much is given back in later ticks."""
+        """Remove everything in `ready`, but not the backlog. Large containers are freed in later ticks."""
         ready, self.ready = self.ready, self._nothing_ready()
         levels = ready.levels if isinstance(ready, PriorityReady) else [ready]
         for level in filter(None, levels):
@@ -553,7 +552,7 @@ class Queue(QueueContents):
             self.removals.freeing.add(level)
 
     def _leave_backlog(self, reason: Reason) -> None:
-        """All of it, by ranges: it may be more than fits into memory."""
+        """Remove the backlog by ranges of ids, because it may not fit into memory."""
         ranges: dict[int, list[Range]] = {}
         for run in self.backlog.runs():
             ranges.setdefault(run.epoch, []).extend(run.live_ranges())

@@ -1,8 +1,8 @@
-"""What a backup, or a node in recovery, holds of one queue: runs as they came, not parsed.
+"""The contents of one queue on a backup or on a recovering node: runs as they arrived, not parsed.
 
-Owner: `Queue` while its mode is REPLICA. A run of messages stays one blob with an index; only promotion, or a
-snapshot for another node, cuts it. Dequeues are idempotent, and safe in any order against their own enqueue
-while the copy is `incomplete` (invariant 16). A run that is dequeued whole lets go of its bytes at once.
+Owner: `Queue` while its mode is REPLICA. A run of messages stays one blob with an index. Only a promotion, or
+a snapshot for another node, splits it. Dequeues are idempotent. While the copy is `incomplete`, a dequeue may
+arrive before its own enqueue (invariant 16). A run that is dequeued completely frees its bytes at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from broker.model.history.replication_id_set import Range, ReplicationIdSet
 from broker.model.queue.message_run import MessageRun, Overflow, set_aside, stretches
 
 _COMPACT_AT = 64
-"""Dead runs kept in an epoch's index before it is rewritten, if they are also half of it."""
+"""Dead runs tolerated in an epoch's index before it is rewritten, even if they are over half of it."""
 
 
 class _EpochRuns:
-    """The runs of one epoch, disjoint, ascending; dead ones are swept out when they are many. `highest`,
-    `lacking`, `settled`: its end (`EpochEnd`)."""
+    """The runs of one epoch, disjoint and ascending. Many dead runs are removed together. `highest`,
+    `lacking` and `settled` are the fields of its `EpochEnd`."""
 
     __slots__ = ("count", "dead", "firsts", "highest", "lacking", "runs", "settled")
 
@@ -35,12 +35,12 @@ class _EpochRuns:
         self.settled = False
 
     def overlapping(self, low: int, high: int) -> int:
-        """Index of the first run that may reach into low..high, or of the first beyond."""
+        """Index of the first run that overlaps low..high, or else of the first run above."""
         at = bisect_right(self.firsts, low) - 1
         return at if at >= 0 and self.runs[at].last >= low else at + 1
 
     def add(self, run: MessageRun) -> None:
-        """Insert a run; its place must be free."""
+        """Insert a run. Its range must be free."""
         if not self.runs or run.first > self.runs[-1].last:
             self.firsts.append(run.first)
             self.runs.append(run)
@@ -64,7 +64,7 @@ class _EpochRuns:
             self._index([run for run in runs if run.left])
 
     def live_within(self, low: int, high: int) -> Iterator[Range]:
-        """What is live of low..high, ascending."""
+        """The live ranges within low..high, ascending."""
         for at in range(self.overlapping(low, high), len(self.runs)):
             run = self.runs[at]
             if run.first > high:
@@ -74,7 +74,7 @@ class _EpochRuns:
                     yield max(first, low), min(last, high)
 
     def open_up(self, low: int, high: int) -> None:
-        """Cut the runs around low..high to what is live in them, so that their holes can be filled again."""
+        """Split the runs around low..high into their live parts, so that the gaps can be filled again."""
         at = self.overlapping(low, high)
         end = bisect_right(self.firsts, high)
         cut = [
@@ -93,15 +93,16 @@ class _EpochRuns:
 class ReplicaContents:
     """All messages of one queue, by epoch and sequence.
 
-    `incomplete`: a snapshot is still being fetched; a dequeue of an id not held leaves a tombstone, and an
-    enqueue that comes later is swallowed by it. Outside of that, a dequeue of an unknown id does nothing.
+    `incomplete`: a snapshot is still being fetched. A dequeue of an unknown id then leaves a tombstone, and a
+    later enqueue of that id is discarded. Otherwise a dequeue of an unknown id does nothing.
     """
 
     __slots__ = ("_awaited", "_epochs", "_tombstones", "unsure")
 
     def __init__(self) -> None:
         self.unsure = False
-        """Made anew: messages that came and went meanwhile were never here, so the next may have any id."""
+        """The copy was created anew. Messages enqueued and dequeued meanwhile were never here, so the next
+        may have any id."""
         self._epochs: dict[int, _EpochRuns] = {}
         self._awaited: dict[int, ReplicationIdSet] = {}
         self._tombstones: dict[int, ReplicationIdSet] | None = None
@@ -117,21 +118,19 @@ class ReplicaContents:
 
     @property
     def awaits(self) -> bool:
-        """May anything that was in history still come?"""
+        """Whether older messages of history may still arrive."""
         return bool(self._awaited)
 
     def await_all(self) -> bool:
-        """A snapshot will come of all that history had and is not here: it is lacking until a piece, or its
-        dequeue, tells. Whether there is any of it.
-        """
+        """Expect a snapshot of everything that history had and this copy does not hold. These ids count as
+        lacking until a piece or a dequeue settles them. Returns whether there are any."""
         self._awaited = {}
         self._await(self._missing())
         return self.awaits
 
     def begin_incomplete(self, end: MessageId) -> None:
-        """The snapshot begins, and goes up to `end`: from now on keep tombstones, of it alone. What history
-        had of that and is not here may come or be gone.
-        """
+        """Start the snapshot, which reaches up to `end`: keep tombstones from now on, for its ids only. Ids
+        up to `end` that history had and this copy does not hold may still arrive, or may be dequeued."""
         self._tombstones = {}
         if end[1] > 0:
             served = self._epochs.setdefault(end[0], _EpochRuns())
@@ -149,7 +148,7 @@ class ReplicaContents:
         }
 
     def _await(self, missing: dict[int, ReplicationIdSet]) -> None:
-        """These too."""
+        """Add to the awaited ids."""
         for number, ids in missing.items():
             ids.discard_range(0, 0)
             if ids:
@@ -158,7 +157,7 @@ class ReplicaContents:
                 epoch.lacking = ids.copy() if epoch.lacking is None else epoch.lacking | ids
 
     def settle(self, after: MessageId, upto: MessageId) -> None:
-        """All that there is of this stretch is here."""
+        """A snapshot piece is complete: all existing messages of this range are here."""
         for number, awaited in self._awaited.items():
             if not after[0] <= number <= upto[0]:
                 continue
@@ -171,13 +170,12 @@ class ReplicaContents:
                 awaited.discard_range(first, last)
 
     def complete(self) -> None:
-        """The snapshot is whole: forget the tombstones."""
+        """The snapshot is complete: drop the tombstones."""
         self._awaited, self._tombstones = {}, None
 
     def claim(self) -> bool:
-        """Who serves from here on has all that it holds in its history, also what its last primary never had;
-        what that stretch had besides is lacking. Whether there was any.
-        """
+        """After a promotion: the history of this node includes all that it holds, also what the last primary
+        never had. The gaps in that stretch are lacking. Returns whether there was such a stretch."""
         found = False
         for number, epoch in self._epochs.items():
             if not epoch.count or epoch.runs[-1].last <= epoch.highest:
@@ -191,7 +189,7 @@ class ReplicaContents:
         return found
 
     def ends(self) -> EpochEnds:
-        """How far each epoch got here, also if all of it is dequeued since."""
+        """The last sequence and the gaps of each epoch, also of epochs without messages."""
         return {
             number: EpochEnd(
                 epoch.highest, tuple(epoch.lacking.ranges() if epoch.lacking else ()), epoch.settled
@@ -201,7 +199,7 @@ class ReplicaContents:
         }
 
     def set_ends(self, ends: EpochEnds) -> None:
-        """What history had is this, and nothing else; messages that it never had may still be held."""
+        """Replace what history had. Messages that history never had may still be held."""
         for number in [n for n, epoch in self._epochs.items() if n not in ends and not epoch.count]:
             del self._epochs[number]
         for epoch in self._epochs.values():
@@ -212,19 +210,20 @@ class ReplicaContents:
             epoch.lacking = ReplicationIdSet(end.lacking) if end.lacking else None
 
     def next_of(self, epoch: int) -> int:
-        """The sequence that is due next in `epoch`."""
+        """The next expected sequence of `epoch`."""
         held = self._epochs.get(epoch)
         return 1 if held is None else held.highest + 1
 
     def held_epochs(self) -> list[int]:
-        """Epochs of which messages are held."""
+        """Epochs with messages."""
         return [number for number, epoch in self._epochs.items() if epoch.count]
 
     def add_run(self, first: int, envelope: Envelope, raws: RawRun | list[bytes]) -> None:
-        """Hold first..first+count-1 of `envelope.epoch`. Ids already held or entombed are skipped.
+        """Hold `first` and the following sequences of `envelope.epoch`. Ids already held or with a tombstone
+        are skipped.
 
-        An id that was held once and dequeued is taken again: one ordered stream never enqueues an id twice,
-        and whoever drops ids to fetch them anew gets them.
+        An id that was held and dequeued is accepted again: an ordered stream never enqueues an id twice, and
+        a node that drops ids to fetch them again needs them.
         """
         count = len(raws.lengths) if isinstance(raws, RawRun) else len(raws)
         if not count:
@@ -247,7 +246,7 @@ class ReplicaContents:
                     epoch.remove(low, high)
 
     def take_runs(self, runs: list[MessageRun]) -> None:
-        """Hold these, which ascend, as they are: nothing may be held yet. What `ends` says stays."""
+        """Take over ascending runs unchanged. No message may be held yet. `ends` keeps what it says."""
         for run in runs:
             epoch = self._epochs.get(run.epoch)
             if epoch is None:
@@ -256,8 +255,10 @@ class ReplicaContents:
             epoch.highest = max(epoch.highest, run.last)
 
     def take_over(self, newer: ReplicaContents) -> None:
-        """`newer` was begun in place of this copy and comes no further: hold what it holds too, and nothing
-        that left meanwhile. What history had is what it says; lacking is what neither holds of that.
+        """Merge `newer`, which was begun to replace this copy and is given up.
+
+        Adds what `newer` holds, and removes what was dequeued meanwhile. `newer` says what history had; ids
+        that neither copy holds are lacking.
         """
         for number, gone in (newer._tombstones or {}).items():
             self.dequeue(number, gone.ranges())
@@ -272,7 +273,8 @@ class ReplicaContents:
                 self.add_run(first, envelope, raws)
 
     def entombed(self, run: EnqueueRun) -> dict[int, list[Range]]:
-        """What of a run for this queue alone was dequeued before it came, by epoch: swallowed, not held."""
+        """The ranges of a run that were dequeued before it arrived, by epoch; they are not held. For a run of
+        this queue alone."""
         tombs = (self._tombstones or {}).get(run.envelope.epoch)
         if tombs is None:
             return {}
@@ -284,7 +286,7 @@ class ReplicaContents:
     def _add_around(
         self, epoch: _EpochRuns, first: int, last: int, envelope: Envelope, raws: RawRun | list[bytes]
     ) -> None:
-        """Fill the gaps between runs that are already there with the parts of a new one."""
+        """Fill the gaps between existing runs with parts of a new run."""
         at = epoch.overlapping(first, last)
         if at == len(epoch.runs) or epoch.runs[at].first > last:
             epoch.add(MessageRun(first, envelope, raws, last - first + 1))
@@ -306,7 +308,8 @@ class ReplicaContents:
             epoch.add(MessageRun(low, envelope, cut[low - first : high - first + 1], high - low + 1))
 
     def dequeue(self, epoch: int, ranges: list[Range]) -> None:
-        """History has dequeued these: forget them; unknown ids are ignored (or entombed while incomplete)."""
+        """History dequeued these ids: forget them. Unknown ids are ignored, or get a tombstone while
+        incomplete."""
         self.drop(epoch, ranges)
         held = self._epochs.get(epoch)
         if held is not None and held.lacking:
@@ -314,7 +317,7 @@ class ReplicaContents:
                 held.lacking.discard_range(low, high)
 
     def drop(self, epoch: int, ranges: list[Range]) -> None:
-        """This copy gives these up, as another holds none of them: of what history lacks they say nothing."""
+        """Drop ids that another node does not hold. This says nothing about what history lacks."""
         held = self._epochs.get(epoch)
         if held is not None:
             for low, high in ranges:
@@ -325,7 +328,7 @@ class ReplicaContents:
                 tombs.add_range(low, high)
 
     def ids(self) -> dict[int, ReplicationIdSet]:
-        """A fresh copy of what is held, by epoch; no empty sets."""
+        """A fresh copy of the ids held, by epoch. No empty sets."""
         held = {}
         for number, epoch in sorted(self._epochs.items()):
             if epoch.count:
@@ -336,7 +339,7 @@ class ReplicaContents:
         return held
 
     def ids_within(self, after: MessageId, upto: MessageId) -> dict[int, ReplicationIdSet]:
-        """What is held beyond `after`, up to `upto`, by epoch; no empty sets."""
+        """The ids held above `after` and up to `upto`, by epoch. No empty sets."""
         found = {}
         for number, epoch in sorted(self._epochs.items()):
             if not after[0] <= number <= upto[0] or not epoch.count:
@@ -349,7 +352,7 @@ class ReplicaContents:
         return found
 
     def entries(self) -> list[Entry]:
-        """Everything, cut, sorted by (epoch, sequence)."""
+        """All entries, sorted by (epoch, sequence)."""
         found: list[Entry] = []
         for _, epoch in sorted(self._epochs.items()):
             for run in epoch.runs:
@@ -357,7 +360,7 @@ class ReplicaContents:
         return found
 
     def drain(self) -> Iterator[MessageRun]:
-        """Every run, sorted, redelivered from now on. Nothing is held here afterwards."""
+        """Yield every run, sorted and marked as redelivered. The contents are empty afterwards."""
         for _, epoch in sorted(self._epochs.items()):
             epoch.runs.reverse()
             while epoch.runs:
@@ -368,7 +371,7 @@ class ReplicaContents:
         self.clear()
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
-        """About `most` bytes leave memory, the newest first; how many did."""
+        """Page out about `most` bytes, newest messages first. Returns the bytes that left memory."""
         return set_aside(self._newest_first, overflow, most)[0]
 
     def _newest_first(self) -> Iterator[MessageRun]:
@@ -376,7 +379,7 @@ class ReplicaContents:
             yield from reversed(epoch.runs)
 
     def entries_for(self, ids: dict[int, ReplicationIdSet]) -> list[Entry]:
-        """Those held that are in `ids`, cut, sorted by (epoch, sequence)."""
+        """The entries whose ids are in `ids`, sorted by (epoch, sequence)."""
         found: list[Entry] = []
         for number in sorted(ids):
             epoch = self._epochs.get(number)
@@ -392,6 +395,6 @@ class ReplicaContents:
         return found
 
     def clear(self) -> None:
-        """Forget all messages; what `ends` says stays."""
+        """Forget all messages. `ends` keeps what it says."""
         for epoch in self._epochs.values():
             epoch.runs, epoch.firsts, epoch.count, epoch.dead = [], [], 0, 0

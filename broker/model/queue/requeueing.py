@@ -1,8 +1,8 @@
-"""Messages that come back from clients in great numbers: they are ready again a piece at a time.
+"""Makes large numbers of returned messages ready again in pieces.
 
-Owner: `Removals`, which does a piece in each tick. Until its turn comes, a message stays unacked, and so part
-of its queue's contents. A queue delivers nothing while messages of it are on their way back: newer ones
-would overtake them. The newest come first, since each has its place before those.
+Owner: `Removals`, which does one piece in each tick. Until then a message stays unacknowledged, and so part
+of its queue's contents. A queue with returning messages delivers nothing, because newer messages would
+overtake them. The newest come back first, since each one's place is in front of those before it.
 """
 
 from __future__ import annotations
