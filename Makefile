@@ -24,7 +24,7 @@ PYTEST   := $(BIN)/python -m pytest -n $(WORKERS) --durations=10 --durations-min
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-books soak-fuzz docs reference format clean
+.PHONY: help setup develop java demo test test-system test-cluster test-cluster-smoke test-deploy test-spark-cluster check lint types bench bench-durable bench-hostile sim soak soak-simulation soak-ledgers soak-fuzz docs reference format clean
 
 help: ## List the commands
 	@echo "make demo                     a pair under load, kill -9 of the primary, promotion, Spark's verdict, a report"
@@ -42,7 +42,7 @@ help: ## List the commands
 	@echo "make sim SEEDS=1000 FIRST=1   the seeded simulation of pairs under faults (COMPILED=1: for long runs; it needs gcc)"
 	@echo "make soak ROUNDS=100 SEED=1   rounds of faults on real nodes under load: kill, freeze, cut, partition, reconcile"
 	@echo "make soak-simulation SOAK_SEEDS=20000   every hand-made bug hunted by the simulation, then a long run"
-	@echo "make soak-books HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
+	@echo "make soak-ledgers HISTORIES=200 SEED=1   histories with faults planted in them: Spark and DuckDB find these, and no others"
 	@echo "make soak-fuzz FUZZ_SECONDS=600   conversations of AMQP 0-9-1 and 1.0 that nobody should hold, drawn from seeds"
 	@echo "make docs                     the documents as a site, in build/site; fails for a link that leads nowhere"
 	@echo "make reference                the pages of commands and of settings anew, from the program"
@@ -146,7 +146,7 @@ soak-simulation: $(STAMP)
 	  $(BIN)/python -m tests.simulation --seeds $(SOAK_SEEDS) --first $(FIRST) --check-coverage $(ARGS) && \
 	  exit $$((compiled | mutants))
 
-soak-books: develop
+soak-ledgers: develop
 	@JAVA_HOME=$$(sh scripts/ensure_java.sh) \
 	  $(BIN)/python -m tests.spark.histories --histories $(HISTORIES) $(if $(SEED),--first $(SEED)) $(ARGS)
 

@@ -76,13 +76,13 @@ PRODUCER_KINDS = frozenset({"sent", "confirmed", "nacked", "returned", "unrouted
 """Kinds that are wrong without `prod`."""
 
 MARKING_KINDS = (QUEUE_KINDS | PRODUCER_KINDS) - {"quarantine"}
-"""Kinds of which pruned books have the highest ids and tags and nothing else; of quarantine they have all."""
+"""Kinds of which pruned ledgers keep only the highest ids and tags. Quarantine records are kept whole."""
 
 STATE_KINDS = (
     "open", "definition", "promote", "demote", "insync", "seal", "pruned", "chain", "span", "malformed",
     "version",
 )  # fmt: skip
-"""Kinds of events that are few: the driver collects them to judge the books themselves."""
+"""Kinds of events that are few: the driver collects them to judge the ledgers themselves."""
 
 RATE_BUCKET_US = 100_000
 """Width of the time slots in which `condense` counts ids sent, confirmed and received."""

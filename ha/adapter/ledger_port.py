@@ -16,7 +16,7 @@ BACKUP = "backup"
 
 
 class LedgerPort(Protocol):
-    """An append-only book of events; one writer and one incarnation each."""
+    """A ledger: an append-only file of events, with one writer and one incarnation."""
 
     view: int
     """The epoch that the writer lives in; the node keeps it up to date."""

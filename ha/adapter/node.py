@@ -131,8 +131,8 @@ class Node:
         self._questions = Questions(self)
         self.replications = Replications(self, store, self._inbox)
         self.broker.gates += [store, self.core]
-        self._books = LedgerSink(ledger, store, history)
-        self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._books]
+        self._ledger = LedgerSink(ledger, store, history)
+        self.broker.sinks += [StoreSink(store, bases), LinkSink(self), self._ledger]
         self.broker.sinks.append(self.replications.feeds)
 
     # -- life
@@ -177,7 +177,7 @@ class Node:
                 for first, last in ids.ranges():
                     self.ledger.record("present", queue=queue.uuid.hex(), epoch=epoch, first=first, last=last)
         self._store.close()
-        self._books.note_durable()
+        self._ledger.note_durable()
         self.ledger.close(seal=self._store.failed is None)
 
     # -- inbound connections
@@ -300,7 +300,7 @@ class Node:
         self._questions.end_tick()
         core.end_tick(now)
         self._effects.run(now)
-        self._books.note_durable()
+        self._ledger.note_durable()
         self.ledger.flush()
         self._core_deadline = core.next_deadline()
 

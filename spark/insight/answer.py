@@ -23,33 +23,32 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def build(
-    books: LedgerState, period: Period, measured: Mapping[str, Rows], counted: Mapping[str, Rows],
+    ledgers: LedgerState, period: Period, measured: Mapping[str, Rows], counted: Mapping[str, Rows],
     fails: list[dict[str, Any]], found: Found,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole answer."""
     totals = dict.fromkeys(NAMES, 0)
     for row in counted["slots"]:
         totals[row["name"]] += row["n"]
-    ledgers = _ledgers(books, period)
     known = _clocks(measured["bounds"], period)
     result = {
         "schema": SCHEMA, "kind": "survey", "since_us": period.since_us, "until_us": period.until_us,
         "slot_us": period.slot_us, "row_us": period.row_us, "totals": totals,
         "latency": {
-            name.replace(" ", "_"): _latency(name, measured, period, books)
+            name.replace(" ", "_"): _latency(name, measured, period, ledgers)
             for name in (CONFIRM, DELIVERY, REPLICATION)
         },
         "rates": {
             "slots": _series(counted["slots"], period, period.slot_us),
             "rows": _series(counted["rows"], period, period.row_us),
         },
-        "queues": _queues(counted["queues"], books), "consumers": _consumers(counted, period),
-        "failovers": fails, "ledgers": ledgers, "clocks": known,
+        "queues": _queues(counted["queues"], ledgers), "consumers": _consumers(counted, period),
+        "failovers": fails, "ledgers": _health(ledgers, period), "clocks": known,
         "files": {
-            "ledgers": len(found.ledgers), "ignored": found.ignored, "unreadable_lines": books.unreadable,
+            "ledgers": len(found.ledgers), "ignored": found.ignored, "unreadable_lines": ledgers.unreadable,
         },
     }  # fmt: skip
-    return {"sentence": words.headline(result), "notes": words.notes(result, books), **result}
+    return {"sentence": words.headline(result), "notes": words.notes(result, ledgers), **result}
 
 
 def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _latency(
-    measure: str, measured: Mapping[str, Rows], period: Period, books: LedgerState
+    measure: str, measured: Mapping[str, Rows], period: Period, ledgers: LedgerState
 ) -> dict[str, Any] | None:
     """Of one measure: whole, `by` producer, queue or backup, and along time. None where it was never seen."""
 
@@ -71,7 +70,10 @@ def _latency(
     return {
         **_quantiles(whole[0]),
         "by": [
-            {"key": _queue_name(row["key"], books) if measure == DELIVERY else row["key"], **_quantiles(row)}
+            {
+                "key": _queue_name(row["key"], ledgers) if measure == DELIVERY else row["key"],
+                **_quantiles(row),
+            }
             for row in keyed
         ],
         **{
@@ -113,9 +115,9 @@ def _share(counts: Mapping[str, int]) -> float:
     return counts["redelivered"] / counts["received"] if counts["received"] else 0.0
 
 
-def _queues(rows: Rows, books: LedgerState) -> list[dict[str, Any]]:
+def _queues(rows: Rows, ledgers: LedgerState) -> list[dict[str, Any]]:
     named = [
-        {"queue": queue, "name": _queue_name(queue, books), **counts, "redelivery_rate": _share(counts)}
+        {"queue": queue, "name": _queue_name(queue, ledgers), **counts, "redelivery_rate": _share(counts)}
         for queue, counts in _by(rows, "key").items()
     ]
     return sorted(named, key=_received)[:SHOWN]
@@ -139,11 +141,11 @@ def _consumers(counted: Mapping[str, Rows], period: Period) -> list[dict[str, An
     return sorted(out, key=_received)[:SHOWN]
 
 
-def _ledgers(books: LedgerState, period: Period) -> list[dict[str, Any]]:
+def _health(ledgers: LedgerState, period: Period) -> list[dict[str, Any]]:
     """Health of each ledger with a record in the period. What comes before the first that is here is no gap:
     it may be older than the retention."""
     lives = [
-        w for w in books.writers.values() if w.last_us >= period.since_us and w.first_us < period.until_us
+        w for w in ledgers.writers.values() if w.last_us >= period.since_us and w.first_us < period.until_us
     ]
     return [_ledger(w) for w in sorted(lives, key=lambda w: (w.role, w.process))]
 
@@ -187,5 +189,5 @@ def _applied(low: int | None, high: int | None) -> int:
     return next(value for value in (low, high) if value is not None)
 
 
-def _queue_name(queue: str, books: LedgerState) -> str:
-    return books.queue_names.get(queue, f"queue {queue[:8]}")
+def _queue_name(queue: str, ledgers: LedgerState) -> str:
+    return ledgers.queue_names.get(queue, f"queue {queue[:8]}")

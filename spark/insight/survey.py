@@ -1,4 +1,4 @@
-"""Many days from the same ledgers: how fast, how much, how often it failed over, how whole the books are.
+"""Many days from the same ledgers: how fast, how much, how often it failed over, how whole the ledgers are.
 
 Joins the transforms of this package; starts the Spark actions. Called by `understudy report`.
 `docs/how-to/report.md` describes what it returns. It says nothing about losses: `spark.reconcile` does.
@@ -79,20 +79,20 @@ def survey(
     progress(f"reading {len(found.ledgers)} ledgers")
     events = read_events(session, found.ledgers)
     few = settle(events.where(events["kind"].isin("measured", *schema.STATE_KINDS)))
-    books = assemble(row.asDict() for row in few.where("packed is null").drop("packed").collect())
-    period = _period(books, since_us, until_us)
+    ledgers = assemble(row.asDict() for row in few.where("packed is null").drop("packed").collect())
+    period = _period(ledgers, since_us, until_us)
     records = settle(known(read_records(session, found.ledgers), KINDS))
     progress("following messages from hand to hand")
     measured = _measure(records, period)
     progress("counting what was done, and when")
     counted = _count(records, period)
-    fails = _failovers(unshelve(few, "measured"), books, period)
-    return answer.build(books, period, measured, counted, fails, found)
+    fails = _failovers(unshelve(few, "measured"), ledgers, period)
+    return answer.build(ledgers, period, measured, counted, fails, found)
 
 
-def _period(books: LedgerState, since_us: int, until_us: int) -> Period:
+def _period(ledgers: LedgerState, since_us: int, until_us: int) -> Period:
     """What of the wanted period the ledgers cover at all."""
-    lives = [w for w in books.writers.values() if w.last_us >= since_us and w.first_us < until_us]
+    lives = [w for w in ledgers.writers.values() if w.last_us >= since_us and w.first_us < until_us]
     if not lives:
         raise NothingThere("the ledgers have no record in this period")
     begin = max(since_us, min(w.first_us for w in lives))
@@ -155,17 +155,17 @@ def _count(records: DataFrame, period: Period) -> dict[str, list[dict[str, Any]]
     return {name: [row.asDict() for row in frame.collect()] for name, frame in cuts.items()}
 
 
-def _failovers(events: DataFrame, books: LedgerState, period: Period) -> list[dict[str, Any]]:
+def _failovers(events: DataFrame, ledgers: LedgerState, period: Period) -> list[dict[str, Any]]:
     """Promotions of the period with the pause that producers saw."""
     from spark.insight.activity import pauses_near
     from spark.reconcile.verdict.result import REACH_US, failovers
 
-    moments = [(p.ts_us,) for p in books.promotions if period.since_us <= p.ts_us < period.until_us]
+    moments = [(p.ts_us,) for p in ledgers.promotions if period.since_us <= p.ts_us < period.until_us]
     if not moments:
         return []
     frame = events.sparkSession.createDataFrame(moments, "ts_us long")
     pauses = [(row["from_us"], row["to_us"]) for row in pauses_near(events, frame, REACH_US).collect()]
-    fails = [f for f in failovers(books, pauses) if period.since_us <= f["ts_us"] < period.until_us]
+    fails = [f for f in failovers(ledgers, pauses) if period.since_us <= f["ts_us"] < period.until_us]
     return [{**f, "outage_ms": _pause(f)} for f in fails]
 
 

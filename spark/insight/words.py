@@ -33,7 +33,7 @@ def count(number: int, name: str) -> str:
     return f"{number or 'no'} {name}{'' if number == 1 else 's'}"
 
 
-def notes(result: Mapping[str, Any], books: LedgerState) -> list[str]:
+def notes(result: Mapping[str, Any], ledgers: LedgerState) -> list[str]:
     """What these ledgers cannot tell, or is less sure than it looks: a sentence each."""
     out = []
     totals, latency = result["totals"], result["latency"]
@@ -52,11 +52,11 @@ def notes(result: Mapping[str, Any], books: LedgerState) -> list[str]:
     out += _unbounded(result["clocks"])
     for ledger in result["ledgers"]:
         out += _of_ledger(ledger)
-    if books.unreadable:
-        out.append(f"{count(books.unreadable, 'line')} cannot be read")
-    if len(books.clusters) > 1:
-        clusters = ", ".join(sorted(books.clusters))
-        out.append(f"ledgers of {len(books.clusters)} clusters are mixed: {clusters}")
+    if ledgers.unreadable:
+        out.append(f"{count(ledgers.unreadable, 'line')} cannot be read")
+    if len(ledgers.clusters) > 1:
+        clusters = ", ".join(sorted(ledgers.clusters))
+        out.append(f"ledgers of {len(ledgers.clusters)} clusters are mixed: {clusters}")
     return out
 
 

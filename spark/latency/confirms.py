@@ -39,7 +39,7 @@ def confirm_latency(records: DataFrame, timeline: Mapping[str, Any]) -> dict[str
 
 
 def known(records: DataFrame, kinds: Sequence[str]) -> DataFrame:
-    """Records of some kinds that are what the schema says; what is not is the business of the books."""
+    """Records of some kinds that are what the schema says; what is not is the business of the ledgers."""
     from pyspark.sql import functions as F
 
     from spark.schema import CORRUPT, FILE, GREATEST, VERSIONS

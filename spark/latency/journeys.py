@@ -1,7 +1,7 @@
-"""The way of messages through the books, as weighted pieces: sent, enqueued, confirmed, received.
+"""The way of messages through the ledgers, as weighted pieces: sent, enqueued, confirmed, received.
 
 Ranges of one publish, one position or one id are laid over each other (`ranges.overlap`); each place where
-two meet is a piece with two times. What has only one end in the books gives no piece.
+two meet is a piece with two times. What has only one end in the ledgers gives no piece.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def confirm_pieces(records: DataFrame, sent: DataFrame) -> DataFrame:
 
 
 def placed(records: DataFrame) -> DataFrame:
-    """PLACED_SCHEMA by the primary's record, or the backup's where the primary's is not in the books."""
+    """PLACED_SCHEMA by the primary's record, or the backup's where the primary's is not in the ledgers."""
     rows = records.where("kind in ('enqueue', 'backup_enqueue') and prod is not null and pfirst is not null")
     runs = rows.select(
         "prod", "queue", "epoch", (F.col("first") - F.col("pfirst")).alias("shift"),

@@ -93,34 +93,34 @@ def reconcile(session: SparkSession, found: Found, *, progress: Progress = lambd
     packed = settle(every.where("packed is not null").select(*BLOCK), large=True)
     few = events.where(events["kind"].isin(*schema.STATE_KINDS, *HULLS)).collect()
     where = Places(found.ledgers).of_gap
-    books = assemble((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
-    if not books.writers and not books.missing:
+    ledgers = assemble((row.asDict() for row in few if row["kind"] not in HULLS), where, let_go=True)
+    if not ledgers.writers and not ledgers.missing:
         raise NoLedgers("the ledgers are empty")
-    _mention(books, found)
+    _mention(ledgers, found)
     hulls = [row.asDict() for row in few if row["kind"] in HULLS]
     pruned = any(PRUNED.match(path.name) for path in found.ledgers)
-    numbers = _numbers(packed, events, books, hulls, progress, pruned=pruned)
+    numbers = _numbers(packed, events, ledgers, hulls, progress, pruned=pruned)
     copies = [str(path) for path in found.copies]
     files = {"ledgers": len(found.ledgers), "ignored": found.ignored, "copies": copies}
-    answer = result.result(books, numbers, files)
+    answer = result.result(ledgers, numbers, files)
     progress("looking up the lines that show it")
     evidence.attach(answer["findings"], lambda: read_records(session, found.ledgers, files=True))
     return answer
 
 
-def _mention(books: LedgerState, found: Found) -> None:
+def _mention(ledgers: LedgerState, found: Found) -> None:
     """What makes the ledgers as a whole unfit for a proof."""
     for path in found.hidden:
-        books.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
+        ledgers.missing.append(f"{path.name} was not read: Spark does not see names that begin with . or _")
     for path in found.empty:
-        books.missing.append(f"{path.name} is empty: a ledger begins with a record")
-    alien = any("schema version" in text for text in books.missing)
-    if found.hidden or found.empty or alien or len(books.clusters) > 1:
-        books.broken = True
+        ledgers.missing.append(f"{path.name} is empty: a ledger begins with a record")
+    alien = any("schema version" in text for text in ledgers.missing)
+    if found.hidden or found.empty or alien or len(ledgers.clusters) > 1:
+        ledgers.broken = True
 
 
 def _numbers(
-    packed: DataFrame, plain: DataFrame, books: LedgerState, hulls: Sequence[Mapping[str, Any]],
+    packed: DataFrame, plain: DataFrame, ledgers: LedgerState, hulls: Sequence[Mapping[str, Any]],
     progress: Progress, *, pruned: bool,
 ) -> Any:  # fmt: skip
     """Run the table of checks and collect what they found. `packed`: events that hold a block; `plain`: the
@@ -130,22 +130,24 @@ def _numbers(
     from spark.reconcile.input.tallies import unshelve
     from spark.reconcile.verdict.result import Numbers
 
-    given = {"packed": packed, "plain": plain, "ledgers": books, "hulls": hulls, "pruned": pruned}
+    given = {"packed": packed, "plain": plain, "ledgers": ledgers, "hulls": hulls, "pruned": pruned}
     facts, found = table.run(given, progress)
     rows = [row.asDict() for row in findings([settle(frame) for frame in found]).collect()]
     progress("measuring rates and outage")
-    timeline, pauses = _over_time(unshelve(packed, "measured"), books)
+    timeline, pauses = _over_time(unshelve(packed, "measured"), ledgers)
     return Numbers(
         facts["tag_counts"], facts["logical_counts"], table.ids(facts), rows, timeline, pauses,
         table.described(facts),
     )  # fmt: skip
 
 
-def _over_time(measured: DataFrame, books: LedgerState) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
+def _over_time(measured: DataFrame, ledgers: LedgerState) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
     """The timeline, and the pauses in confirms: from and to, in microseconds since 1970."""
     from spark.rates import pauses
 
-    return _timeline(measured, books), [(row["from_us"], row["to_us"]) for row in pauses(measured).collect()]
+    return _timeline(measured, ledgers), [
+        (row["from_us"], row["to_us"]) for row in pauses(measured).collect()
+    ]
 
 
 def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFrame:
@@ -177,13 +179,13 @@ def findings(frames: Sequence[DataFrame], shown: int = SHOWN_RANGES) -> DataFram
     return counted.where(F.col("_place") <= shown).drop("_place")
 
 
-def _timeline(measured: DataFrame, books: LedgerState) -> Mapping[str, Any]:
+def _timeline(measured: DataFrame, ledgers: LedgerState) -> Mapping[str, Any]:
     """start_us, slot_us, and for each of sent, confirmed, received the ids in each slot."""
     from spark.rates import timeline
     from spark.schema import RATE_BUCKET_US
 
-    begin = min((w.first_us for w in books.writers.values() if w.first_us), default=0)
-    end = max((w.last_us for w in books.writers.values()), default=0)
+    begin = min((w.first_us for w in ledgers.writers.values() if w.first_us), default=0)
+    end = max((w.last_us for w in ledgers.writers.values()), default=0)
     width = max(1, -(-(end - begin) // (SLOTS * RATE_BUCKET_US))) * RATE_BUCKET_US
     first, last = begin // width, end // width
     series: dict[str, Any] = {name: [0] * (last - first + 1) for name in ("sent", "confirmed", "received")}

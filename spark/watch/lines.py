@@ -210,7 +210,7 @@ _CARRIED = ("queue", "epoch", "first", "last", "reason", "name", "peer")
 
 
 def _horizons(r: Row) -> Iterator[Row]:
-    """The id and the tag that a record of pruned books ends with."""
+    """The id and the tag that a record of pruned ledgers ends with."""
     head = {**_head_of(r), "kind": "horizon", "at": r["wseq"]}
     if r.get("queue") is not None:
         yield {**head, "queue": r["queue"], "epoch": r["epoch"], "last": r["last"]}

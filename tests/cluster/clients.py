@@ -51,12 +51,15 @@ class NotedGaps(Gaps):
 
 
 class Clients:
-    def __init__(self, addresses: str, virtual: str, books: Path, rate: float) -> None:
+    def __init__(self, addresses: str, virtual: str, ledgers: Path, rate: float) -> None:
         self._publishers = [
-            KitPublisher("orders", addresses, LOGIN, books, rate, gaps=NotedGaps("orders")),
-            KitPublisher("plain", virtual, LOGIN, books, rate, gaps=NotedGaps("plain")),
+            KitPublisher("orders", addresses, LOGIN, ledgers, rate, gaps=NotedGaps("orders")),
+            KitPublisher("plain", virtual, LOGIN, ledgers, rate, gaps=NotedGaps("plain")),
         ]
-        self._readers = [Reader("orders", addresses, LOGIN, books), Reader("plain", virtual, LOGIN, books)]
+        self._readers = [
+            Reader("orders", addresses, LOGIN, ledgers),
+            Reader("plain", virtual, LOGIN, ledgers),
+        ]
 
     def run(self, enough: threading.Event) -> None:
         for client in (*self._readers, *self._publishers):
@@ -100,13 +103,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.clients")
     parser.add_argument("--addresses", required=True)
     parser.add_argument("--virtual", required=True)
-    parser.add_argument("--books", type=Path, required=True)
+    parser.add_argument("--ledgers", type=Path, required=True)
     parser.add_argument("--rate", type=float, default=150.0, help="messages a second of each publisher")
     told = parser.parse_args()
-    told.books.mkdir(parents=True, exist_ok=True)
+    told.ledgers.mkdir(parents=True, exist_ok=True)
     enough = threading.Event()
     _when_told("finish", enough.set)
-    Clients(told.addresses, told.virtual, told.books, told.rate).run(enough)
+    Clients(told.addresses, told.virtual, told.ledgers, told.rate).run(enough)
     return 0
 
 

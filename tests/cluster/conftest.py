@@ -27,7 +27,7 @@ REPORT = Path(__file__).parent.parent.parent / "build" / "cluster"
 class Played:
     """One case that came to its end."""
 
-    books: Path
+    ledgers: Path
     rounds: list[Round]
     confirmed: int
     resent: int
@@ -41,7 +41,7 @@ class Report:
     played: dict[str, Played] = field(default_factory=dict)
 
     def add(self, name: str, play: Play, target: float | None = None) -> None:
-        self.played[name] = Played(play.books, play.rounds, play.confirmed, play.resent, target)
+        self.played[name] = Played(play.ledgers, play.rounds, play.confirmed, play.resent, target)
 
     def lines(self) -> list[str]:
         """In Markdown."""

@@ -1,4 +1,4 @@
-"""One case: a site under load, watched; faults in rounds; at its end the clients' own count, and books for
+"""One case: a site under load, watched; faults in rounds; at its end the clients' own count, and ledgers for
 Spark.
 
 Owner: one test, on one thread.
@@ -36,7 +36,7 @@ class Play:
     ) -> None:
         self.folder = folder
         self.seed = seed
-        self.books = folder / "books"
+        self.ledgers = folder / "ledgers"
         self.site = Site(engine, image, folder / "site", flavour or Flavour())
         self.rounds: list[Round] = []
         self.confirmed = 0
@@ -167,8 +167,8 @@ class Play:
         arguments += [
             "--virtual",
             f"{configuration.VIP}:{configuration.PORT}",
-            "--books",
-            str(self.books / "clients"),
+            "--ledgers",
+            str(self.ledgers / "clients"),
         ]
         self._clients = self._children.start("clients", arguments, events=True)
         self.goes_on()
@@ -207,7 +207,7 @@ class Play:
 
     def end(self) -> None:
         """The clients read all there is, the brokers stop cleanly; then nothing may be missing, and no two
-        may have served at a time. The books are left for Spark.
+        may have served at a time. The ledgers are left for Spark.
         """
         self._clients.expected_to_end = True
         self._clients.say("finish")
@@ -218,7 +218,7 @@ class Play:
         self.confirmed, self.resent = self._done["confirmed"], self._done["resent"]
         self.stop_brokers()
         for name, machine in self.machines.items():
-            shutil.copytree(machine.disk.mount / "data" / "ledger", self.books / name)
+            shutil.copytree(machine.disk.mount / "data" / "ledger", self.ledgers / name)
         missing = self._done["missing"]
         assert not any(missing.values()), f"confirmed messages that no reader got: {missing}"
         self.check_one_serves()

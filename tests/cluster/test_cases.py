@@ -1,7 +1,7 @@
 """Every case of `cases.py` on a real cluster: `make test-cluster`; a few, once: `make test-cluster-smoke`.
 
 What each must keep, whatever happens in it: no confirmed message is missing, no two nodes serve at a time,
-the pair is whole again after each fault. `test_verdicts` has the books of each reconciled. How long it took
+the pair is whole again after each fault. `test_verdicts` has the ledgers of each reconciled. How long it took
 is measured and reported beside what is aimed at; a busy machine fails nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Spark's verdict on the books of each case that was played, all in one session at the end of the run."""
+"""Spark's verdict on the ledgers of each case that was played, all in one session at the end of the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_verdict(name: str, rounds: int, report: Report, request: pytest.Fixture
         pytest.skip("the case did not come to its end")
     played = report.played[name]
     session = request.getfixturevalue("session")
-    answer = reconcile(session, find_ledgers([played.books]))
+    answer = reconcile(session, find_ledgers([played.ledgers]))
     session.catalog.clearCache()
     played.verdict, played.sentence = answer["verdict"], answer["sentence"]
     assert played.verdict == "proven", [answer["sentence"], answer["missing"], answer["findings"]]
@@ -42,4 +42,4 @@ def test_verdict(name: str, rounds: int, report: Report, request: pytest.Fixture
         if each["state"] == "active"
     )
     for one, two in pairwise(active):
-        assert two[0] >= one[1] or one[2] == two[2], f"by the books two served at once: {one}, {two}"
+        assert two[0] >= one[1] or one[2] == two[2], f"by the ledgers two served at once: {one}, {two}"

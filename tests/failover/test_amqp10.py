@@ -1,4 +1,4 @@
-"""Failover under clients of AMQP 1.0 and of 0-9-1, which read what the others publish; the books prove it."""
+"""Failover under AMQP 1.0 and 0-9-1 clients that read what the others publish; the ledgers prove it."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def test_a_killed_primary_loses_nothing_for_either_protocol(
 ) -> None:
     with Pair(tmp_path) as pair:
         pair.whole()
-        books = tmp_path / "clients"
+        ledgers = tmp_path / "clients"
         with PlainPublisher(pair.both, "declares", declare=QUEUES.values()) as publisher:
             publisher.connect(PATIENCE)
         senders = [
-            Sender(Publisher(pair.both, "shop10", books), ("to-kombu", "/queues/within")),
-            Sender(PlainPublisher(pair.both, "shop091", books), ("to-proton",)),
+            Sender(Publisher(pair.both, "shop10", ledgers), ("to-kombu", "/queues/within")),
+            Sender(PlainPublisher(pair.both, "shop091", ledgers), ("to-proton",)),
         ]
         readers = [
-            Reader(Consumer(pair.both, "to-proton", "reads10", books)),
-            Reader(Consumer(pair.both, "/queues/within", "within10", books)),
-            Reader(PlainConsumer(pair.both, "to-kombu", "reads091", books)),
+            Reader(Consumer(pair.both, "to-proton", "reads10", ledgers)),
+            Reader(Consumer(pair.both, "/queues/within", "within10", ledgers)),
+            Reader(PlainConsumer(pair.both, "to-kombu", "reads091", ledgers)),
         ]
         for client in (*readers, *senders):
             client.start()

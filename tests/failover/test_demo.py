@@ -15,7 +15,7 @@ from understudy.demo.demo import Demo, Options
 from understudy.demo.progress import Progress
 
 
-def test_the_demo_runs_and_leaves_whole_books(tmp_path: Path) -> None:
+def test_the_demo_runs_and_leaves_whole_ledgers(tmp_path: Path) -> None:
     console = Console(file=(tmp_path / "screen").open("w"), width=100)
     with Progress(console) as progress:
         outcome = Demo(Options(1500, 1000.0, tmp_path / "demo", spark=False), progress).run()

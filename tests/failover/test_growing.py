@@ -38,7 +38,7 @@ def _drain(pair: Pair, name: str, queue: str) -> list[int]:
 def test_queues_of_a_standalone_broker_survive_the_first_failover_of_its_pair(
     tmp_path: Path, judge: Callable[..., dict[str, Any]]
 ) -> None:
-    books = tmp_path / "clients"
+    ledgers = tmp_path / "clients"
     with Pair(tmp_path) as pair:
         pair.start("left", brokers="")
         assert pair.status("left") == "standalone"
@@ -48,13 +48,13 @@ def test_queues_of_a_standalone_broker_survive_the_first_failover_of_its_pair(
             channel.exchange_declare("jobs", "topic", durable=True)
             channel.queue_bind("work", "jobs", "#")
         _publish(pair, "left", "jobs", "a", range(MESSAGES))
-        with Publisher(left, "alone", books, declare=[ORDERS]) as shop:
+        with Publisher(left, "alone", ledgers, declare=[ORDERS]) as shop:
             for number in range(MESSAGES):
                 shop.publish(b"%d" % number, "orders")
         assert pair.stop("left") == 0
 
         pair.whole()
-        with Publisher(pair.both, "shop", books, declare=[ORDERS]) as shop:
+        with Publisher(pair.both, "shop", ledgers, declare=[ORDERS]) as shop:
             for number in range(MESSAGES, 2 * MESSAGES):
                 shop.publish(b"%d" % number, "orders")
         _publish(pair, "left", "jobs", "b", range(MESSAGES, 2 * MESSAGES))

@@ -137,7 +137,7 @@ def test_survivors_of_an_earlier_epoch_are_redelivered_in_order_and_acked_ones_s
 
 
 def dequeued(pair: Pair, name: str) -> int:
-    """Messages that a backup was told are gone, by its own book."""
+    """Messages that a backup was told are gone, by its own ledger."""
     records = [record for record in pair.ledger(name) if record["kind"] == "backup_dequeue"]
     return sum(record["last"] - record["first"] + 1 for record in records)
 

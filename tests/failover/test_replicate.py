@@ -43,9 +43,9 @@ class Load:
     """A publisher, and a consumer that takes a part of what comes, until `stop`."""
 
     def __init__(self, pair: Pair) -> None:
-        books = pair.folder / "clients"
-        self.publisher = Publisher(pair.both, "shop", books, declare=[ORDERS], window=100)
-        self.consumer = Consumer(pair.both, "orders", "store", books, declare=[ORDERS])
+        ledgers = pair.folder / "clients"
+        self.publisher = Publisher(pair.both, "shop", ledgers, declare=[ORDERS], window=100)
+        self.consumer = Consumer(pair.both, "orders", "store", ledgers, declare=[ORDERS])
         self.sent = self.taken = 0
         self._enough = threading.Event()
         self._threads = [threading.Thread(target=run) for run in (self._publish, self._consume)]

@@ -1,5 +1,5 @@
 """Rules that remove messages, on real processes whose primary is killed under load: every confirmed message
-is where its rule sends it, once, and the books agree (invariants 1, 18, 29). And what was declared with a
+is where its rule sends it, once, and the ledgers agree (invariants 1, 18, 29). And what was declared with a
 queue or an exchange holds on the node that is promoted (6)."""
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def test_dead_letters_and_limits_survive_the_death_of_the_primary(
     pair: Pair, judge: Callable[..., dict[str, Any]]
 ) -> None:
     pair.whole()
-    books = pair.folder / "clients"
-    with Publisher(pair.both, "shop", books, declare=[DEAD, BRIEF, SHORT, SMALL], window=50) as shop:
+    ledgers = pair.folder / "clients"
+    with Publisher(pair.both, "shop", ledgers, declare=[DEAD, BRIEF, SHORT, SMALL], window=50) as shop:
         for number in range(MESSAGES):
             if number == KILL_AT:
                 pair.until(lambda: shop.counts.confirmed > KILL_AT // 2, "confirms")

@@ -1,4 +1,4 @@
-"""Switchovers of real processes under load: everything confirmed arrives, and the books agree.
+"""Switchovers of real processes under load: everything confirmed arrives, and the ledgers agree.
 
 How long clients wait is not asserted here: `python -m bench.switchover` prints it.
 """
@@ -37,9 +37,9 @@ class Traffic:
     """A publisher and a consumer, each in a thread of its own, until `stop`."""
 
     def __init__(self, pair: Pair) -> None:
-        books = pair.folder / "clients"
-        self.publisher = Publisher(pair.both, "shop", books, declare=[ORDERS], window=100)
-        self.consumer = Consumer(pair.both, "orders", "store", books, declare=[ORDERS])
+        ledgers = pair.folder / "clients"
+        self.publisher = Publisher(pair.both, "shop", ledgers, declare=[ORDERS], window=100)
+        self.consumer = Consumer(pair.both, "orders", "store", ledgers, declare=[ORDERS])
         self.seen: Counter[int] = Counter()
         self.sent = 0
         self._room = threading.Semaphore(AHEAD)
@@ -77,7 +77,7 @@ class Traffic:
 
 
 @pytest.mark.system
-def test_there_and_back_under_load_loses_nothing_and_the_books_agree(
+def test_there_and_back_under_load_loses_nothing_and_the_ledgers_agree(
     pair: Pair, judge: Callable[..., dict[str, Any]]
 ) -> None:
     pair.whole()

@@ -29,7 +29,9 @@ def test_a_file_is_one_unit_and_so_is_all_that_shares_a_session() -> None:
         "tests/ha/replication/test_link.py::test_any[1]"
     )
     assert unit("tests/ha/replication/test_link.py::test_have") != unit("tests/ha/test_pair.py::test_have")
-    assert unit("tests/spark/reconcile/test_books.py::test_x") == unit("tests/failover/test_rules.py::test_y")
+    assert unit("tests/spark/reconcile/test_ledgers.py::test_x") == unit(
+        "tests/failover/test_rules.py::test_y"
+    )
     assert unit(f"{APART[0]}[1]") != unit(f"{APART[0]}[251]")
 
 

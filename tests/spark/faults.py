@@ -18,7 +18,7 @@ FATES = ("received", "acked", "dequeue", "backup_dequeue", "present", "quiesce")
 class Faults:
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
-        self.books = pair.run()
+        self.ledgers = pair.run()
         self.places: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
         self.doubt: tuple[tuple[int, int], ...] = ()
         self.first, self.last = 1 << 16 | 1, pair.epoch
@@ -43,15 +43,15 @@ class Faults:
     ) -> None:
         """A record just before the seal."""
         served = self.last if process[0] in "ab" else 0
-        record = self.books.note(
+        record = self.ledgers.note(
             process, self.pair.now + later_us, served if view is None else view, kind, **fields
         )
-        records = self.books.records[process]
+        records = self.ledgers.records[process]
         records.remove(record)
         records.insert(len(records) - 1, record)
 
     def find(self, kind: str, matches: Callable[[Record], bool]) -> Record:
-        return next(r for _, r in self.books.every(kind) if matches(r))
+        return next(r for _, r in self.ledgers.every(kind) if matches(r))
 
     def found(
         self, kind: str, queue: str | None, epoch: int | None, prod: str | None, *pairs: tuple[int, int]
@@ -73,7 +73,7 @@ class Faults:
         """Four confirmed ids of the dead primary's epoch leave no trace beyond their enqueue."""
         run = self.find("backup_enqueue", lambda r: r["queue"] == self.orders and r["last"] - r["first"] > 8)
         first = run["first"] + 2
-        self.books.cut(
+        self.ledgers.cut(
             FATES, lambda r: (r["queue"], r["epoch"]) == (self.orders, run["epoch"]), first, first + 3
         )
         self.found("lost", self.orders, run["epoch"], None, (first, first + 3))
@@ -88,7 +88,7 @@ class Faults:
     def receive_late(self) -> None:
         """Two fresh deliveries to one consumer change places."""
         mine = [
-            r for r in self.books.records["c3", 3]
+            r for r in self.ledgers.records["c3", 3]
             if r["kind"] == "received" and r["epoch"] != self.last and "reason" not in r
         ]  # fmt: skip
         a, b = mine[2], mine[3]
@@ -99,11 +99,11 @@ class Faults:
 
     def confirm_early(self) -> None:
         """The acknowledgement of one position in the middle was never received."""
-        copied = {(r["epoch"], r["n"]) for _, r in self.books.every("backup_enqueue")}
+        copied = {(r["epoch"], r["n"]) for _, r in self.ledgers.every("backup_enqueue")}
         n = sorted(n for epoch, n in copied if epoch != self.last)[3]
         epoch = next(epoch for epoch, m in copied if epoch != self.last and m == n)
-        self.books.cut(["replicated"], lambda r: r["epoch"] == epoch, n, n)
-        for _, run in self.books.every("enqueue"):
+        self.ledgers.cut(["replicated"], lambda r: r["epoch"] == epoch, n, n)
+        for _, run in self.ledgers.every("enqueue"):
             if (run["epoch"], run["n"]) == (epoch, n):
                 self.found("early", run["queue"], epoch, None, (run["first"], run["last"]))
                 if "durable" in run:
@@ -160,7 +160,7 @@ class Faults:
 
     def differ(self) -> None:
         """At the quiesce point one node lists one id less."""
-        mine = [r for p, r in self.books.every("quiesce") if p == self.pair.backup.process]
+        mine = [r for p, r in self.ledgers.every("quiesce") if p == self.pair.backup.process]
         listed = next(r for r in mine if r["last"] > r["first"])
         listed["last"] -= 1
         self.found(
@@ -174,29 +174,29 @@ class Faults:
     def on_disk(self, epoch: int, wanted: int, *, copied: bool = False) -> tuple[int, list[Record]]:
         """The `wanted`th position of a run that waits for the disk, and all runs of that position."""
         kinds = ("backup_enqueue",) if copied else ("enqueue",)
-        noted = [r for _, r in self.books.every(*kinds) if r["epoch"] == epoch and "durable" in r]
+        noted = [r for _, r in self.ledgers.every(*kinds) if r["epoch"] == epoch and "durable" in r]
         n = sorted({r["n"] for r in noted if r["n"] < 900_000})[wanted]
-        runs = [r for _, r in self.books.every("enqueue") if (r["epoch"], r.get("n")) == (epoch, n)]
+        runs = [r for _, r in self.ledgers.every("enqueue") if (r["epoch"], r.get("n")) == (epoch, n)]
         return n, [r for r in runs if "durable" in r]
 
     def forget_own_disk(self) -> None:
         """The primary never said that one position was on its own disk."""
         n, runs = self.on_disk(self.last, 5)
-        self.books.cut(["durable"], lambda r: r["epoch"] == self.last, n, n)
+        self.ledgers.cut(["durable"], lambda r: r["epoch"] == self.last, n, n)
         for run in runs:
             self.found("early: disk of b", run["queue"], self.last, None, (run["first"], run["last"]))
 
     def forget_disk_of_backup(self) -> None:
         """The backup acknowledged one position, and never that it was on its disk."""
         n, runs = self.on_disk(self.first, 8, copied=True)
-        self.books.cut(["replicated"], lambda r: (r["epoch"], r["reason"]) == (self.first, "durable"), n, n)
+        self.ledgers.cut(["replicated"], lambda r: (r["epoch"], r["reason"]) == (self.first, "durable"), n, n)
         for run in runs:
             self.found("early: disk of b", run["queue"], self.first, None, (run["first"], run["last"]))
 
     def left(self, wanted: int, reason: str) -> Record:
         """A dequeue by the last primary, of orders of its own epoch, for this reason."""
         return [
-            r for p, r in self.books.every("dequeue")
+            r for p, r in self.ledgers.every("dequeue")
             if p == self.primary and (r["queue"], r["epoch"]) == (self.orders, self.last)
             and r.get("reason") == reason
         ][wanted]  # fmt: skip
@@ -222,7 +222,7 @@ class Faults:
             "last": gone["first"],
         }
         done = [
-            p for p, r in self.books.every("acked")
+            p for p, r in self.ledgers.every("acked")
             if (r["queue"], r["epoch"]) == (self.orders, self.last)
             and r["first"] <= gone["first"] <= r["last"]
         ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Makes the ledgers of a pair, its producers and consumers through a failover: consistent, seeded, small.
 
-`Pair(seed).run()` gives `Books` of plain dicts, in which tests plant faults before `write` numbers the
+`Pair(seed).run()` gives `Ledgers` of plain dicts, in which tests plant faults before `write` numbers the
 records and puts them into files. Shares no code with the job: it follows single ids, never ranges.
 """
 
@@ -21,7 +21,7 @@ CLUSTER = "c1a5"
 START_US = 1_700_000_000_000_000
 
 
-class Books(Records):
+class Ledgers(Records):
     def cut(self, kinds: Iterable[str], matches: Callable[[Record], bool], first: int, last: int) -> None:
         """Take first..last out of all records of these kinds that match; what remains of each stays."""
         wanted = set(kinds)
@@ -95,7 +95,7 @@ class Pair:
         self.rng = random.Random(seed)
         self.ticks, self.batch = ticks, batch
         self.now = START_US
-        self.books = Books()
+        self.ledgers = Ledgers()
         self.epoch, self.n = 1 << 16 | 1, 0
         self.primary, self.backup = Node("a"), Node("b")
         self.in_sync = False
@@ -110,9 +110,9 @@ class Pair:
 
     def note(self, process: Process, kind: str, **fields: Any) -> Record:
         view = self.epoch if process[0] in ("a", "b") else 0
-        return self.books.note(process, self.now, view, kind, **fields)
+        return self.ledgers.note(process, self.now, view, kind, **fields)
 
-    def run(self) -> Books:
+    def run(self) -> Ledgers:
         for node in (self.primary, self.backup):
             self.note(node.process, "open", name="broker", reason=CLUSTER)
         for role, clients in (("producer", self.producers), ("consumer", self.consumers)):
@@ -128,7 +128,7 @@ class Pair:
                 self.fail_over()
             self.tick()
         self.end()
-        return self.books
+        return self.ledgers
 
     # -- the life of the pair
 

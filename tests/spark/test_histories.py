@@ -1,6 +1,6 @@
 """Whole histories: what was planted is what Spark finds is what DuckDB finds, and nothing else.
 
-A handful here; `make soak-books` tries 200. A history that differs prints the command that makes it again.
+A handful here; `make soak-ledgers` tries 200. A history that differs prints the command that makes it again.
 """
 
 from __future__ import annotations

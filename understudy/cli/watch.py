@@ -183,14 +183,14 @@ def _run(run: Watch) -> None:
 def _status(run: Watch, folders: tuple[Path, ...], losses: int = 0) -> int:
     """Under --once. What could not be judged is said: by an alarm, or here. `losses`: those that were told,
     which an earlier run may have found."""
-    books = run.judge.live
+    ledgers = run.judge.live
     if run.losses or losses:
         return FOUND
     why = ""
     if not run.done:
         why = "stopped before all was judged"
-    elif not books.producers:
-        what = "no ledger of a producer" if books.records else "no ledger"
+    elif not ledgers.producers:
+        what = "no ledger of a producer" if ledgers.records else "no ledger"
         why = f"nothing to judge by: {what} below {', '.join(map(str, folders))}"
     if why:
         click.echo(f"understudy watch: {why} (exit code 2)", err=True)

@@ -1,4 +1,4 @@
-"""The client kit: a publisher and a consumer on kombu that survive the loss of a broker, and keep books.
+"""The client kit: a publisher and a consumer on kombu that survive the loss of a broker, and keep a ledger.
 
     from understudy.client import Publisher, Consumer
 

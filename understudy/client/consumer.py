@@ -1,4 +1,4 @@
-"""A consumer that follows its queue to whichever broker serves, acks in batches, and keeps books.
+"""A consumer that follows its queue to whichever broker serves, acks in batches, and keeps a ledger.
 
 What was handed to the caller and not acked when a connection is lost comes again from the next broker,
 flagged `redelivered` and with the same replication id. Deliveries that had arrived but were not handed out
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from understudy.client.books import ID_HEADER, ReplicationId, parse_replication_id
 from understudy.client.brokers import Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
 from understudy.client.failover import LOST, Failover, declare_all
+from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 
 

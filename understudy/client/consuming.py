@@ -1,5 +1,5 @@
 """What a consumer does in any protocol: hands out what has arrived, acks in batches, comes back after a loss,
-and keeps books.
+and keeps a ledger.
 
 Role: the base of both kits' `Consumer`, which knows how a connection begins and how an ack is said on it.
 Owner: the application, on one thread.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from understudy.client import forks
-from understudy.client.books import Pulse, ReceivedBook, ReplicationId, new_incarnation, open_ledger
 from understudy.client.brokers import Brokers, TimeUp
+from understudy.client.ledgers import Pulse, ReceivedLedger, ReplicationId, new_incarnation, open_ledger
 
 PREFETCH = 200
 ACK_EVERY = 50
@@ -87,7 +87,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         self._ack_interval = ack_interval
         self._given_up = given_up
         ledger = open_ledger(ledger_dir, name, "consumer", new_incarnation())
-        self._book = ReceivedBook(ledger, failover.title(queue))
+        self._ledger = ReceivedLedger(ledger, failover.title(queue))
         self._pulse = Pulse(ledger, ledger_heartbeat)
         self._source: Any = None
         """What deliveries come by, a channel or a link; None without a connection."""
@@ -146,7 +146,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             delivery = self._arrived.popleft()
             self.counts.received += 1
             self.counts.redelivered += delivery.redelivered
-            self._book.received(delivery.id, delivery.redelivered)
+            self._ledger.received(delivery.id, delivery.redelivered)
             return delivery
         except BaseException:  # nobody has seen it: an ack of the next one is not to cover it
             self._lose()
@@ -187,7 +187,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
     def flush(self) -> None:
         """Write the acks that are due and the ledger."""
         self._send_ack()
-        self._book.write()
+        self._ledger.write()
         self._stay_alive()
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             self._forget()
             self.failover.close()
         finally:
-            self._book.close()
+            self._ledger.close()
 
     def abandon(self) -> None:
         """Called in each child of a fork: connection, ledger and deliveries are the parent's. What would
@@ -210,7 +210,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         """
         self._abandoned = True
         self._forget()
-        self._book.abandon()
+        self._ledger.abandon()
         self.failover.abandon()
 
     # -- what each kit gives -------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
         """The connection is gone, and with it every delivery that is not acked."""
         self._forget()
         self.failover.drop()
-        self._book.write()
+        self._ledger.write()
 
     def _wait(self, timeout: float) -> None:
         self._ack_if_due(idle=timeout > self._ack_interval)
@@ -321,13 +321,13 @@ class ConsumerBase(ABC, Generic[DeliveryT]):
             raise
         self.counts.acked += len(handled)
         for delivery in handled:
-            self._book.acked(delivery.id)
+            self._ledger.acked(delivery.id)
 
-    # -- the books -----------------------------------------------------------------------------------------
+    # -- the ledger ------------------------------------------------------------------------------------------
 
     def _write_ledger_if_due(self) -> None:
         now = time.monotonic()
         if now - self._ledger_at >= self._ack_interval:
             self._ledger_at = now
-            self._book.write()
+            self._ledger.write()
             self._pulse.beat()

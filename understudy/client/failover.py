@@ -17,9 +17,9 @@ import kombu.connection
 from amqp.exceptions import AMQPError
 from kombu.exceptions import OperationalError
 
-from understudy.client.books import Pulse
 from understudy.client.brokers import Brokers
 from understudy.client.connection import Connection, Transport
+from understudy.client.ledgers import Pulse
 from understudy.client.transport import Lost
 from understudy.shared.addresses import HostPort
 
@@ -159,8 +159,8 @@ class Failover(Brokers):
 
     def wait(self, timeout: float, pulse: Pulse, limit: int = 1000) -> None:
         """Send what is unsent and handle what comes, at most `limit` methods, waiting up to `timeout` seconds
-        for something; with heartbeats, to the broker and in the books, however long the wait is. Raises LOST,
-        and what the broker says."""
+        for something. Keep up heartbeats to the broker and in the ledger meanwhile. Raises LOST, and the
+        broker's errors."""
         until = time.monotonic() + timeout
         while self._inner is not None:
             some = self._inner.serve(min(timeout, pulse.left, self._beat_every), limit)

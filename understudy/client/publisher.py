@@ -115,7 +115,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
     size or its properties, and closes the channel over it. Without `on_refused`, Refused is raised, once.
 
     What is returned or refused is not sent again, and holds up nothing. All of them are told from within the
-    other methods, once for each message and after it is in the books: by `publish` before it takes charge of
+    other methods, once for each message and after it is in the ledger: by `publish` before it takes charge of
     its own. What they raise comes out of there, and costs nothing else; they may publish and flush
     themselves.
 
@@ -261,7 +261,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             tag = session.last_tag = session.last_tag + 1
             session.in_doubt[tag] = kept  # before it leaves the other: an interrupt loses nothing
             waiting.popleft()
-            self._book.sent(session.name, kept.exchange, kept.routing_key, tag, kept.sequence)
+            self._ledger.sent(session.name, kept.exchange, kept.routing_key, tag, kept.sequence)
             publish(kept.message, kept.exchange, kept.routing_key, kept.mandatory)
 
     def _wait_for_input(self, timeout: float) -> None:
@@ -344,7 +344,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
         for tag, kept in tuple(in_doubt.items()):
             code, text = error.reply_code, " ".join(str(error.reply_text).split())
             refused, told = self._refusal(kept, code, text)
-            self._book.settled(session.name, tag, tag, "nacked", f"{code} {text}")
+            self._ledger.settled(session.name, tag, tag, "nacked", f"{code} {text}")
             del in_doubt[tag]  # it is forgotten and told at once, as in `_settle`
             self.counts.nacked += 1
             if told is None:
@@ -354,7 +354,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     def _give_up_too_large(self, session: _Session, kept: _Kept) -> None:
         """The next one that waits fits into no frame of this broker: sent, it would cost the connection. In
-        the books it is the only one of a session of its own, which no broker counts."""
+        the ledger it is the only one of a session of its own, which no broker counts."""
         octets = kept.message.octets_of_properties
         text = (
             f"FRAME_ERROR - headers and properties of {octets:,} octets, and one frame takes {session.room:,}"
@@ -362,8 +362,8 @@ class Publisher(PublisherBase[_Kept, _Session]):
         refused, told = self._refusal(kept, FrameError.code, text)
         session.unsent += 1
         name = f"{session.name}.{session.unsent}"
-        self._book.sent(name, kept.exchange, kept.routing_key, 1, kept.sequence)
-        self._book.settled(name, 1, 1, "nacked", f"{FrameError.code} {text}")
+        self._ledger.sent(name, kept.exchange, kept.routing_key, 1, kept.sequence)
+        self._ledger.settled(name, 1, 1, "nacked", f"{FrameError.code} {text}")
         self._waiting.popleft()  # it is forgotten and told at once, as in `_settle`
         self.counts.nacked += 1
         if told is None:
@@ -389,4 +389,4 @@ class Publisher(PublisherBase[_Kept, _Session]):
 
     def _note_settled(self, session: _Session, first: int, last: int, outcome: str) -> None:
         if outcome and last >= first:
-            self._book.settled(session.name, first, last, outcome)
+            self._ledger.settled(session.name, first, last, outcome)

@@ -1,5 +1,5 @@
 """What a publisher does in any protocol: keeps each message until it is settled, sends what is in doubt
-again, in order, before anything new, and keeps books.
+again, in order, before anything new, and keeps a ledger.
 
 Role: the base of both kits' `Publisher`, which knows how a connection begins and how a message is sent on it,
 and hears what became of it. Owner: the application, on one thread.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from understudy.client import forks
-from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
 from understudy.client.brokers import Brokers, TimeUp
+from understudy.client.ledgers import Pulse, SentLedger, new_incarnation, open_ledger
 
 WINDOW = 500
 
@@ -79,7 +79,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._given_up = given_up
         self._life = new_incarnation()
         ledger = open_ledger(ledger_dir, name, "producer", self._life)
-        self._book = SentBook(ledger)
+        self._ledger = SentLedger(ledger)
         self._pulse = Pulse(ledger, ledger_heartbeat)
         self._session: SessionT | None = None
         self._waiting: deque[KeptT] = deque()
@@ -151,7 +151,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
             self.failover.close()
         finally:
             self._write()
-            self._book.close()
+            self._ledger.close()
         self._tell()
 
     def abandon(self) -> None:
@@ -163,7 +163,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
         self._waiting.clear()
         self._news.clear()
         self._errors.clear()
-        self._book.abandon()
+        self._ledger.abandon()
         self.failover.abandon()
 
     # -- what each kit gives -------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class PublisherBase(ABC, Generic[KeptT, SessionT]):
 
     def _write(self) -> None:
         """What is known goes into the ledger."""
-        self._book.write()
+        self._ledger.write()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

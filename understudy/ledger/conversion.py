@@ -109,7 +109,7 @@ def convert(
     Raises Unconvertible, LedgerError, and OSError. The incarnation is the time of the first event in
     milliseconds, so that a log that is converted again is refused.
     """
-    books: _Books | None = None
+    ledger: _Ledger | None = None
     parts: list[str] = []
 
     def open_part(path: str) -> DescriptorFile:
@@ -123,15 +123,15 @@ def convert(
         for path in paths:
             for number, row in rows_of(path, mapped.form, progress):
                 event = _Event(mapped, row, f"{path}:{number}")
-                if books is None:
-                    books = _Books(target, writer, mapped, event.ts_us, open_part)
+                if ledger is None:
+                    ledger = _Ledger(target, writer, mapped, event.ts_us, open_part)
                     converted.first_us = event.ts_us
-                books.take(event)
+                ledger.take(event)
                 converted.rows += 1
                 converted.last_us = max(converted.last_us, event.ts_us)
-        if books is None:
+        if ledger is None:
             raise Unconvertible(f"{paths[0]}: there is no row in it")
-        converted.records = books.close()
+        converted.records = ledger.close()
         for name in parts:
             os.rename(name + ".part", name)
         converted.files = [Path(name) for name in parts]
@@ -213,7 +213,7 @@ class _Event:
             raise Unconvertible(f"{self._place}: time {value!r} cannot be read as {unit}") from None
 
 
-class _Books:
+class _Ledger:
     """The ledger under way: one run in order, and what is gathered."""
 
     def __init__(

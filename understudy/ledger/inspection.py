@@ -1,6 +1,6 @@
 """What a folder of ledgers holds, writer by writer, and whether anything is missing: for `ledger check`.
 
-The books' contents are Spark's business (`understudy reconcile`); here only files, numbers and ends.
+The ledgers' contents are Spark's business (`understudy reconcile`); here only files, numbers and ends.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from amqp.exceptions import AMQPError
 from broker.model.octets import as_octets, is_unicode
 from broker.model.values import ROOT
 from understudy.client import ClientTls, ConnectFailed
-from understudy.client.books import Pulse, SentBook, new_incarnation, open_ledger
 from understudy.client.failover import LOST, Failover
+from understudy.client.ledgers import Pulse, SentLedger, new_incarnation, open_ledger
 from understudy.ledger.writer import LedgerError
 from understudy.quarantine.journal import Notes, NotesError
 from understudy.quarantine.message import ORIGIN_HEADER, Message
@@ -84,7 +84,7 @@ class _Session:
         self._failover = failover
         self._life = new_incarnation()
         writer = open_ledger(ledger, _NAME, "producer", self._life)
-        self._book, self._pulse = SentBook(writer), Pulse(writer)
+        self._ledger, self._pulse = SentLedger(writer), Pulse(writer)
         self._name = ""
         self._channel: Any = None
         self._tag = 0
@@ -134,18 +134,18 @@ class _Session:
     def send(self, message: Message, exchange: str, key: str, properties: bytes) -> None:
         self._tag, self._sequence = self._tag + 1, self._sequence + 1
         self.unsettled[self._tag] = message  # before it leaves: an interrupt leaves it in doubt
-        self._book.sent(self._name, exchange, key, self._tag, self._sequence)
+        self._ledger.sent(self._name, exchange, key, self._tag, self._sequence)
         self._channel.basic_publish(_Raw(message.body, properties), exchange, as_octets(key), mandatory=True)
 
     def wait(self, timeout: float) -> None:
-        self._book.write()
+        self._ledger.write()
         self._failover.wait(timeout, self._pulse)
 
     def close(self) -> None:
         try:
             self._failover.close()
         finally:
-            self._book.close()
+            self._ledger.close()
 
     def _acked(self, tag: int, multiple: bool) -> None:
         self._settle(tag, multiple, "confirmed")
@@ -155,15 +155,15 @@ class _Session:
 
     def _settle(self, tag: int, multiple: bool, outcome: str) -> None:
         tags = [t for t in self.unsettled if t == tag or (multiple and t < tag)]
-        booked: list[tuple[int, str]] = []
+        outcomes: list[tuple[int, str]] = []
         for each in tags:
             message = self.unsettled.pop(each)
             why = self._returned.pop(message.origin, "")
-            booked.append((each, "returned" if why and outcome == "confirmed" else outcome))
+            outcomes.append((each, "returned" if why and outcome == "confirmed" else outcome))
             self.settled.append((message, "refused by the broker" if outcome == "nacked" else why))
-        for of, run in groupby(booked, key=lambda entry: entry[1]):
+        for of, run in groupby(outcomes, key=lambda entry: entry[1]):
             in_order = [each for each, _ in run]
-            self._book.settled(self._name, in_order[0], in_order[-1], of)
+            self._ledger.settled(self._name, in_order[0], in_order[-1], of)
 
     def _back(self, error: Any, _exchange: str, _routing_key: str, message: Any) -> None:
         headers = message.properties.get("application_headers") or {}

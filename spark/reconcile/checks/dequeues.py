@@ -51,13 +51,13 @@ class Known:
     serving: int
 
 
-def known(books: LedgerState) -> list[Known]:
+def known(ledgers: LedgerState) -> list[Known]:
     """A node that got in sync anew has the state of that epoch's primary, which may not have heard of all
     that it had noted before: such records count no longer."""
-    joined = {(change.peer, change.view) for change in books.changes if change.reason == "included"}
+    joined = {(change.peer, change.view) for change in ledgers.changes if change.reason == "included"}
     out = []
-    for promotion in books.promotions:
-        writer = books.writers[promotion.node, promotion.incarnation]
+    for promotion in ledgers.promotions:
+        writer = ledgers.writers[promotion.node, promotion.incarnation]
         last = max((v for name, v in joined if name == writer.name and v <= promotion.epoch), default=0)
         views = (view for view in {*writer.views, promotion.epoch} if last <= view <= promotion.epoch)
         out += [Known(*writer.process, view, promotion.epoch) for view in sorted(views)]
@@ -67,11 +67,11 @@ def known(books: LedgerState) -> list[Known]:
 KNOWN = "writer string, incarnation long, view long, serving long"
 
 
-def _known_frame(events: DataFrame, books: LedgerState) -> DataFrame:
-    return F.broadcast(events.sparkSession.createDataFrame([astuple(k) for k in known(books)], KNOWN))
+def _known_frame(events: DataFrame, ledgers: LedgerState) -> DataFrame:
+    return F.broadcast(events.sparkSession.createDataFrame([astuple(k) for k in known(ledgers)], KNOWN))
 
 
-def dequeued_twice(events: DataFrame, suspects: DataFrame, books: LedgerState) -> DataFrame:
+def dequeued_twice(events: DataFrame, suspects: DataFrame, ledgers: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch, note = the node: removed by a primary that had removed it before,
     or had followed its removal, and had not got it again since.
 
@@ -83,7 +83,7 @@ def dequeued_twice(events: DataFrame, suspects: DataFrame, books: LedgerState) -
         "writer", "incarnation", "view", "kind", "queue", "epoch", "first", "last"
     )
     near = overlap(rows, islands(suspects, ["queue", "epoch"]), ["queue", "epoch"], small=True)
-    lives = near.join(_known_frame(events, books), ["writer", "incarnation", "view"])
+    lives = near.join(_known_frame(events, ledgers), ["writer", "incarnation", "view"])
     out, served = F.col("kind").isin("dequeue", "backup_dequeue"), F.col("kind") == "dequeue"
     counted = lives.select(
         "writer", "incarnation", "serving", "queue", "epoch", "first", "last",
@@ -103,15 +103,15 @@ def dequeued_twice(events: DataFrame, suspects: DataFrame, books: LedgerState) -
     return islands(labelled, ["label", "queue", "epoch", "note"])
 
 
-def acked_returned(events: DataFrame, books: LedgerState, clocks: Clocks) -> DataFrame | None:
+def acked_returned(events: DataFrame, ledgers: LedgerState, clocks: Clocks) -> DataFrame | None:
     """FINDING_SCHEMA by queue and epoch, note = the node: handed out again, flagged, by a primary that knew
     of its ack. None if nothing of the kind is there, or no clock is
     known well enough to say.
 
-    If the only ack in the books is that of the same consumer, the receipt is what was acked: its ledger may
+    If the only ack in the ledgers is that of the same consumer, the receipt is what was acked: its ledger may
     have been written late.
     """
-    times = _times(books, clocks)
+    times = _times(ledgers, clocks)
     if not times:
         return None
     table = F.broadcast(events.sparkSession.createDataFrame(times, TIMES))
@@ -157,19 +157,19 @@ TIMES = (
 )
 
 
-def _times(books: LedgerState, clocks: Clocks) -> list[tuple[Any, ...]]:
+def _times(ledgers: LedgerState, clocks: Clocks) -> list[tuple[Any, ...]]:
     """For a dequeue noted by a process in a view, and a consumer: when, by the consumer's clock, a receipt is
     certainly later, and certainly from that process."""
-    served = {(p.node, p.incarnation, p.epoch): p for p in books.promotions}
-    consumers = sorted({w.name for w in books.writers.values() if w.role == "consumer"})
+    served = {(p.node, p.incarnation, p.epoch): p for p in ledgers.promotions}
+    consumers = sorted({w.name for w in ledgers.writers.values() if w.role == "consumer"})
     out: list[tuple[Any, ...]] = []
-    nodes = sorted({p.node for p in books.promotions})
+    nodes = sorted({p.node for p in ledgers.promotions})
     ahead = {name: {node: clocks.ahead_at_most(node, name) for node in nodes} for name in consumers}
-    for k in known(books):
+    for k in known(ledgers):
         promotion = served[k.writer, k.incarnation, k.serving]
         for consumer in consumers:
             offset = clocks.interval(consumer, promotion.node)
-            until = alone_until(promotion, books.promotions, ahead[consumer])
+            until = alone_until(promotion, ledgers.promotions, ahead[consumer])
             if offset is None or until is None or offset[1] - offset[0] > LOOSE_US:
                 continue
             shift = offset[1] + SLACK_US
@@ -195,13 +195,13 @@ def alone_until(
     return until
 
 
-def digits(books: LedgerState) -> dict[Process, int]:
+def digits(ledgers: LedgerState) -> dict[Process, int]:
     """Powers of 16, one for each process that served: a sum of them counts the records of each by a digit.
 
     Beyond 15 processes several share a digit, and more may be suspected than need be; hardly ever, since
     those that lived together served soon after each other.
     """
     processes = list(dict.fromkeys(
-        (p.node, p.incarnation) for p in sorted(books.promotions, key=lambda p: p.epoch)
+        (p.node, p.incarnation) for p in sorted(ledgers.promotions, key=lambda p: p.epoch)
     ))  # fmt: skip
     return {process: 16 ** (place % 15) for place, process in enumerate(processes)}

@@ -1,6 +1,6 @@
-"""Where books begin that were pruned: of each queue and epoch, and of each session, up to which id or tag
+"""Where ledgers begin that were pruned: of each queue and epoch, and of each session, up to which id or tag
 records are gone. Above, every record that was ever written is there, whichever ledgers were pruned and how
-far, so that what is found there is as certain as in whole books; below nothing is judged.
+far, so that what is found there is as certain as in whole ledgers; below nothing is judged.
 
 The marks come from `*.pruned.ledger.*`: `condense` makes events of kind `horizon` of what ids and tags stand
 in them, which is the highest of each (`understudy.ledger.retention`).

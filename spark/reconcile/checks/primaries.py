@@ -55,19 +55,19 @@ class Late:
     next_us: int
 
 
-def late_enqueues(books: LedgerState, clocks: Clocks) -> list[Late]:
+def late_enqueues(ledgers: LedgerState, clocks: Clocks) -> list[Late]:
     """Where a primary noted enqueues although another one certainly had begun: normally nowhere."""
     out = []
-    for old in books.promotions:
-        writer = books.writers[old.node, old.incarnation]
+    for old in ledgers.promotions:
+        writer = ledgers.writers[old.node, old.incarnation]
         if old.epoch not in writer.enqueues:
             continue
-        for new in sorted(books.promotions, key=lambda p: p.epoch):
-            successor = books.writers[new.node, new.incarnation]
+        for new in sorted(ledgers.promotions, key=lambda p: p.epoch):
+            successor = ledgers.writers[new.node, new.incarnation]
             begun = successor.enqueues.get(new.epoch)
             if new.epoch <= old.epoch or new.node == old.node or begun is None:
                 continue
-            if books.line_of(new) != books.line_of(old):
+            if ledgers.line_of(new) != ledgers.line_of(old):
                 continue
             ahead = clocks.ahead_at_most(old.node, new.node)
             if ahead is not None and writer.enqueues[old.epoch][1] > begun[0] + ahead:
@@ -79,7 +79,7 @@ def late_enqueues(books: LedgerState, clocks: Clocks) -> list[Late]:
 LATE = "writer string, incarnation long, view long, after_us long, successor string, next_us long"
 
 
-def overlapping(events: DataFrame, late: Sequence[Late], books: LedgerState, clocks: Clocks) -> DataFrame:
+def overlapping(events: DataFrame, late: Sequence[Late], ledgers: LedgerState, clocks: Clocks) -> DataFrame:
     """FINDING_SCHEMA `two-primaries`, note overlap, by queue and epoch: enqueued and confirmed by the owner
     of an epoch certainly after the owner of a later one had begun."""
     session = events.sparkSession
@@ -91,7 +91,7 @@ def overlapping(events: DataFrame, late: Sequence[Late], books: LedgerState, clo
         "prod", F.col("pfirst").alias("first"), (F.col("pfirst") + size() - 1).alias("last"),
         (F.col("first") - F.col("pfirst")).alias("shift"), "queue", "epoch", "successor", "next_us",
     )  # fmt: skip
-    producers = sorted({w.name for w in books.writers.values() if w.role == "producer"})
+    producers = sorted({w.name for w in ledgers.writers.values() if w.role == "producer"})
     offsets = [
         (name, successor, ahead)
         for successor in sorted({one.successor for one in late})

@@ -11,12 +11,12 @@ from spark.reconcile.ledgers.state import LedgerState
 KEYS = ["queue", "epoch"]
 
 
-def served(events: DataFrame, books: LedgerState) -> DataFrame:
+def served(events: DataFrame, ledgers: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by queue and epoch: quarantined, though a process that became primary later had it.
 
     What that process itself put into quarantine was not in its line.
     """
-    promoted = [(p.node, p.incarnation, p.epoch) for p in books.promotions]
+    promoted = [(p.node, p.incarnation, p.epoch) for p in ledgers.promotions]
     served = events.sparkSession.createDataFrame(promoted, "writer string, incarnation long, serving long")
     latest = F.broadcast(served.groupBy("writer", "incarnation").agg(F.max("serving").alias("serving")))
     apart = islands(events.where("kind = 'quarantine'"), KEYS)
@@ -34,38 +34,39 @@ def served(events: DataFrame, books: LedgerState) -> DataFrame:
     return _differs(found, "served")
 
 
-def returned_owners(books: LedgerState) -> list[int]:
+def returned_owners(ledgers: LedgerState) -> list[int]:
     """Epochs whose primary notes what is on its disk, ended, and was in sync again in a later epoch."""
     return sorted(
         promotion.epoch
-        for promotion in books.promotions
-        if books.notes_disk(promotion)
+        for promotion in ledgers.promotions
+        if ledgers.notes_disk(promotion)
         and any(
-            w.name == promotion.node and w.incarnation > promotion.incarnation for w in books.writers.values()
+            w.name == promotion.node and w.incarnation > promotion.incarnation
+            for w in ledgers.writers.values()
         )
         and any(
             c.peer == promotion.node and c.reason == "included" and c.view > promotion.epoch
-            for c in books.changes
+            for c in ledgers.changes
         )
     )
 
 
-def replicated_queues(books: LedgerState) -> list[str]:
+def replicated_queues(ledgers: LedgerState) -> list[str]:
     """Queues whose messages are replicated, as their definition says, or that more than one broker knows."""
-    brokers = {w.name for w in books.writers.values() if w.role == "broker"}
-    known = {queue for queue, names in books.definers.items() if len(names & brokers) > 1}
-    return sorted(books.replicated | known)
+    brokers = {w.name for w in ledgers.writers.values() if w.role == "broker"}
+    known = {queue for queue, names in ledgers.definers.items() if len(names & brokers) > 1}
+    return sorted(ledgers.replicated | known)
 
 
-def missing(events: DataFrame, suspects: DataFrame, books: LedgerState, noted: DataFrame) -> DataFrame:
-    """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's books,
+def missing(events: DataFrame, suspects: DataFrame, ledgers: LedgerState, noted: DataFrame) -> DataFrame:
+    """FINDING_SCHEMA by queue and epoch: on the disk of a primary that came back, in no other node's ledgers,
     and yet not in quarantine.
 
     `suspects`: ids that one node alone ever had, without a fate. `noted`: `replication.acks`.
     """
     session = events.sparkSession
-    queues = session.createDataFrame([(queue,) for queue in replicated_queues(books)], "queue string")
-    epochs = session.createDataFrame([(epoch,) for epoch in returned_owners(books)], "epoch long")
+    queues = session.createDataFrame([(queue,) for queue in replicated_queues(ledgers)], "queue string")
+    epochs = session.createDataFrame([(epoch,) for epoch in returned_owners(ledgers)], "epoch long")
     gone = islands(suspects.join(F.broadcast(queues), "queue").join(F.broadcast(epochs), "epoch"), KEYS)
     runs = events.where("kind = 'enqueue' and durable = 1").select(
         "view", F.col("writer").alias("node"), "n", *KEYS, "first", "last"

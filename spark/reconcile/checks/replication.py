@@ -73,11 +73,11 @@ def acks(events: DataFrame) -> DataFrame:
     return islands(noted, ["kind", "view", "node", "reason"])
 
 
-def stays(books: LedgerState) -> list[Stay]:
+def stays(ledgers: LedgerState) -> list[Stay]:
     """From the `insync` records of the owner of each epoch."""
-    owners = {(p.epoch, p.node) for p in books.promotions}
+    owners = {(p.epoch, p.node) for p in ledgers.promotions}
     by_owner: dict[tuple[int, str], list[SyncChange]] = defaultdict(list)
-    for change in books.changes:
+    for change in ledgers.changes:
         if (change.view, change.node) in owners:
             by_owner[change.view, change.node].append(change)
     out = []
@@ -93,7 +93,7 @@ def stays(books: LedgerState) -> list[Stay]:
     return out
 
 
-def unacknowledged(books: LedgerState, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
+def unacknowledged(ledgers: LedgerState, noted: Iterable[Mapping[str, Any]]) -> list[Lack]:
     """What `acks` lacks of that which confirms had to wait for.
 
     A primary that never writes `durable` is not asked for its disk, nor are its backups. What lies past the
@@ -108,15 +108,15 @@ def unacknowledged(books: LedgerState, noted: Iterable[Mapping[str, Any]]) -> li
         if row["kind"] == "replicated":
             copied[key].append(span)
     out = []
-    strict = {(p.epoch, p.node) for p in books.promotions if books.notes_disk(p)}
-    for stay in stays(books):
+    strict = {(p.epoch, p.node) for p in ledgers.promotions if ledgers.notes_disk(p)}
+    for stay in stays(ledgers):
         out += _lacks(stay, copied[stay.view, stay.node], disk=False)
         if (stay.view, stay.owner) in strict:
             out += _lacks(stay, on_disk[stay.view, stay.node], disk=True)
-    for promotion in books.promotions:
+    for promotion in ledgers.promotions:
         if (promotion.epoch, promotion.node) in strict:
             spans = on_disk[promotion.epoch, promotion.node]
-            killed = books.writers[promotion.node, promotion.incarnation].end == "crashed"
+            killed = ledgers.writers[promotion.node, promotion.incarnation].end == "crashed"
             end = max((last for _, last in spans), default=0) if killed else FOREVER
             own = Stay(promotion.epoch, promotion.node, promotion.node, 0, end, None)
             lacks = _lacks(own, spans, disk=True)

@@ -13,7 +13,7 @@ COMMIT = ["prod", "c_first", "c_last", "c_view", "c_n"]
 PROCESS = ["writer", "incarnation"]
 
 
-def torn(events: DataFrame, books: LedgerState) -> DataFrame:
+def torn(events: DataFrame, ledgers: LedgerState) -> DataFrame:
     """FINDING_SCHEMA by prod: tags of a committed transaction of which a node (note) has a part only.
 
     What was unrouted is nowhere, and what is in queues that are not replicated on one node alone: both count
@@ -29,7 +29,7 @@ def torn(events: DataFrame, books: LedgerState) -> DataFrame:
         F.col("pfirst").alias("first"), (F.col("pfirst") + size() - 1).alias("last"),
     )  # fmt: skip
     have = settle(overlap(tags, commits, ["prod"], small=True).where("view = c_view and n = c_n"))
-    known = events.sparkSession.createDataFrame([(q,) for q in replicated_queues(books)], "queue string")
+    known = events.sparkSession.createDataFrame([(q,) for q in replicated_queues(ledgers)], "queue string")
     shared = known.unionByName(have.where("kind = 'backup_enqueue'").select("queue")).distinct()
     alone = have.where("kind = 'enqueue'").join(F.broadcast(shared), "queue", "left_anti")
     unrouted = events.where("kind = 'unrouted'").select("prod", "view", "first", "last")
@@ -43,7 +43,7 @@ def torn(events: DataFrame, books: LedgerState) -> DataFrame:
     whole = islands(both.withColumn("end_us", latest), [*COMMIT, *PROCESS, "end_us"])
     there = whole.groupBy(*COMMIT, *PROCESS, "end_us").agg(F.sum(size()).alias("tags"))
     part = there.where("tags < c_last - c_first + 1")
-    killed = [(*w.process, w.last_us) for w in books.writers.values() if w.end == "crashed"]
+    killed = [(*w.process, w.last_us) for w in ledgers.writers.values() if w.end == "crashed"]
     ends = events.sparkSession.createDataFrame(killed, "writer string, incarnation long, last_us long")
     found = part.join(F.broadcast(ends), PROCESS, "left").where("last_us is null or end_us < last_us")
     return found.select(

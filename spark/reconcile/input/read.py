@@ -87,7 +87,7 @@ def _along(path: Path) -> tuple[str, str, int, str]:
 
 
 def _without_pruned(paths: list[Path]) -> list[Path]:
-    """Of each ledger what its pruned books begin, and what follows them: a crash left the others."""
+    """Of each ledger what its pruned segments begin, and what follows them: a crash left the others."""
     horizon: dict[tuple[Path, str], int] = {}
     for path in paths:
         found = PRUNED.fullmatch(path.name)

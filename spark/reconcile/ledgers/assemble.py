@@ -42,25 +42,25 @@ Where = Callable[[str, int, int, int], str]
 def assemble(events: Iterable[Event], where: Where = lambda *_: "", *, let_go: bool = False) -> LedgerState:
     """From the events of STATE_KINDS to the whole picture. `where` is asked only for what is missing.
     `let_go`: whether clients may be outlived."""
-    books = LedgerState()
+    ledgers = LedgerState()
     torn: list[Event] = []
     for event in events:
-        _enter(books, event, torn)
-    for writer in books.writers.values():
+        _enter(ledgers, event, torn)
+    for writer in ledgers.writers.values():
         _check_chain(writer)
-    name_ends(books)
+    name_ends(ledgers)
     if let_go:
-        let_outlived_go(books)
-    _place_torn(books, torn)
-    _find_gaps(books, where)
-    _judge(books)
-    return books
+        let_outlived_go(ledgers)
+    _place_torn(ledgers, torn)
+    _find_gaps(ledgers, where)
+    _judge(ledgers)
+    return ledgers
 
 
-def _enter(books: LedgerState, event: Event, torn: list[Event]) -> None:
+def _enter(ledgers: LedgerState, event: Event, torn: list[Event]) -> None:
     kind = event["kind"]
     if kind == "version":
-        books.missing.append(
+        ledgers.missing.append(
             f"{_int(event, 'n')} records have schema version {event['name']}; this job reads versions 1 and 2"
         )
         return
@@ -68,63 +68,63 @@ def _enter(books: LedgerState, event: Event, torn: list[Event]) -> None:
         torn.append(event)
         return
     key = (_str(event, "writer"), _int(event, "incarnation"))
-    writer = books.writers.setdefault(key, Writer(*key))
+    writer = ledgers.writers.setdefault(key, Writer(*key))
     if (enter := _ENTER.get(_str(event, "kind"))) is not None:
-        enter(books, writer, event)
+        enter(ledgers, writer, event)
 
 
-def _enter_chain(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_chain(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     writer.chains.append((_int(event, "first"), _int(event, "last")))
 
 
-def _enter_open(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_open(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     writer.role, writer.cluster = _str(event, "name"), _str(event, "reason")
     if writer.cluster:
-        books.clusters.add(writer.cluster)
+        ledgers.clusters.add(writer.cluster)
 
 
-def _enter_seal(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_seal(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     writer.sealed = True
 
 
-def _enter_pruned(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_pruned(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     if _int(event, "first") < _int(event, "last"):  # the record itself has the last of the numbers
         writer.chains.append((_int(event, "first"), _int(event, "last") - 1))
     writer.pruned_us = max(writer.pruned_us, _int(event, "ts_us"))
     writer.pruned_damaged |= _str(event, "reason") == "damaged"
 
 
-def _enter_definition(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_definition(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     queue = _str(event, "queue")
-    books.queue_names[queue] = _str(event, "name")
-    books.definers[queue].add(writer.name)
+    ledgers.queue_names[queue] = _str(event, "name")
+    ledgers.definers[queue].add(writer.name)
     if _str(event, "reason") == "replicated":
-        books.replicated.add(queue)
+        ledgers.replicated.add(queue)
 
 
-def _enter_promotion(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_promotion(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     previous, reason = _str(event, "peer"), _str(event, "reason")
-    books.promotions.append(
+    ledgers.promotions.append(
         Promotion(_int(event, "view"), *writer.process, previous, reason, _int(event, "ts_us"))
     )
-    books.members |= {previous} - {""} if reason == STANDALONE else {writer.name, previous} - {""}
+    ledgers.members |= {previous} - {""} if reason == STANDALONE else {writer.name, previous} - {""}
 
 
-def _enter_demotion(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_demotion(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     writer.demoted[_int(event, "view")] = _int(event, "ts_us")
 
 
-def _enter_change(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_change(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     names = tuple(name.strip() for name in _str(event, "name").split(",") if name.strip())
     change = SyncChange(
         _int(event, "view"), *writer.process, _int(event, "wseq"), _str(event, "peer"),
         _str(event, "reason"), names, _int(event, "ts_us"), _int(event, "n"),
     )  # fmt: skip
-    books.changes.append(change)
-    books.members |= {*names, change.peer} - {""}
+    ledgers.changes.append(change)
+    ledgers.members |= {*names, change.peer} - {""}
 
 
-def _enter_span(books: LedgerState, writer: Writer, event: Event) -> None:
+def _enter_span(ledgers: LedgerState, writer: Writer, event: Event) -> None:
     begin, end, view, kind = (
         _int(event, "ts_us"), _int(event, "ts_last_us"), _int(event, "view"), _str(event, "name")
     )  # fmt: skip
@@ -137,7 +137,7 @@ def _enter_span(books: LedgerState, writer: Writer, event: Event) -> None:
         old = seen.get(view, (begin, end))
         seen[view] = (min(old[0], begin), max(old[1], end))
     if kind in TRAFFIC:
-        books.served.add(view)
+        ledgers.served.add(view)
 
 
 _ENTER: dict[str, Callable[[LedgerState, Writer, Event], None]] = {
@@ -165,14 +165,14 @@ def _check_chain(writer: Writer) -> None:
         expected = max(expected, last + 1)
 
 
-def _place_torn(books: LedgerState, torn: list[Event]) -> None:
+def _place_torn(ledgers: LedgerState, torn: list[Event]) -> None:
     """A torn last line is what a crash leaves; any other line that cannot be read is something missing."""
-    books.unreadable = len(torn)
+    ledgers.unreadable = len(torn)
     by_file: dict[str, list[Event]] = defaultdict(list)
     for event in torn:
         whose = f"the ledger of {_str(event, 'writer') or '?'} (incarnation {_int(event, 'incarnation')})"
         by_file[unquote(_str(event, "name").rsplit("/", 1)[-1]) or whose].append(event)
-    crashed = [w for w in books.writers.values() if w.end == "crashed" and not w.gaps]
+    crashed = [w for w in ledgers.writers.values() if w.end == "crashed" and not w.gaps]
     for file, lines in sorted(by_file.items()):
         owners = [w for w in crashed if file.startswith(stem(w))]
         whole = _str(lines[0], "reason") == NOT_PARQUET
@@ -182,11 +182,11 @@ def _place_torn(books: LedgerState, torn: list[Event]) -> None:
         if excused:
             owners[0].torn = 1
         else:
-            books.missing.append(said)
-            books.broken = True
-        torn_one = next((w for w in books.writers.values() if file.startswith(stem(w))), None)
+            ledgers.missing.append(said)
+            ledgers.broken = True
+        torn_one = next((w for w in ledgers.writers.values() if file.startswith(stem(w))), None)
         if torn_one is not None and not torn_one.gaps:
-            books.holes.append(_torn_tail(torn_one, file, len(lines), excused=excused))
+            ledgers.holes.append(_torn_tail(torn_one, file, len(lines), excused=excused))
 
 
 def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
@@ -197,78 +197,78 @@ def _torn_tail(writer: Writer, file: str, lines: int, *, excused: bool) -> Hole:
     return Hole("torn-tail", *writer.process, last + 1, last + lines, file, excused, text)
 
 
-def _find_gaps(books: LedgerState, where: Where) -> None:
-    for w in sorted(books.writers.values(), key=lambda w: w.process):
+def _find_gaps(ledgers: LedgerState, where: Where) -> None:
+    for w in sorted(ledgers.writers.values(), key=lambda w: w.process):
         called = f"the ledger of {w.name} (incarnation {w.incarnation})"
         for first, last in w.gaps:
             place = where(*w.process, first, last)
             numbers = f"{first}..{last}" if first != last else f"{first}"
             said = f"{called} lacks records {numbers}{f' ({place})' if place else ''}"
-            books.holes.append(Hole("gap", *w.process, first, last, place, False, said))
+            ledgers.holes.append(Hole("gap", *w.process, first, last, place, False, said))
 
 
-def _included_later(books: LedgerState) -> list[tuple[str, int]]:
+def _included_later(ledgers: LedgerState) -> list[tuple[str, int]]:
     """Brokers, and the epoch in which they got in sync after the last that their own ledgers know.
 
     A ledger that knows no epoch yet (0) may be one of a broker that was killed just then.
     """
     known: dict[str, Writer] = {}
-    for writer in sorted(books.writers.values(), key=lambda w: w.incarnation):
+    for writer in sorted(ledgers.writers.values(), key=lambda w: w.incarnation):
         known[writer.name] = writer
-    included = {(change.peer, change.view) for change in books.changes if change.reason == "included"}
+    included = {(change.peer, change.view) for change in ledgers.changes if change.reason == "included"}
     return sorted((name, view) for name, view in included if name in known and 0 < known[name].view < view)
 
 
-def _judge(books: LedgerState) -> None:
-    for writer in sorted(books.writers.values(), key=lambda w: w.process):
-        _judge_writer(books, writer)
-    if len(books.clusters) > 1:
-        clusters = ", ".join(sorted(books.clusters))
-        books.missing.append(f"ledgers of {len(books.clusters)} clusters are mixed: {clusters}")
-    roles = {w.role for w in books.writers.values()}
+def _judge(ledgers: LedgerState) -> None:
+    for writer in sorted(ledgers.writers.values(), key=lambda w: w.process):
+        _judge_writer(ledgers, writer)
+    if len(ledgers.clusters) > 1:
+        clusters = ", ".join(sorted(ledgers.clusters))
+        ledgers.missing.append(f"ledgers of {len(ledgers.clusters)} clusters are mixed: {clusters}")
+    roles = {w.role for w in ledgers.writers.values()}
     if "broker" not in roles:
-        books.missing.append("there is no ledger of a broker")
-        books.broken = True
+        ledgers.missing.append("there is no ledger of a broker")
+        ledgers.broken = True
     if "producer" not in roles:
-        books.missing.append("there is no ledger of a producer, so what was confirmed is not known")
-    if absent := list(_absent(books)):
-        books.missing += absent
-        books.broken = True
+        ledgers.missing.append("there is no ledger of a producer, so what was confirmed is not known")
+    if absent := list(_absent(ledgers)):
+        ledgers.missing += absent
+        ledgers.broken = True
     owners: dict[tuple[str, int], set[str]] = defaultdict(set)
-    for promotion in books.promotions:
-        owners[books.line_of(promotion), promotion.epoch].add(promotion.node)
-    books.two_owners = sorted({epoch for (_, epoch), nodes in owners.items() if len(nodes) > 1})
+    for promotion in ledgers.promotions:
+        owners[ledgers.line_of(promotion), promotion.epoch].add(promotion.node)
+    ledgers.two_owners = sorted({epoch for (_, epoch), nodes in owners.items() if len(nodes) > 1})
 
 
-def _judge_writer(books: LedgerState, w: Writer) -> None:
-    say = books.missing.append
+def _judge_writer(ledgers: LedgerState, w: Writer) -> None:
+    say = ledgers.missing.append
     called = f"the ledger of {w.name} (incarnation {w.incarnation})"
     if w.gaps:
-        gaps = [h.sentence for h in books.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)]
+        gaps = [h.sentence for h in ledgers.holes if (h.kind, h.writer, h.incarnation) == ("gap", *w.process)]
         say("; ".join([gaps[0], *(text.removeprefix(called).strip() for text in gaps[1:5])]))
-        books.broken |= w.role != "producer"
+        ledgers.broken |= w.role != "producer"
     if w.repeats:
         again = ", ".join(f"{a}..{b}" for a, b in w.repeats[:5])
         say(f"{called} numbers records {again} twice: its count was lost, or records are here twice")
-        books.repeated = True
-        books.broken |= w.role != "producer"
+        ledgers.repeated = True
+        ledgers.broken |= w.role != "producer"
     if w.pruned_damaged:
         say(f"{called} was damaged where it was pruned, so that nobody knows of what it told")
-        books.broken = True
+        ledgers.broken = True
     if w.end == "unknown":
         say(f"{called} has no end, {ENDLESS.get(w.role, 'and nobody says that it crashed')}{until(w)}")
-        books.broken |= w.role != "producer"
+        ledgers.broken |= w.role != "producer"
 
 
-def _absent(books: LedgerState) -> Iterator[str]:
+def _absent(ledgers: LedgerState) -> Iterator[str]:
     """Ledgers of brokers of which others tell, and which are not here."""
-    present = {w.name for w in books.writers.values()}
-    mentioned = {p.previous for p in books.promotions}
-    mentioned |= {name for change in books.changes for name in (*change.names, change.peer)}
+    present = {w.name for w in ledgers.writers.values()}
+    mentioned = {p.previous for p in ledgers.promotions}
+    mentioned |= {name for change in ledgers.changes for name in (*change.names, change.peer)}
     for name in sorted(mentioned - present - {""}):
-        yield f"the books mention broker {name}, whose ledger is not here"
-    for name, view in _included_later(books):
-        time = f"the books say that {name} was in sync in epoch {view}"
+        yield f"the ledgers mention broker {name}, whose ledger is not here"
+    for name, view in _included_later(ledgers):
+        time = f"the ledgers say that {name} was in sync in epoch {view}"
         yield f"{time}, and its ledger of that time is not here"
-    for view in sorted(books.served - {p.epoch for p in books.promotions}):
+    for view in sorted(ledgers.served - {p.epoch for p in ledgers.promotions}):
         yield f"no ledger here opened epoch {view}, so that of its primary is missing"

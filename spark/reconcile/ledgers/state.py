@@ -56,7 +56,7 @@ class Writer:
     sealed: bool = False
     end: str = "unknown"
     """sealed | crashed (a broker, and somebody says so) | outlived (a client without a seal, of whose time
-    no broker's books tell any more) | unknown."""
+    no broker's ledgers tell any more) | unknown."""
     ended_by: str = ""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)
@@ -123,9 +123,9 @@ class LedgerState:
     """Brokers that are, or were, in a cluster."""
     missing: list[str] = field(default_factory=list)
     broken: bool = False
-    """A broker's or a consumer's records are missing: what is not in the books may still have happened."""
+    """A broker's or a consumer's records are missing: what is not in the ledgers may still have happened."""
     repeated: bool = False
-    """Some records are in the books twice: a duplicate may be one of the books only."""
+    """Some records are in the ledgers twice: a duplicate may be one in the ledgers only."""
     unreadable: int = 0
     served: set[int] = field(default_factory=set)
     """Epochs in which a broker noted traffic."""

@@ -1,7 +1,7 @@
-"""Findings and books -> one answer, in words and as a dict that is printed as JSON (see `spark/README.md`).
+"""Findings and ledgers -> one answer, in words and as a dict that is printed as JSON (see `spark/README.md`).
 
 Pure, on the driver. The rule: what was seen happening twice, out of order, or early, is a violation; what was
-*not* seen happening is one only if the books are whole, else it is unknown and nothing is proven.
+*not* seen happening is one only if the ledgers are whole, else it is unknown and nothing is proven.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COUNTED = (
 
 MILD = frozenset({"duplicate-redelivered", "duplicate-in-doubt", "in-doubt"})
 MISSING = frozenset({"unknown-producer", "reused"})
-NEEDS_WHOLE_BOOKS = frozenset(
+NEEDS_WHOLE_LEDGERS = frozenset(
     {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
 )
 NEEDS_INVENTORY = frozenset({"lost", "unaccounted"})
@@ -99,48 +99,48 @@ class Numbers:
     clocks: Sequence[Mapping[str, Any]] = ()
 
 
-def severity(kind: str, note: str | None, epoch: int | None, books: LedgerState) -> str:
+def severity(kind: str, note: str | None, epoch: int | None, ledgers: LedgerState) -> str:
     """violation, unknown (something is missing) or allowed."""
     if kind in MILD:
         return ALLOWED
     if kind in MISSING:
         return UNKNOWN
-    if books.broken and (kind in NEEDS_WHOLE_BOOKS or (kind, note) == ("quarantine-differs", "missing")):
+    if ledgers.broken and (kind in NEEDS_WHOLE_LEDGERS or (kind, note) == ("quarantine-differs", "missing")):
         return UNKNOWN
-    if kind in NEEDS_INVENTORY and not books.inventory().complete:
+    if kind in NEEDS_INVENTORY and not ledgers.inventory().complete:
         return UNKNOWN
-    if kind == "unsent" and not _producers_whole(books):
+    if kind == "unsent" and not _producers_whole(ledgers):
         return UNKNOWN
-    if kind in NEEDS_EACH_ONCE and books.repeated:
+    if kind in NEEDS_EACH_ONCE and ledgers.repeated:
         return UNKNOWN
-    if kind == "never-published" and note == "beyond" and _owner_crashed(epoch, books):
+    if kind == "never-published" and note == "beyond" and _owner_crashed(epoch, ledgers):
         return UNKNOWN
     return VIOLATION
 
 
-def _producers_whole(books: LedgerState) -> bool:
-    producers = [w for w in books.writers.values() if w.role == "producer"]
+def _producers_whole(ledgers: LedgerState) -> bool:
+    producers = [w for w in ledgers.writers.values() if w.role == "producer"]
     return not any(w.gaps or w.end in ("unknown", "outlived") for w in producers)
 
 
-def _owner_crashed(epoch: int | None, books: LedgerState) -> bool:
-    """Whether the primary of `epoch` was killed, so that its last enqueues may be in no book."""
-    owners = [(p.node, p.incarnation) for p in books.promotions if p.epoch == epoch]
-    return any(books.writers[owner].end == "crashed" for owner in owners)
+def _owner_crashed(epoch: int | None, ledgers: LedgerState) -> bool:
+    """Whether the primary of `epoch` was killed, so that its last enqueues may be in no ledger."""
+    owners = [(p.node, p.incarnation) for p in ledgers.promotions if p.epoch == epoch]
+    return any(ledgers.writers[owner].end == "crashed" for owner in owners)
 
 
-def gather(rows: Sequence[Mapping[str, Any]], books: LedgerState) -> list[Finding]:
+def gather(rows: Sequence[Mapping[str, Any]], ledgers: LedgerState) -> list[Finding]:
     """Rows of `reconcile.findings` (a row a range, with totals of its group) -> findings."""
     groups: dict[tuple[Any, ...], Finding] = {}
     for row in rows:
         key = (row["label"], row["queue"], row["epoch"], row["prod"], row["note"])
         finding = groups.get(key)
         if finding is None:
-            weight = severity(row["label"], row["note"], row["epoch"], books)
+            weight = severity(row["label"], row["note"], row["epoch"], ledgers)
             finding = Finding(key[0], weight, *key[1:], count=row["ids"], pieces=row["pieces"])
             groups[key] = finding
         finding.ranges.append([row["first"], row["last"]])
-    for epoch in books.two_owners:
+    for epoch in ledgers.two_owners:
         groups[("two-primaries", epoch)] = Finding("two-primaries", VIOLATION, None, epoch, None, None, 0, 0)
     order = {kind: place for place, kind in enumerate(WORDS)}
     weights = {VIOLATION: 0, UNKNOWN: 1, ALLOWED: 2}
@@ -157,15 +157,15 @@ REACH_US = 60_000_000
 """How far from a promotion a pause in confirms may lie and still belong to it."""
 
 
-def clocks_agree(books: LedgerState, clocks: Sequence[Mapping[str, Any]]) -> bool:
+def clocks_agree(ledgers: LedgerState, clocks: Sequence[Mapping[str, Any]]) -> bool:
     """Whether no producer's and no primary's clock is certainly off: else their times cannot be laid side by
     side."""
-    timed = {w.name for w in books.writers.values() if w.role == "producer"}
-    timed |= {p.node for p in books.promotions}
+    timed = {w.name for w in ledgers.writers.values() if w.role == "producer"}
+    timed |= {p.node for p in ledgers.promotions}
     return not any(clock["sentence"] for clock in clocks if clock["writer"] in timed)
 
 
-def failovers(books: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+def failovers(ledgers: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Each promotion after the first of its line, with the outage that producers saw, in ms (None: not on
     both sides).
 
@@ -173,8 +173,8 @@ def failovers(books: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dic
     `outage_ms`: the longest pause of confirms that touches the time from REACH_US before to as much after.
     """
     out = []
-    starts = [line[0] for line in books.lines() if not line[0].previous]
-    for promotion in sorted(books.promotions, key=lambda p: p.epoch):
+    starts = [line[0] for line in ledgers.lines() if not line[0].previous]
+    for promotion in sorted(ledgers.promotions, key=lambda p: p.epoch):
         if promotion in starts:
             continue
         at = promotion.ts_us
@@ -191,33 +191,33 @@ def failovers(books: LedgerState, pauses: Sequence[tuple[int, int]]) -> list[dic
     return out
 
 
-def result(books: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
+def result(ledgers: LedgerState, numbers: Numbers, files: Mapping[str, Any]) -> dict[str, Any]:
     """The whole answer. Its schema is written down in `spark/README.md`."""
-    found = gather(numbers.findings, books)
+    found = gather(numbers.findings, ledgers)
     unknown = [f for f in found if f.severity == UNKNOWN]
-    missing = [*books.missing, *(_sentence(f, books) for f in unknown)]
-    if not books.inventory().complete and any(f.kind in NEEDS_INVENTORY for f in unknown):
+    missing = [*ledgers.missing, *(_sentence(f, ledgers) for f in unknown)]
+    if not ledgers.inventory().complete and any(f.kind in NEEDS_INVENTORY for f in unknown):
         missing.append("no last owner ended cleanly, so nobody says what was in the queues at the end")
     violated = [f for f in found if f.severity == VIOLATION]
     verdict = VIOLATED if violated else NOT_PROVABLE if missing else PROVEN
-    fails = failovers(books, numbers.pauses if clocks_agree(books, numbers.clocks) else ())
+    fails = failovers(ledgers, numbers.pauses if clocks_agree(ledgers, numbers.clocks) else ())
     outages = [f["outage_ms"] for f in fails if f["outage_ms"] is not None]
     totals = _totals(numbers, found)
     return {
         "schema": RESULT_SCHEMA,
         "verdict": verdict,
-        "sentence": _headline(verdict, totals, violated, missing, books) + _begin(books),
+        "sentence": _headline(verdict, totals, violated, missing, ledgers) + _begin(ledgers),
         "missing": missing,
-        "pruned_until_us": books.pruned_us or None,
+        "pruned_until_us": ledgers.pruned_us or None,
         "totals": totals,
         "outage_ms": max(outages, default=None),
         "failovers": fails,
-        "queues": _queues(numbers, found, books, missing),
-        "findings": [*(_finding(f, books) for f in found), *map(_hole, books.holes)],
-        "nodes": bands(books),
-        "writers": [_writer(w) for w in sorted(books.writers.values(), key=lambda w: (w.role, w.process))],
-        "clusters": sorted(books.clusters),
-        "files": {**files, "unreadable_lines": books.unreadable},
+        "queues": _queues(numbers, found, ledgers, missing),
+        "findings": [*(_finding(f, ledgers) for f in found), *map(_hole, ledgers.holes)],
+        "nodes": bands(ledgers),
+        "writers": [_writer(w) for w in sorted(ledgers.writers.values(), key=lambda w: (w.role, w.process))],
+        "clusters": sorted(ledgers.clusters),
+        "files": {**files, "unreadable_lines": ledgers.unreadable},
         "timeline": numbers.timeline,
         "clocks": list(numbers.clocks),
     }
@@ -259,7 +259,7 @@ def _totals(numbers: Numbers, found: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _queues(
-    numbers: Numbers, found: Sequence[Finding], books: LedgerState, missing: Sequence[str]
+    numbers: Numbers, found: Sequence[Finding], ledgers: LedgerState, missing: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A verdict for each queue with messages, and its numbers for each epoch."""
     epochs: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -272,7 +272,7 @@ def _queues(
     bad = {f.queue for f in found if f.severity == VIOLATION}
     out = [
         {
-            "queue": queue, "name": _queue_name(queue, books),
+            "queue": queue, "name": _queue_name(queue, ledgers),
             "verdict": VIOLATED if queue in bad else NOT_PROVABLE if missing else PROVEN, "epochs": rows,
         }
         for queue, rows in epochs.items()
@@ -280,14 +280,14 @@ def _queues(
     return sorted(out, key=lambda q: str(q["name"]))
 
 
-def _queue_name(queue: str, books: LedgerState) -> str:
-    return books.queue_names.get(queue, f"queue {queue[:8]}")
+def _queue_name(queue: str, ledgers: LedgerState) -> str:
+    return ledgers.queue_names.get(queue, f"queue {queue[:8]}")
 
 
-def _where(finding: Finding, books: LedgerState) -> str:
+def _where(finding: Finding, ledgers: LedgerState) -> str:
     parts = []
     if finding.queue is not None:
-        parts.append(_queue_name(finding.queue, books))
+        parts.append(_queue_name(finding.queue, ledgers))
     if finding.prod is not None:
         parts.append(f"producer {finding.prod}")
     if finding.epoch is not None:
@@ -319,23 +319,25 @@ def _remark(finding: Finding) -> str:
     return REMARKS.get(note, "")
 
 
-def _sentence(finding: Finding, books: LedgerState) -> str:
+def _sentence(finding: Finding, ledgers: LedgerState) -> str:
     perhaps = "perhaps " if finding.severity == UNKNOWN and finding.kind not in MISSING else ""
     plural = "" if finding.count == 1 else "s"
     amount = f"{finding.count:,} message{plural} " if finding.count else "messages "
     note = _remark(finding)
     if finding.kind == "early" and finding.note:
-        return f"{amount}{perhaps}confirmed before they were on the {finding.note}: {_where(finding, books)}"
+        return (
+            f"{amount}{perhaps}confirmed before they were on the {finding.note}: {_where(finding, ledgers)}"
+        )
     words = WORDS_NOTED.get((finding.kind, finding.note or ""), WORDS[finding.kind])
-    return f"{amount}{perhaps}{words}{note}: {_where(finding, books)}"
+    return f"{amount}{perhaps}{words}{note}: {_where(finding, ledgers)}"
 
 
-def _finding(finding: Finding, books: LedgerState) -> dict[str, Any]:
+def _finding(finding: Finding, ledgers: LedgerState) -> dict[str, Any]:
     return {
         "kind": finding.kind, "severity": finding.severity, "queue": finding.queue,
-        "name": _queue_name(finding.queue, books) if finding.queue else None, "epoch": finding.epoch,
+        "name": _queue_name(finding.queue, ledgers) if finding.queue else None, "epoch": finding.epoch,
         "prod": finding.prod, "note": finding.note, "count": finding.count, "pieces": finding.pieces,
-        "ranges": finding.ranges, "sentence": _sentence(finding, books),
+        "ranges": finding.ranges, "sentence": _sentence(finding, ledgers),
     }  # fmt: skip
 
 
@@ -354,7 +356,7 @@ def _headline(
     totals: Mapping[str, Any],
     violated: Sequence[Finding],
     missing: Sequence[str],
-    books: LedgerState,
+    ledgers: LedgerState,
 ) -> str:
     confirmed = f"{totals['confirmed']:,} confirmed messages"
     if verdict == PROVEN:
@@ -362,16 +364,16 @@ def _headline(
         return f"Proven: none of the {confirmed} was lost{resolved}."
     if verdict == VIOLATED:
         more = f" (and {len(violated) - 1} more findings)" if len(violated) > 1 else ""
-        return f"Violated: {_sentence(violated[0], books)}{more}."
+        return f"Violated: {_sentence(violated[0], ledgers)}{more}."
     more = f" (and {len(missing) - 1} more reasons)" if len(missing) > 1 else ""
     return f"Not provable: {missing[0]}{more}."
 
 
-def _begin(books: LedgerState) -> str:
+def _begin(ledgers: LedgerState) -> str:
     """That not all was judged, if so."""
-    if not books.pruned_us:
+    if not ledgers.pruned_us:
         return ""
-    when = datetime.fromtimestamp(books.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+    when = datetime.fromtimestamp(ledgers.pruned_us / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
     return f" The ledgers were pruned: what they told until {when.removesuffix('+00:00')} UTC is not judged."
 
 
@@ -384,12 +386,12 @@ def _writer(writer: Writer) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bands(books: LedgerState) -> list[dict[str, Any]]:
+def bands(ledgers: LedgerState) -> list[dict[str, Any]]:
     """For the picture: which broker process was active, ready or joining, when, in which epoch."""
     bands: list[dict[str, Any]] = []
-    for writer in sorted(books.writers.values(), key=lambda w: (w.name, w.first_us)):
+    for writer in sorted(ledgers.writers.values(), key=lambda w: (w.name, w.first_us)):
         for view, (_, end) in sorted(writer.views.items()) if writer.role == "broker" else []:
-            turns = _turns(writer, view, books)
+            turns = _turns(writer, view, ledgers)
             for (start, state), (stop, _) in zip(turns, [*turns[1:], (end, "")], strict=True):
                 if stop > start:
                     bands.append({
@@ -399,14 +401,14 @@ def bands(books: LedgerState) -> list[dict[str, Any]]:
     return bands
 
 
-def _turns(writer: Writer, view: int, books: LedgerState) -> list[tuple[int, str]]:
+def _turns(writer: Writer, view: int, ledgers: LedgerState) -> list[tuple[int, str]]:
     """From when on, in this view, the process was what."""
     begin, end = writer.views[view]
-    if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in books.promotions):
+    if any((p.node, p.incarnation, p.epoch) == (*writer.process, view) for p in ledgers.promotions):
         ceased = writer.demoted.get(view)
         return [(begin, "active")] if ceased is None else [(begin, "active"), (ceased, "joining")]
     turns = [(begin, "joining")]
-    for change in sorted(books.changes, key=lambda c: c.wseq):
+    for change in sorted(ledgers.changes, key=lambda c: c.wseq):
         if change.view == view and change.node != writer.name and change.ts_us <= end:
             state = "ready" if writer.name in change.names else "joining"
             at = max(begin, change.ts_us)

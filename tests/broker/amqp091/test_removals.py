@@ -15,7 +15,7 @@ from broker.model.values import Reason
 from tests.broker.amqp091.wire import Raw, World, message
 
 
-class Book:
+class Ledger:
     """A sink that keeps who left, why, and in which batch."""
 
     def __init__(self, world: World) -> None:
@@ -42,7 +42,7 @@ class Shop:
     def __init__(self, **arguments: Any) -> None:
         self.world = World()
         self.client = self.world.open()
-        self.book = Book(self.world)
+        self.ledger = Ledger(self.world)
         self.client.call(1, "queue.declare", queue="q", arguments=_named(arguments))
         self.queue = self.world.vhost.queues["q"]
 
@@ -71,7 +71,7 @@ class Shop:
 
     def left(self) -> dict[Reason, int]:
         self.world.pass_time(0.02)
-        return self.book.left(self.queue.uuid)
+        return self.ledger.left(self.queue.uuid)
 
 
 def _named(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def test_a_dead_letter_goes_on_in_one_step_of_history(why: str) -> None:
     assert _deaths(seen) == [("q", why, 1)]
     assert shop.left() == {Reason.DEAD_LETTERED: 1}
     dead = shop.world.vhost.queues["dead"].uuid
-    for batch in shop.book.batches:
+    for batch in shop.ledger.batches:
         came = any(isinstance(r, EnqueueRun) and dead in r.queues for r in batch.records)
         went = any(isinstance(r, Dequeue) and r.queue == shop.queue.uuid for r in batch.records)
         assert came == went
@@ -316,7 +316,7 @@ def test_a_message_that_comes_round_by_itself_is_dropped() -> None:
     shop.world.pass_time(1)
     assert shop.left() == {Reason.DEAD_LETTERED: 1}
     back = shop.world.vhost.queues["back"]
-    assert shop.book.left(back.uuid) == {Reason.EXPIRED: 1}
+    assert shop.ledger.left(back.uuid) == {Reason.EXPIRED: 1}
 
 
 def test_one_that_a_consumer_rejects_goes_round_as_often_as_it_is_rejected() -> None:
@@ -373,11 +373,11 @@ def test_dead_letters_of_dead_letters_leave_time_for_others() -> None:
     count = ROUNDS * AT_ONCE + 1
     properties = b"\0\0"
     burst = message(1, b"m", routing_key="q", properties=properties) * count
-    before = len(shop.book.batches)
+    before = len(shop.ledger.batches)
     shop.client.raw(burst)
     end = shop.world.vhost.queues["end"]
     assert end.message_count == 2 * count
-    batches = shop.book.batches[before:]
+    batches = shop.ledger.batches[before:]
     assert len(batches) > 1
     largest = max(sum(r.count for r in batch.records if isinstance(r, EnqueueRun)) for batch in batches[1:])
     assert largest <= 3 * 2 * ROUNDS * AT_ONCE

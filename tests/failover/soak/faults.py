@@ -164,13 +164,13 @@ def freeze_primary(stage: Stage) -> str:
 
 
 def _check_zombie(woken: list[dict[str, Any]], clients: list[dict[str, Any]]) -> None:
-    """By its books once it is awake, and the clients': it served nobody. It may have read what had lain in
+    """By its ledgers once it is awake, and the clients': it served nobody. It may have read what had lain in
     its sockets, acknowledgements of before included; none of that was confirmed or seen by a consumer, and it
     excluded nobody in order to go on alone.
     """
     assert "demote" in kinds(woken), "the zombie has not stepped down"
     alone = [record for record in woken if record["kind"] in ("promote", "insync")]
-    assert not alone, f"the zombie's books after it woke: {alone[:5]}"
+    assert not alone, f"the zombie's ledgers after it woke: {alone[:5]}"
     for read in woken:
         if read["kind"] == "enqueue":
             told = [record for record in clients if _is_of(record, read)]

@@ -131,7 +131,7 @@ class Rounds:
             except Exception as error:  # whatever it is, its seed is said, and its remains are kept
                 raise RoundsFailed(f"{error}; what is left of it: {folder}") from error
             if not self.outcome.good:
-                raise RoundsFailed(f"messages were lost, or the books do not prove that none was: {folder}")
+                raise RoundsFailed(f"messages were lost, or the ledgers do not prove that none was: {folder}")
             if self._o.folder is None:
                 shutil.rmtree(folder)
             first = last + 1

@@ -113,13 +113,13 @@ class KitPublisher(_Client):
         name: str,
         addresses: str,
         login: Login,
-        books: Path,
+        ledgers: Path,
         rate: float,
         exchange: str = "",
         gaps: Gaps | None = None,
     ) -> None:
         super().__init__(name)
-        self._publisher = kit_publisher(name, addresses, login, books, given_up=self._hopeless.is_set)
+        self._publisher = kit_publisher(name, addresses, login, ledgers, given_up=self._hopeless.is_set)
         self._exchange = exchange
         self._rate = rate
         self._gaps = gaps or Gaps()
@@ -242,12 +242,12 @@ class PlainPublisher(_Client):
 class Reader(_Client):
     """The client kit's consumer: notes each body that it is given."""
 
-    def __init__(self, queue: str, addresses: str, login: Login, books: Path) -> None:
+    def __init__(self, queue: str, addresses: str, login: Login, ledgers: Path) -> None:
         super().__init__(f"reader-{queue}")
         self.queue = queue
         self.seen: dict[str, set[int]] = {}
         self._consumer = Consumer(
-            addresses, queue, self.name, books, declare=[QUEUES[queue]], given_up=self._hopeless.is_set,
+            addresses, queue, self.name, ledgers, declare=[QUEUES[queue]], given_up=self._hopeless.is_set,
             user=login.user, password=login.password, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT,
         )  # fmt: skip
 
@@ -267,9 +267,9 @@ def _bytes(body: bytes | str) -> bytes:
     return body if isinstance(body, bytes) else body.encode()
 
 
-def kit_publisher(name: str, addresses: str, login: Login, books: Path, **options: Any) -> Publisher:
+def kit_publisher(name: str, addresses: str, login: Login, ledgers: Path, **options: Any) -> Publisher:
     return Publisher(
-        addresses, name, books, window=100, declare=[QUEUES[queue] for queue in READERS[name]],
+        addresses, name, ledgers, window=100, declare=[QUEUES[queue] for queue in READERS[name]],
         user=login.user, password=login.password, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT,
         **options,
     )  # fmt: skip
@@ -280,11 +280,11 @@ class Traffic:
     client gives up only while none serves.
     """
 
-    def __init__(self, addresses: str, login: Login, books: Path, rate: float) -> None:
-        self._addresses, self._login, self._books = addresses, login, books
+    def __init__(self, addresses: str, login: Login, ledgers: Path, rate: float) -> None:
+        self._addresses, self._login, self._ledgers = addresses, login, ledgers
         self.kit = [
-            KitPublisher("orders", addresses, login, books, rate),
-            KitPublisher("news", addresses, login, books, rate, "news"),
+            KitPublisher("orders", addresses, login, ledgers, rate),
+            KitPublisher("news", addresses, login, ledgers, rate, "news"),
         ]
         self.plain = PlainPublisher("plain", addresses, login, rate / 2)
         self.publishers: list[KitPublisher | PlainPublisher] = [*self.kit, self.plain]
@@ -306,7 +306,7 @@ class Traffic:
         return (*self.readers, *self.publishers)
 
     def _reader(self, queue: str) -> Reader:
-        return Reader(queue, self._addresses, self._login, self._books)
+        return Reader(queue, self._addresses, self._login, self._ledgers)
 
     @property
     def confirmed(self) -> int:
@@ -320,7 +320,7 @@ class Traffic:
     @contextmanager
     def depot(self) -> Iterator[Callable[[int], None]]:
         """Puts so many more messages, confirmed, into the queue that nobody reads before the end."""
-        with kit_publisher("depot", self._addresses, self._login, self._books) as publisher:
+        with kit_publisher("depot", self._addresses, self._login, self._ledgers) as publisher:
 
             def store(messages: int) -> None:
                 for number in range(self._stored, self._stored + messages):

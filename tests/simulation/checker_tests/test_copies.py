@@ -16,7 +16,7 @@ from ha.core.backup.backup import Backup
 from tests.simulation.checker_tests.checked import Pair, violates
 from tests.simulation.checkers import facade
 from tests.simulation.checkers.copies.copies import check_copies_13and14, check_dequeues_16
-from tests.simulation.checkers.messages.books import BookLedger, Books29, Id
+from tests.simulation.checkers.messages.ledgers import Id, Ledgers29, MemoryLedger
 from tests.simulation.harness.inspection import entries, vhost_of
 from tests.simulation.harness.machines.machine import Machine
 
@@ -321,20 +321,20 @@ def test_15_what_was_in_the_history_of_the_primary_is_not_exported() -> None:
 
 
 class Kept:
-    """A pair whose nodes keep books, with some messages enqueued and confirmed."""
+    """A pair whose nodes keep ledgers, with some messages enqueued and confirmed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(facade, "KEPT", 1.0)
         self.pair = Pair()
-        assert self.pair.checkers.books is not None
-        self.books: Books29 = self.pair.checkers.books
+        assert self.pair.checkers.ledgers is not None
+        self.ledgers: Ledgers29 = self.pair.checkers.ledgers
         self.queue = vhost_of(self.pair.a).queues["q1"]
         sequence, envelope, _ = self.queue.ready[0]
         self.first = (self.queue.uuid, envelope.epoch, sequence)
 
     @property
-    def ledger(self) -> BookLedger:
-        return next(ledger for ledger in self.books.ledgers if ledger.owner == "A")
+    def ledger(self) -> MemoryLedger:
+        return next(ledger for ledger in self.ledgers.every if ledger.owner == "A")
 
     @property
     def dequeued(self) -> list[Id]:
@@ -342,15 +342,15 @@ class Kept:
         return self.ledger.dequeued.setdefault(self.ledger.view, [])
 
 
-def test_29_books_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_29_ledgers_balance(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept(monkeypatch)
-    kept.books.balance(kept.pair.a)
-    assert kept.books.ids >= 20
+    kept.ledgers.balance(kept.pair.a)
+    assert kept.ledgers.ids >= 20
     kept.pair.run(0.1)
     kept.queue.purge()
     kept.pair.a.tick_soon()
     kept.pair.run(0.5)
-    kept.books.balance(kept.pair.a)
+    kept.ledgers.balance(kept.pair.a)
     assert kept.first in kept.dequeued
 
 
@@ -358,9 +358,9 @@ def test_29_a_confirmed_message_that_is_in_no_column(monkeypatch: pytest.MonkeyP
     kept = Kept(monkeypatch)
     kept.queue.ready.popleft()
     with violates(29):
-        kept.books.balance(kept.pair.a)
+        kept.ledgers.balance(kept.pair.a)
     kept.ledger.quarantined.append(kept.first)
-    kept.books.balance(kept.pair.a)
+    kept.ledgers.balance(kept.pair.a)
 
 
 @pytest.mark.parametrize("column", ["enqueued", "dequeued"])
@@ -368,20 +368,20 @@ def test_29_what_is_there_once_only(column: str, monkeypatch: pytest.MonkeyPatch
     kept = Kept(monkeypatch)
     kept.queue.ready.popleft()
     kept.dequeued.append(kept.first)
-    kept.books.balance(kept.pair.a)
+    kept.ledgers.balance(kept.pair.a)
     (kept.dequeued if column == "dequeued" else kept.ledger.enqueued).append(kept.first)
     with violates(29):
-        kept.books.balance(kept.pair.a)
+        kept.ledgers.balance(kept.pair.a)
 
 
 def test_29_a_later_term_may_dequeue_once_more_what_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was dequeued while nobody heard it, and the next primary had it still."""
     kept = Kept(monkeypatch)
     kept.ledger.dequeued[kept.ledger.view - 1] = [kept.first]
-    kept.books.balance(kept.pair.a)
+    kept.ledgers.balance(kept.pair.a)
     kept.queue.ready.popleft()
     kept.dequeued.append(kept.first)
-    kept.books.balance(kept.pair.a)
+    kept.ledgers.balance(kept.pair.a)
 
 
 def test_29_what_is_dequeued_is_not_present_and_what_is_present_was_enqueued(
@@ -390,8 +390,8 @@ def test_29_what_is_dequeued_is_not_present_and_what_is_present_was_enqueued(
     kept = Kept(monkeypatch)
     kept.dequeued.append(kept.first)
     with violates(29):
-        kept.books.balance(kept.pair.a)
+        kept.ledgers.balance(kept.pair.a)
     kept.dequeued.clear()
     kept.ledger.enqueued.remove(kept.first)
     with violates(29):
-        kept.books.balance(kept.pair.a)
+        kept.ledgers.balance(kept.pair.a)

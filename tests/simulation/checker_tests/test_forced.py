@@ -143,16 +143,16 @@ def test_11_one_that_needed_no_force_may_be_told_as_what_it_is() -> None:
     assert not checker.lossy
 
 
-def test_11_the_books_say_that_it_was_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_11_the_ledgers_say_that_it_was_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "KEPT", 1.0)
     forced = Forced()
-    lossy, books = in_service(forced).lossy, forced.pair.checkers.books
-    assert books is not None
-    books.check_lossy_11(lossy)
+    lossy, ledgers = in_service(forced).lossy, forced.pair.checkers.ledgers
+    assert ledgers is not None
+    ledgers.check_lossy_11(lossy)
     (epoch,) = lossy
-    ledger = next(ledger for ledger in books.ledgers if epoch in ledger.promoted)
+    ledger = next(ledger for ledger in ledgers.every if epoch in ledger.promoted)
     assert ledger.owner == "B" and ledger.promoted[epoch] == LOSSY
     ledger.promoted[epoch] = "unforced"
-    books.check_lossy_11(())
-    with violates(11, f"B began epoch {epoch} by force, and books it as unforced"):
-        books.check_lossy_11(lossy)
+    ledgers.check_lossy_11(())
+    with violates(11, f"B began epoch {epoch} by force, and records it as unforced"):
+        ledgers.check_lossy_11(lossy)

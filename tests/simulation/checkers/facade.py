@@ -34,8 +34,8 @@ from tests.simulation.checkers.copies.stored import check_stored_19
 from tests.simulation.checkers.facts import SERVING
 from tests.simulation.checkers.faults import Alone26, CutOff28, Failed25, Frozen28, Held26, Troubles
 from tests.simulation.checkers.link_ends import LinkEnds
-from tests.simulation.checkers.messages.books import Books29
 from tests.simulation.checkers.messages.expiry import Dating, Expiry18
+from tests.simulation.checkers.messages.ledgers import Ledgers29
 from tests.simulation.checkers.messages.no_loss import check_no_loss_1
 from tests.simulation.checkers.messages.rules import Rules18
 from tests.simulation.checkers.outputs import Confirm, OutputReader
@@ -61,7 +61,7 @@ DEQUEUES = 30
 
 
 KEPT = 0.25
-"""Part of the runs in which the nodes keep books."""
+"""Part of the runs in which the nodes keep ledgers."""
 OFTEN = 4
 """A closer look at each so many ticks, also when nothing seems to have changed."""
 
@@ -83,8 +83,8 @@ class Checkers:
         self.serving = Serving8and9(machines, journal, alone=plan.authority == "manual")
         self.backwards = Backwards10()
         self.confirms = Confirms2and3and5(machines, journal, self.records, Confirmed(publishers))
-        self.books = (
-            Books29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
+        self.ledgers = (
+            Ledgers29(machines, journal, self.confirms) if plan.random("books").random() < KEPT else None
         )
         self.record = Record4(journal, self.records, self.confirms)
         self.transactions = Transactions7(movers, journal, self.confirms)
@@ -232,10 +232,10 @@ class Checkers:
         primary = next((m for m in self.machines if m.role() in SERVING), None)
         if primary is not None:
             self.forces.end(primary, memory_lost)
-        if self.books is not None and primary is not None:
-            self.books.check_lossy_11(self.promotions.lossy)
-            self.books.balance(primary)
-            self.counts["ids in balanced books"] = self.books.ids
+        if self.ledgers is not None and primary is not None:
+            self.ledgers.check_lossy_11(self.promotions.lossy)
+            self.ledgers.balance(primary)
+            self.counts["ids in balanced ledgers"] = self.ledgers.ids
         self.counts["messages held when promoted by force"] = self.forces.checked
         self.counts["promotions that had to be called lossy"] = len(self.promotions.lossy)
         self.counts["confirms looked into"] = self.confirms.checked

@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "call a forced promotion unforced",
-        "Neither the log nor the ledger says that an operator takes the blame: the books look for no loss.",
+        "Neither the log nor the ledger says that an operator takes the blame: the audit looks for no loss.",
         (11,),
         (Patch(ha_broker.HaBroker, "serve", _as_if_unforced),),
     ),

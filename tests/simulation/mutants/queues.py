@@ -156,7 +156,7 @@ def _without_history(purge: Any) -> Any:
     return broken
 
 
-def _unbooked(end: Any) -> Any:
+def _unrecorded(end: Any) -> Any:
     def broken(self: Queue, reason: Reason = Reason.DELETED) -> Any:
         count = len(self.ready)
         self.ready.clear()
@@ -276,10 +276,10 @@ MUTANTS = (
         (Patch(Node, "start_serving", _without_grace),),
     ),
     Mutant(
-        "delete a queue and book nothing",
-        "What a deleted queue held is gone with it, and no record says so: to the books it reads as a loss.",
+        "delete a queue and record nothing",
+        "The messages of a deleted queue go with it, and no record says so: the ledgers show a loss.",
         (29,),
-        (Patch(Queue, "end", _unbooked),),
+        (Patch(Queue, "end", _unrecorded),),
     ),
     Mutant(
         "throw away what is given back",

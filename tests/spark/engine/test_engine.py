@@ -41,7 +41,7 @@ class Run:
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair through a failover, as range rows: nothing is lost."""
-    folder = tmp_path_factory.mktemp("history") / "books"
+    folder = tmp_path_factory.mktemp("history") / "ledgers"
     Pair(folder, IDS, Shape(), seed=8).run()
     return folder
 

@@ -1,5 +1,6 @@
-"""`make soak-books`: many histories, each planted, reconciled by Spark and by the oracle, and compared; every
-other one is pruned then, and what is left reconciled again. A Spark for each process."""
+"""`make soak-ledgers`: many histories with planted faults, each reconciled by Spark and by the oracle.
+
+Every other history is then pruned, and the rest is reconciled again. Each process has its own Spark."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.spark.histories.books import Books
+from tests.spark.histories.ledgers import Ledgers
 from tests.spark.records import Process, Record, runs
 
 Id = tuple[int, int]
@@ -104,7 +104,7 @@ class Cluster:
     def __init__(self, rng: random.Random, brokers: int, producers: int, consumers: int, queues: int) -> None:
         self.rng = rng
         self.now = START_US
-        self.books = Books()
+        self.ledgers = Ledgers()
         self.epoch, self.n, self.durable_upto = 1 << 16 | 1, 0, 0
         self.nodes = [Node("abc"[place]) for place in range(brokers)]
         self.primary = self.nodes[0]
@@ -146,7 +146,7 @@ class Cluster:
 
     def note(self, party: Node | Producer | Consumer, kind: str, **fields: Any) -> Record:
         view = party.view if isinstance(party, Node) else 0
-        return self.books.note(party.process, self.now, view, kind, **fields)
+        return self.ledgers.note(party.process, self.now, view, kind, **fields)
 
     def note_ids(self, party: Node | Consumer, kind: str, queue: str, ids: list[Id], **fields: Any) -> None:
         """Ids in this order, as the ranges that a writer would make of them."""

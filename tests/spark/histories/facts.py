@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tests.spark.histories.books import Books
+from tests.spark.histories.ledgers import Ledgers
 from tests.spark.records import Process, Record
 
 Key = tuple[str, int, int]
@@ -32,7 +32,7 @@ class Known:
 
 
 class Facts:
-    def __init__(self, books: Books) -> None:
+    def __init__(self, ledgers: Ledgers) -> None:
         self.ids: dict[Key, Known] = defaultdict(Known)
         self.confirmed: dict[tuple[str, int], int] = {}
         """Session and tag -> when."""
@@ -43,9 +43,9 @@ class Facts:
         """View and position -> what the primary enqueued there."""
         self.commits: list[Record] = []
         self.replicated: list[tuple[Process, Record]] = []
-        self.sealed = {p for p, r in books.every("seal")}
-        self.promotes = sorted(((r["view"], p) for p, r in books.every("promote")), key=lambda x: x[0])
-        for process, record in list(books.every(*KINDS)):
+        self.sealed = {p for p, r in ledgers.every("seal")}
+        self.promotes = sorted(((r["view"], p) for p, r in ledgers.every("promote")), key=lambda x: x[0])
+        for process, record in list(ledgers.every(*KINDS)):
             self.enter(process, record)
 
     def enter(self, process: Process, record: Record) -> None:

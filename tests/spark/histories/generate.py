@@ -1,6 +1,6 @@
 """Whole histories of clusters, from a seed: failovers, exclusions, restarts, redeliveries, and no fault.
 
-`History(Plan.draw(seed))` is legal by the books, so the verdict on it is *proven*. `plant` spoils it.
+`History(Plan.draw(seed))` is legal, so the verdict on it is *proven*. `plant` spoils it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import random
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from tests.spark.histories.books import Books
 from tests.spark.histories.cluster import Cluster, Consumer, Id, Node, Producer
+from tests.spark.histories.ledgers import Ledgers
 
 HOUR_US = 3_600_000_000
 LARGE = 20_000
@@ -57,8 +57,8 @@ class History:
         self.set_clocks()
 
     @property
-    def books(self) -> Books:
-        return self.cluster.books
+    def ledgers(self) -> Ledgers:
+        return self.cluster.ledgers
 
     # -- the story
 
@@ -189,7 +189,7 @@ class History:
         node.alive = False
         for queue, held in node.contents.items():
             node.contents[queue] = {i: None for i in held if (queue, i) in node.disk}
-        records = self.books.records[node.process]
+        records = self.ledgers.records[node.process]
         while records[-1]["kind"] in ("dequeue", "replicated", "heartbeat") and self.rng.random() < 0.3:
             records.pop()
 
@@ -204,7 +204,7 @@ class History:
             c.nodes[c.nodes.index(node)] = again
             node = again
             c.now += 30_000
-            c.note(node, "open", name="broker", reason=c.books.records[c.primary.process][0]["reason"])
+            c.note(node, "open", name="broker", reason=c.ledgers.records[c.primary.process][0]["reason"])
         c.replicate()
         c.include(node)
 
@@ -319,7 +319,7 @@ class History:
 
     def set_clocks(self) -> None:
         for party in (*self.cluster.nodes, *self.cluster.clients):
-            self.books.skew_us[party.name] = self.rng.randint(-90_000, 90_000)
+            self.ledgers.skew_us[party.name] = self.rng.randint(-90_000, 90_000)
         if self.plan.skew == "hours":
-            unlucky = self.rng.choice(sorted(self.books.skew_us))
-            self.books.skew_us[unlucky] += self.rng.choice((-1, 1)) * self.rng.randint(1, 5) * HOUR_US
+            unlucky = self.rng.choice(sorted(self.ledgers.skew_us))
+            self.ledgers.skew_us[unlucky] += self.rng.choice((-1, 1)) * self.rng.randint(1, 5) * HOUR_US

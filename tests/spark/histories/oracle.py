@@ -24,7 +24,7 @@ NEVER_SURE = frozenset({"unknown-producer", "reused"})
 OF_ABSENCE = frozenset(
     {"lost", "unplaced", "unaccounted", "never-published", "unsent", "early", "copy-differs", "torn"}
 )
-"""What is said because something was not seen: a gap in the books may be to blame."""
+"""What is said because something was not seen: a gap in the ledgers may be to blame."""
 
 ISLANDS = """
 SELECT kind, queue, epoch, prod, note, min(num) AS first, max(num) AS last FROM (

@@ -18,7 +18,7 @@ EARLY_US = 700_000
 
 
 def lost(s: Spoiler) -> bool:
-    """Confirmed, and no trace of an end. Some were received, and the consumer's ack is not in the books."""
+    """Confirmed, and no trace of an end. Some were received, and the consumer's ack is not in the ledgers."""
 
     def good(key: Key) -> bool:
         known = s.facts.ids[key]
@@ -39,7 +39,7 @@ def lost(s: Spoiler) -> bool:
                 "quiesce",
                 *([] if seen else ["received"]),
             ]
-            s.books.cut(s.about(run, *kinds), ids[0], ids[-1])
+            s.ledgers.cut(s.about(run, *kinds), ids[0], ids[-1])
             s.found("lost", *where, None, "received" if seen else None, ids)
             return True
     return False
@@ -150,8 +150,8 @@ def early_copy(s: Spoiler) -> bool:
             runs = s.facts.at.get((ack["epoch"], n), [])
             if any("durable" in r for _, r in runs) or not take_position(s, ack["epoch"], n, lambda r: True):
                 continue
-            acks = [r for _, r in s.books.every("replicated") if same(r, ack, "epoch", "peer")]
-            s.books.cut(acks, n, n)
+            acks = [r for _, r in s.ledgers.every("replicated") if same(r, ack, "epoch", "peer")]
+            s.ledgers.cut(acks, n, n)
             for _, run in runs:
                 ids = range(run["first"], run["last"] + 1)
                 s.found("early", run["queue"], run["epoch"], None, None, ids)
@@ -190,8 +190,8 @@ def early_disk(s: Spoiler, kind: str) -> bool:
             if not take_position(s, noted["epoch"], n, lambda r: "durable" in r):
                 continue
             node = process[0] if kind == "durable" else noted["peer"]
-            told = [r for _, r in s.books.every(kind) if same(r, noted, "epoch", "peer", "reason")]
-            s.books.cut(told, n, n)
+            told = [r for _, r in s.ledgers.every(kind) if same(r, noted, "epoch", "peer", "reason")]
+            s.ledgers.cut(told, n, n)
             for _, run in s.facts.at[noted["epoch"], n]:
                 if "durable" in run:
                     ids = range(run["first"], run["last"] + 1)
@@ -205,7 +205,7 @@ def early_before_exclusion(s: Spoiler) -> bool:
     for owner, change in s.places("insync"):
         if change["reason"] != "excluded":
             continue
-        before = s.books.records[owner][: s.index(owner, change)]
+        before = s.ledgers.records[owner][: s.index(owner, change)]
         mine = [r for r in before if r["kind"] == "replicated" and same(r, change, "view", "peer")]
         joined = [r["n"] for r in before if r["kind"] == "insync" and same(r, change, "view", "peer")]
         told = max((r["last"] for r in mine), default=0)
@@ -229,8 +229,8 @@ def confirm_at_once(s: Spoiler, run: Record) -> None:
     """The confirm of a run moves to the moment after its enqueue."""
     prod, first = run["prod"], run["pfirst"]
     last = first + run["last"] - run["first"]
-    s.books.cut([r for _, r in s.books.every("confirmed") if r["prod"] == prod], first, last)
-    sends = [(p, r) for p, r in s.books.every("sent") if r["prod"] == prod]
+    s.ledgers.cut([r for _, r in s.ledgers.every("confirmed") if r["prod"] == prod], first, last)
+    sends = [(p, r) for p, r in s.ledgers.every("sent") if r["prod"] == prod]
     process, sent = next((p, r) for p, r in sends if r["first"] <= first <= r["last"])
     s.after(process, sent, "confirmed", prod=prod, first=first, last=last)["ts_us"] = run["ts_us"] + 50
 
@@ -246,7 +246,7 @@ def early_backup_disk(s: Spoiler) -> bool:
 def copy_differs(s: Spoiler) -> bool:
     """At a quiesce point one node does not list an id."""
     noted: dict[str, Counter[Process]] = {}
-    for process, record in s.books.every("quiesce"):
+    for process, record in s.ledgers.every("quiesce"):
         noted.setdefault(record["name"], Counter())[process] += 1
     for process, listed in s.places("quiesce"):
         nodes = noted[listed["name"]]
@@ -255,7 +255,7 @@ def copy_differs(s: Spoiler) -> bool:
         if len({writer for writer, _ in nodes}) < 2 or listed["first"] > listed["last"] or alone:
             continue
         if ids := s.piece(listed, lambda key: True, most=1):
-            s.books.cut([listed], ids[0], ids[0])
+            s.ledgers.cut([listed], ids[0], ids[0])
             s.found("copy-differs", listed["queue"], listed["epoch"], None, listed["name"], ids)
             return True
     return False
@@ -274,7 +274,7 @@ def never_published(s: Spoiler) -> bool:
 
 def unsent(s: Spoiler) -> bool:
     """Enqueued for a session, with tags that it never came to."""
-    sent = s.shuffled(s.books.every("sent"))
+    sent = s.shuffled(s.ledgers.every("sent"))
     if not sent:
         return False
     prod, queue = sent[0][1]["prod"], s.some_queue()

@@ -83,7 +83,7 @@ def unexplained(s: Spoiler) -> bool:
             reason = s.rng.choice((None, "evaporated"))
             where = {"queue": gone["queue"], "epoch": gone["epoch"], "first": ids[0], "last": ids[-1]}
             s.after(process, gone, "dequeue", **where, reason=reason)
-            s.books.cut([gone], ids[0], ids[-1])
+            s.ledgers.cut([gone], ids[0], ids[-1])
             s.found("unexplained", gone["queue"], gone["epoch"], None, reason, ids)
             return True
     return False
@@ -94,7 +94,7 @@ def two_primaries(s: Spoiler) -> bool:
     views = [view for view, _ in s.facts.promotes[:-1]]
     for view in s.rng.sample(views, len(views)):
         owner = next(p for v, p in s.facts.promotes if v == view)
-        for process, records in sorted(s.books.records.items()):
+        for process, records in sorted(s.ledgers.records.items()):
             mine = [r for r in records if r["view"] == view]
             if process[0] != owner[0] and mine:
                 s.after(process, mine[-1], "promote", peer="", reason="unforced")
@@ -170,7 +170,7 @@ def quarantined_though_served(s: Spoiler) -> bool:
 def quarantine_missing(s: Spoiler) -> bool:
     """A primary that was killed came back, and what only its disk had was never exported."""
     on_disk: set[tuple[Process, int, int]] = set()
-    for process, noted in s.books.every("durable"):
+    for process, noted in s.ledgers.every("durable"):
         on_disk.update((process, noted["epoch"], n) for n in range(noted["first"], noted["last"] + 1))
     for returned, quarantine in s.places("quarantine"):
 
@@ -183,7 +183,7 @@ def quarantine_missing(s: Spoiler) -> bool:
             return stored and process[0] == returned[0] and process[1] < returned[1]
 
         if ids := s.piece(quarantine, good):
-            s.books.cut([quarantine], ids[0], ids[-1])
+            s.ledgers.cut([quarantine], ids[0], ids[-1])
             s.found("quarantine-differs", quarantine["queue"], quarantine["epoch"], None, "missing", ids)
             return True
     return False
@@ -197,9 +197,9 @@ def torn(s: Spoiler) -> bool:
     for commit in s.rng.sample(s.facts.commits, len(s.facts.commits)):
         tags = range(commit["first"], commit["last"] + 1)
         place = commit["view"], commit["n"], commit["prod"]
-        copies_of = s.books.every("backup_enqueue")
+        copies_of = s.ledgers.every("backup_enqueue")
         mine = [(p, r) for p, r in copies_of if (r["view"], r["n"], r.get("prod")) == place]
-        givers = {p for p, r in s.books.every("enqueue") if (r["view"], r["n"], r.get("prod")) == place}
+        givers = {p for p, r in s.ledgers.every("enqueue") if (r["view"], r["n"], r.get("prod")) == place}
         for process in sorted({p for p, _ in mine} - givers):  # of a copy that says it enqueued a part, not
             copies = [r for p, r in mine if p == process]
             entered = {r["pfirst"] + i for r in copies for i in range(r["last"] - r["first"] + 1)}
@@ -210,7 +210,7 @@ def torn(s: Spoiler) -> bool:
             tag = s.rng.choice(sorted(entered))
             for run in copies:
                 number = run["first"] + tag - run["pfirst"]
-                s.books.cut([run], number, number)
+                s.ledgers.cut([run], number, number)
             s.found("torn", None, None, commit["prod"], process[0], tags)
             return True
     return False
@@ -235,8 +235,8 @@ def gap(s: Spoiler) -> bool:
 def endless(s: Spoiler) -> bool:
     """A client was killed before it was started again: its former life has no seal."""
     for process, seal in s.places("seal"):
-        if (process[0], process[1] + 1) in s.books.records and s.books.records[process][-1] is seal:
-            s.books.records[process].pop()
+        if (process[0], process[1] + 1) in s.ledgers.records and s.ledgers.records[process][-1] is seal:
+            s.ledgers.records[process].pop()
             s.endless.append(process)
             return True
     return False
@@ -244,8 +244,8 @@ def endless(s: Spoiler) -> bool:
 
 def torn_tail(s: Spoiler) -> bool:
     """What a kill leaves of the line that was being written."""
-    for process in sorted(s.books.records):
+    for process in sorted(s.ledgers.records):
         if process not in s.facts.sealed and process[0] in {node.name for node in s.history.cluster.nodes}:
-            s.books.torn[process] = '{"v":2,"writer":"' + process[0]
+            s.ledgers.torn[process] = '{"v":2,"writer":"' + process[0]
             return True
     return False

@@ -1,4 +1,4 @@
-"""What each process of `make soak-books` does: one Spark, and one trial after another."""
+"""What each process of `make soak-ledgers` does: one Spark, and one trial after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruned books: of what was planted, whatever lies above the horizon is still found, and nothing else.
+"""Pruned ledgers: of what was planted, whatever lies above the horizon is still found, and nothing else.
 
 The horizon is worked out here from the records themselves, those that went and those that stand for them:
 the highest id of each queue and epoch, and the highest tag of each session, in any ledger that was pruned.
@@ -93,7 +93,7 @@ def above(named: Named, floors: Floors) -> Named | None:
 
 
 def renamed(expected: Iterable[Named], unconfirmed: Set[Id]) -> set[Named]:
-    """What rests on confirms that are gone, as what is left of the books tells of it."""
+    """What rests on confirms that are gone, as what is left of the ledgers tells of it."""
     out: set[Named] = set()
     ids: dict[tuple[str, Any, Any, Any, Any], set[int]] = defaultdict(set)
     for named in expected:

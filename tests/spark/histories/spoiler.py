@@ -18,9 +18,9 @@ MARGIN = 3
 
 class Spoiler:
     def __init__(self, history: History, seed: int) -> None:
-        self.history, self.books = history, history.books
+        self.history, self.ledgers = history, history.ledgers
         self.rng = random.Random(seed)
-        self.facts = Facts(history.books)
+        self.facts = Facts(history.ledgers)
         self.claimed: set[Key] = set()
         self.numbers: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         """What must be found: the numbers of (kind, queue, epoch, prod, note)."""
@@ -69,27 +69,27 @@ class Spoiler:
         return True
 
     def places(self, *kinds: str) -> Iterator[tuple[Process, Record]]:
-        yield from self.shuffled(self.books.every(*kinds))
+        yield from self.shuffled(self.ledgers.every(*kinds))
 
     def about(self, record: Record, *kinds: str) -> list[Record]:
         """All records of these kinds in the queue and epoch of this one."""
         where = record["queue"], record["epoch"]
-        return [r for _, r in self.books.every(*kinds) if (r["queue"], r["epoch"]) == where]
+        return [r for _, r in self.ledgers.every(*kinds) if (r["queue"], r["epoch"]) == where]
 
     def index(self, process: Process, record: Record) -> int:
-        return next(i for i, r in enumerate(self.books.records[process]) if r is record)
+        return next(i for i, r in enumerate(self.ledgers.records[process]) if r is record)
 
     def after(self, process: Process, record: Record, kind: str, **fields: Any) -> Record:
-        return self.books.insert(process, self.index(process, record) + 1, kind, like=record, **fields)
+        return self.ledgers.insert(process, self.index(process, record) + 1, kind, like=record, **fields)
 
     # -- at the end of a ledger
 
     def at_end(self, process: Process, kind: str, view: int | None = None, **fields: Any) -> Record:
         """Before the seal, or last in the ledger of a process that was killed, at the time of the end."""
-        records = self.books.records[process]
+        records = self.ledgers.records[process]
         sealed = records[-1]["kind"] == "seal"
         like = {"ts_us": self.history.cluster.now, "view": records[-1]["view"] if view is None else view}
-        return self.books.insert(process, len(records) - sealed, kind, like=like, **fields)
+        return self.ledgers.insert(process, len(records) - sealed, kind, like=like, **fields)
 
     def fresh_ids(self, queue: str, epoch: int, count: int) -> range:
         first = self.tops[queue, epoch] + MARGIN + 2
@@ -114,7 +114,7 @@ class Spoiler:
         self.facts.at[view, n] = []
         where = {"queue": queue, "epoch": view, "first": ids[0], "last": ids[-1], "prod": prod, "pfirst": tag}
         self.at_end(owner, "enqueue", view, **where, n=n)
-        changes = [r for r in self.books.records[owner] if r["kind"] == "insync" and r["view"] == view]
+        changes = [r for r in self.ledgers.records[owner] if r["kind"] == "insync" and r["view"] == view]
         for name in changes[-1]["name"].split(",") if changes else []:
             if name != owner[0]:
                 upto = {"peer": name, "epoch": view, "first": n, "last": n, "reason": "applied"}

@@ -82,14 +82,14 @@ def make(seed: int, folder: Path, messages: int | None = None, faults: Sequence[
     spoiler = Spoiler(History(plan), seed)
     wanted = draw_faults(seed) if faults is None else faults
     planted = [name for name in wanted if FAULTS[name](spoiler)]
-    books = spoiler.books
+    ledgers = spoiler.ledgers
     gaps = set()
     for process, record in spoiler.gaps:
         wseq = spoiler.index(process, record)
-        books.dropped[process].add(wseq)
+        ledgers.dropped[process].add(wseq)
         gaps.add((*process, wseq, wseq))
-    books.write(folder, random.Random(seed))
-    return Trial(seed, plan, planted, spoiler.expected(), gaps, set(spoiler.endless), len(books.torn))
+    ledgers.write(folder, random.Random(seed))
+    return Trial(seed, plan, planted, spoiler.expected(), gaps, set(spoiler.endless), len(ledgers.torn))
 
 
 def told(answer: dict[str, Any]) -> dict[str, set[Named]]:

@@ -20,7 +20,7 @@ from spark.latency.confirms import confirm_latency
 from spark.latency.histogram import histogram, quantiles
 from spark.latency.journeys import confirm_pieces, deliveries, origins, placed, receipts, replication_pieces
 from spark.schema import RECORD_SCHEMA
-from tests.spark.ledgers import START_US, Books, Pair
+from tests.spark.ledgers import START_US, Ledgers, Pair
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,14 +29,14 @@ SECOND = 1_000_000
 Row = dict[str, Any]
 
 
-def rows_of(books: Books) -> Iterator[Row]:
-    for (writer, incarnation), records in books.records.items():
+def rows_of(ledgers: Ledgers) -> Iterator[Row]:
+    for (writer, incarnation), records in ledgers.records.items():
         for wseq, record in enumerate(records):
             yield {"v": 1, "writer": writer, "incarnation": incarnation, "wseq": wseq, **record}
 
 
-def frame(session: SparkSession, books: Books) -> DataFrame:
-    rows = [tuple(row.get(name) for name in RECORD_SCHEMA.names) for row in rows_of(books)]
+def frame(session: SparkSession, ledgers: Ledgers) -> DataFrame:
+    rows = [tuple(row.get(name) for name in RECORD_SCHEMA.names) for row in rows_of(ledgers)]
     return session.createDataFrame(rows, RECORD_SCHEMA)
 
 
@@ -47,11 +47,11 @@ def each(record: Row) -> range:
 class Naive:
     """Follows each message by itself, in plain dicts."""
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, ledgers: Ledgers) -> None:
+        self.ledgers = ledgers
         self.first_sent: dict[tuple[str, int], int] = {}
         self.number: dict[tuple[str, int], tuple[str, int]] = {}
-        for (writer, _), r in books.every("sent"):
+        for (writer, _), r in ledgers.every("sent"):
             for place, tag in enumerate(each(r)):
                 number = (writer, r["pfirst"] + place)
                 self.number[r["prod"], tag] = number
@@ -60,7 +60,7 @@ class Naive:
     def confirms(self) -> Counter[tuple[str, int, int]]:
         """producer, when, latency -> messages."""
         out: Counter[tuple[str, int, int]] = Counter()
-        for (writer, _), r in self.books.every("confirmed"):
+        for (writer, _), r in self.ledgers.every("confirmed"):
             for tag in each(r):
                 out[writer, r["ts_us"], r["ts_us"] - self.first_sent[self.number[r["prod"], tag]]] += 1
         return out
@@ -68,12 +68,12 @@ class Naive:
     def deliveries(self) -> Counter[tuple[str, int, int]]:
         """queue, when first received, latency -> messages."""
         received: dict[tuple[str, int, int], int] = {}
-        for _, r in self.books.every("received"):
+        for _, r in self.ledgers.every("received"):
             for number in each(r):
                 key = (r["queue"], r["epoch"], number)
                 received[key] = min(r["ts_us"], received.get(key, r["ts_us"]))
         begun: dict[tuple[str, int, int], int] = {}
-        for _, r in self.books.every("enqueue", "backup_enqueue"):
+        for _, r in self.ledgers.every("enqueue", "backup_enqueue"):
             for place, number in enumerate(each(r)):
                 sent = self.first_sent[self.number[r["prod"], r["pfirst"] + place]]
                 begun[r["queue"], r["epoch"], number] = sent
@@ -81,17 +81,17 @@ class Naive:
 
     def in_sync_at(self, primary: str, view: int, n: int) -> str:
         """Names in the last change by this primary at or before a position."""
-        changes = [r for (w, _), r in self.books.every("insync") if (w, r["view"]) == (primary, view)]
+        changes = [r for (w, _), r in self.ledgers.every("insync") if (w, r["view"]) == (primary, view)]
         return next((str(r["name"]) for r in reversed(changes) if r["n"] <= n), "")
 
     def replication(self) -> Counter[tuple[str, int, int]]:
         """peer and way, when, latency -> messages."""
         acked: dict[tuple[str, int, int, str], int] = {}
-        for (writer, _), r in self.books.every("replicated"):
+        for (writer, _), r in self.ledgers.every("replicated"):
             for n in each(r):
                 acked.setdefault((writer, r["epoch"], n, f"{r['peer']}, {r['reason']}"), r["ts_us"])
         out: Counter[tuple[str, int, int]] = Counter()
-        for (writer, _), r in self.books.every("enqueue"):
+        for (writer, _), r in self.ledgers.every("enqueue"):
             for (node, view, n, way), at in acked.items():
                 in_sync = way.split(",")[0] in self.in_sync_at(writer, r["view"], r["n"])
                 if (node, view, n) == (writer, r["view"], r["n"]) and in_sync:
@@ -113,12 +113,12 @@ def counted(pieces: DataFrame) -> Counter[tuple[str, int, int]]:
     return out
 
 
-def slow(books: Books, seed: int) -> Books:
+def slow(ledgers: Ledgers, seed: int) -> Ledgers:
     """The same history in which confirms, acknowledgements and receipts took their time."""
     delays = {"confirmed": 7, "received": 31, "replicated": 3}
-    for place, (_, record) in enumerate(books.every(*delays)):
+    for place, (_, record) in enumerate(ledgers.every(*delays)):
         record["ts_us"] += 1 + (place * 7919 + seed) % 97 * 100 * delays[record["kind"]]
-    return books
+    return ledgers
 
 
 @pytest.mark.system
@@ -132,8 +132,8 @@ def slow(books: Books, seed: int) -> Books:
 def test_every_piece_is_what_single_messages_say(
     session: SparkSession, seed: int, ticks: int, batch: int
 ) -> None:
-    books = slow(Pair(seed, ticks, batch).run(), seed)
-    naive, records = Naive(books), frame(session, books)
+    ledgers = slow(Pair(seed, ticks, batch).run(), seed)
+    naive, records = Naive(ledgers), frame(session, ledgers)
     sent, put, received = (
         f.localCheckpoint() for f in (origins(records), placed(records), receipts(records))
     )
@@ -181,27 +181,27 @@ def test_quantiles_are_those_of_single_messages_up_to_the_bin(
 def test_a_resend_counts_from_its_first_send_though_fresh_messages_share_its_record(
     session: SparkSession,
 ) -> None:
-    books, process = Books(), ("p", 1)
-    books.note(process, 0, 0, "sent", prod="p.1", first=1, last=10, pfirst=1)
-    books.note(process, 100, 0, "confirmed", prod="p.1", first=1, last=6)
-    books.note(process, 5000, 0, "sent", prod="p.2", first=1, last=8, pfirst=7)
-    books.note(process, 9000, 0, "confirmed", prod="p.2", first=1, last=8)
-    records = frame(session, books)
+    ledgers, process = Ledgers(), ("p", 1)
+    ledgers.note(process, 0, 0, "sent", prod="p.1", first=1, last=10, pfirst=1)
+    ledgers.note(process, 100, 0, "confirmed", prod="p.1", first=1, last=6)
+    ledgers.note(process, 5000, 0, "sent", prod="p.2", first=1, last=8, pfirst=7)
+    ledgers.note(process, 9000, 0, "confirmed", prod="p.2", first=1, last=8)
+    records = frame(session, ledgers)
     assert counted(confirm_pieces(records, origins(records))) == Counter(
         {("p", 100, 100): 6, ("p", 9000, 9000): 4, ("p", 9000, 4000): 4}
     )
 
 
 def test_hours_of_skew_between_clocks_do_not_become_latency(session: SparkSession) -> None:
-    books = Pair(11).run()
-    for row in (record for records in books.records.values() for record in records):
+    ledgers = Pair(11).run()
+    for row in (record for records in ledgers.records.values() for record in records):
         row["ts_us"] = START_US + 30 * (row["ts_us"] - START_US)  # long enough for a witness of each consumer
-    slow(books, 11)
+    slow(ledgers, 11)
     skew = {"p1": 7200 * SECOND, "c1": -3 * 3600 * SECOND}
-    before = Naive(books).deliveries()
-    for (writer, _), record in books.every("sent", "confirmed", "received", "acked"):
+    before = Naive(ledgers).deliveries()
+    for (writer, _), record in ledgers.every("sent", "confirmed", "received", "acked"):
         record["ts_us"] += skew.get(writer, 0)
-    records = frame(session, books)
+    records = frame(session, ledgers)
     sent, put, received = (
         f.localCheckpoint() for f in (origins(records), placed(records), receipts(records))
     )
@@ -219,12 +219,12 @@ def test_hours_of_skew_between_clocks_do_not_become_latency(session: SparkSessio
 
 
 def test_latency_along_the_timeline_of_a_run(session: SparkSession) -> None:
-    books = slow(Pair(5).run(), 5)
-    begin = min(r["ts_us"] for r in rows_of(books)) // SECOND * SECOND
+    ledgers = slow(Pair(5).run(), 5)
+    begin = min(r["ts_us"] for r in rows_of(ledgers)) // SECOND * SECOND
     timeline = {"slot_us": SECOND, "start_us": begin, "sent": [0, 0, 0]}
-    answer = confirm_latency(frame(session, books), timeline)
+    answer = confirm_latency(frame(session, ledgers), timeline)
     assert answer is not None
-    naive = Naive(books).confirms()
+    naive = Naive(ledgers).confirms()
     assert answer["n"] == naive.total()
     for slot in range(3):
         mine = Counter[int]()

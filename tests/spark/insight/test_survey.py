@@ -13,7 +13,7 @@ from spark.insight.periods import DAY_US, HOUR_US, MINUTE_US, choose
 from spark.insight.survey import NothingThere, survey
 from spark.insight.words import length
 from spark.reconcile.input.read import find_ledgers
-from tests.spark.ledgers import START_US, Books, Pair
+from tests.spark.ledgers import START_US, Ledgers, Pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,28 +21,29 @@ if TYPE_CHECKING:
 FOREVER = 1 << 62
 
 
-def stretched(seed: int, factor: int) -> tuple[Pair, Books]:
+def stretched(seed: int, factor: int) -> tuple[Pair, Ledgers]:
     """A history of half a second over days."""
     pair = Pair(seed, batch=12)
-    books = pair.run()
-    for row in (record for records in books.records.values() for record in records):
+    ledgers = pair.run()
+    for row in (record for records in ledgers.records.values() for record in records):
         row["ts_us"] = START_US + factor * (row["ts_us"] - START_US)
-    return pair, books
+    return pair, ledgers
 
 
-def ids(books: Books, kind: str, begin: int = 0, **matching: Any) -> int:
-    rows = [r for _, r in books.every(kind) if r["ts_us"] >= begin]
+def ids(ledgers: Ledgers, kind: str, begin: int = 0, **matching: Any) -> int:
+    rows = [r for _, r in ledgers.every(kind) if r["ts_us"] >= begin]
     wanted = [r for r in rows if all(r.get(key) == value for key, value in matching.items())]
     return sum(r["last"] - r["first"] + 1 for r in wanted)
 
 
 def test_a_month_is_counted_by_slots_and_rows(session: SparkSession, tmp_path: Path) -> None:
-    pair, books = stretched(3, 30 * DAY_US // 550_000)
-    found = find_ledgers([books.write(tmp_path)])
+    pair, ledgers = stretched(3, 30 * DAY_US // 550_000)
+    found = find_ledgers([ledgers.write(tmp_path)])
     answer = survey(session, found, 0, FOREVER)
     assert answer["totals"] == {
-        "sent": ids(books, "sent"), "confirmed": ids(books, "confirmed"), "received": ids(books, "received"),
-        "redelivered": ids(books, "received", reason="redelivered"), "acked": ids(books, "acked"),
+        "sent": ids(ledgers, "sent"), "confirmed": ids(ledgers, "confirmed"),
+        "received": ids(ledgers, "received"),
+        "redelivered": ids(ledgers, "received", reason="redelivered"), "acked": ids(ledgers, "acked"),
     }  # fmt: skip
     assert (answer["slot_us"], answer["row_us"]) == (HOUR_US, DAY_US)
     for cut in ("slots", "rows"):
@@ -53,10 +54,10 @@ def test_a_month_is_counted_by_slots_and_rows(session: SparkSession, tmp_path: P
             assert sum(row["n"] for row in measure[cut]) == measure["n"]
     assert answer["latency"]["confirm"]["n"] == answer["totals"]["confirmed"]
     assert {row["key"] for row in answer["latency"]["end_to_end"]["by"]} == set(pair.queues)
-    ways = {f"{r['peer']}, {r['reason']}" for _, r in books.every("replicated")}
+    ways = {f"{r['peer']}, {r['reason']}" for _, r in ledgers.every("replicated")}
     assert {row["key"] for row in answer["latency"]["replication"]["by"]} == ways
     assert [c["consumer"] for c in answer["consumers"]] and all(
-        sum(c["rows"]) == c["received"] == ids_of(books, c["consumer"]) for c in answer["consumers"]
+        sum(c["rows"]) == c["received"] == ids_of(ledgers, c["consumer"]) for c in answer["consumers"]
     )
     [failover] = answer["failovers"]
     assert (failover["previous"], failover["node"], failover["reason"]) == ("a", "b", "unforced")
@@ -64,24 +65,24 @@ def test_a_month_is_counted_by_slots_and_rows(session: SparkSession, tmp_path: P
     assert f"{answer['totals']['confirmed']:,} messages confirmed" in answer["sentence"]
 
 
-def ids_of(books: Books, consumer: str) -> int:
-    rows = [r for (writer, _), r in books.every("received") if writer == consumer]
+def ids_of(ledgers: Ledgers, consumer: str) -> int:
+    rows = [r for (writer, _), r in ledgers.every("received") if writer == consumer]
     return sum(r["last"] - r["first"] + 1 for r in rows)
 
 
 @pytest.mark.system
 def test_since_cuts_off_and_what_is_missing_is_said(session: SparkSession, tmp_path: Path) -> None:
-    _, books = stretched(4, 1000)
-    promoted = next(r["ts_us"] for _, r in books.every("promote") if r["reason"] == "unforced")
+    _, ledgers = stretched(4, 1000)
+    promoted = next(r["ts_us"] for _, r in ledgers.every("promote") if r["reason"] == "unforced")
     begin = promoted - 1
-    for process in [p for p in books.records if p[0] == "p1"]:
-        del books.records[process]
-    folder = books.write(tmp_path)
+    for process in [p for p in ledgers.records if p[0] == "p1"]:
+        del ledgers.records[process]
+    folder = ledgers.write(tmp_path)
     ledger = folder / "c1-3-0.ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:4] + lines[6:-1]) + lines[-1][:-9] + b"\n")
     answer = survey(session, find_ledgers([folder]), begin, FOREVER)
-    assert answer["totals"]["confirmed"] == ids(books, "confirmed", begin)
+    assert answer["totals"]["confirmed"] == ids(ledgers, "confirmed", begin)
     assert answer["rates"]["slots"][0]["from_us"] <= begin + answer["slot_us"]
     assert len(answer["failovers"]) == 1
     assert "the ledger of c1 (incarnation 3) lacks records 4..5" in answer["notes"]

@@ -1,7 +1,7 @@
 """Bad input to `understudy reconcile`: the right exit status and a sentence for each, never a stack trace.
 
 What needs no Spark is tried by itself. What does is put into one folder together, since each is to be named
-whatever else is wrong; `make soak-books` also tries each alone.
+whatever else is wrong; `make soak-ledgers` also tries each alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ pytest.importorskip("pyspark")
 
 import spark.reconcile.job
 import spark.session
-from tests.spark.histories.books import Books
 from tests.spark.histories.generate import HOUR_US, History, Plan
+from tests.spark.histories.ledgers import Ledgers
 from understudy.cli.reconcile import reconcile_command
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def answer_to(folder: Path, status: int) -> dict[str, Any]:
     return answer
 
 
-def books(folder: Path, skew_us: dict[str, int] | None = None, seed: int = 4) -> Path:
+def ledgers(folder: Path, skew_us: dict[str, int] | None = None, seed: int = 4) -> Path:
     """A proven history of two brokers with a crash, a file a process."""
     history = History(Plan(seed, 150, 2, 2, 2, 2, ("crash",), "small"))
-    history.books.skew_us |= skew_us or {}
+    history.ledgers.skew_us |= skew_us or {}
     whole = random.Random(seed)
     whole.randint = lambda a, b: a  # type: ignore[method-assign]
-    return history.books.write(folder, whole)
+    return history.ledgers.write(folder, whole)
 
 
 # -- without Spark
@@ -104,7 +104,7 @@ def test_the_module_says_the_same_without_the_command_line(
         assert told.out == "" and told.err.count("\n") == 1
 
 
-# -- with Spark: each spoils proven books
+# -- with Spark: each spoils proven ledgers
 
 
 def of_another_version(folder: Path) -> None:
@@ -113,7 +113,7 @@ def of_another_version(folder: Path) -> None:
 
 
 def of_two_clusters(folder: Path) -> None:
-    stranger = Books()
+    stranger = Ledgers()
     for kind, more in (("open", {"name": "broker", "reason": "beef"}), ("seal", {})):
         stranger.note(("z", 1), 1_700_000_000_000_000, 0, kind, **more)
     stranger.write(folder, random.Random(1))
@@ -151,7 +151,7 @@ BAD: dict[str, tuple[Spoil, str]] = {
 
 
 def test_whatever_is_wrong_is_named(warm: SparkSession, tmp_path: Path) -> None:
-    books(tmp_path)
+    ledgers(tmp_path)
     for spoil, _ in BAD.values():
         spoil(tmp_path)
     answer = answer_to(tmp_path, 2)
@@ -167,7 +167,7 @@ def test_whatever_is_wrong_is_named(warm: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BAD)
 def test_each_of_them_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path, name: str) -> None:
     spoil, sentence = BAD[name]
-    spoil(books(tmp_path))
+    spoil(ledgers(tmp_path))
     answer = answer_to(tmp_path, 2)
     assert [text for text in answer["missing"] if sentence in text], answer["missing"]
     assert sentence in answer["sentence"] or len(answer["missing"]) > 1
@@ -175,8 +175,8 @@ def test_each_of_them_alone_prevents_a_proof(warm: SparkSession, tmp_path: Path,
 
 @pytest.mark.system
 def test_clocks_hours_apart_are_a_sentence_and_no_finding(warm: SparkSession, tmp_path: Path) -> None:
-    """Two nodes: in the books of a pair one clock is ahead by two hours, a producer's is behind by three."""
-    books(tmp_path, {"b": 2 * HOUR_US, "p0": -3 * HOUR_US})
+    """In the ledgers of a pair one node's clock is two hours ahead, and a producer's three hours behind."""
+    ledgers(tmp_path, {"b": 2 * HOUR_US, "p0": -3 * HOUR_US})
     answer = answer_to(tmp_path, 0)
     assert [f for f in answer["findings"] if f["severity"] != "allowed"] == []
     told = [clock["sentence"] for clock in answer["clocks"] if clock["sentence"]]
@@ -186,7 +186,7 @@ def test_clocks_hours_apart_are_a_sentence_and_no_finding(warm: SparkSession, tm
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_ledger_that_may_not_be_read(warm: SparkSession, tmp_path: Path) -> None:
-    books(tmp_path)
+    ledgers(tmp_path)
     (tmp_path / "p0-1-0.ledger.jsonl").chmod(0)
     done = run(tmp_path)
     assert done.exit_code in (2, 3) and "p0-1-0.ledger.jsonl" in done.output + done.stderr

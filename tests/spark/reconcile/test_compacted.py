@@ -35,11 +35,11 @@ def kinds(answer: dict[str, Any], *severities: str) -> list[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def before(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The verdict on the books as they were written."""
-    return judge(session, Pair(3).run().write(tmp_path_factory.mktemp("books")))
+    """The verdict on the ledgers as they were written."""
+    return judge(session, Pair(3).run().write(tmp_path_factory.mktemp("ledgers")))
 
 
-def test_compacted_books_prove_the_same(
+def test_compacted_ledgers_prove_the_same(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
     Pair(3).run().write(tmp_path)
@@ -56,7 +56,7 @@ def test_compacted_books_prove_the_same(
 
 
 @pytest.mark.system
-def test_pruned_books_prove_what_is_left(
+def test_pruned_ledgers_prove_what_is_left(
     session: SparkSession, before: dict[str, Any], tmp_path: Path
 ) -> None:
     Pair(3).run().write(tmp_path)
@@ -99,10 +99,10 @@ def per_id(paths: list[Path], target: Path) -> tuple[str, str]:
 
 @pytest.mark.system
 def test_converted_logs_prove_the_same_as_the_kits_own_ledgers(session: SparkSession, tmp_path: Path) -> None:
-    Pair(3).run().write(tmp_path / "books")
-    before = judge(session, tmp_path / "books")
+    Pair(3).run().write(tmp_path / "ledgers")
+    before = judge(session, tmp_path / "ledgers")
     converted = 0
-    for series in find([tmp_path / "books"])[0]:
+    for series in find([tmp_path / "ledgers"])[0]:
         paths = [segment.path for segment in series.segments]
         if json.loads(paths[0].read_text().partition("\n")[0])["name"] == "broker":
             continue
@@ -112,9 +112,9 @@ def test_converted_logs_prove_the_same_as_the_kits_own_ledgers(session: SparkSes
             path.unlink()
         header = log.read_text().partition("\n")[0].strip().split(",")
         mapped = Mapped(role, "csv", {name: name for name in header}, "us")
-        convert([log], tmp_path / "books", writer, mapped)
+        convert([log], tmp_path / "ledgers", writer, mapped)
         converted += 1
-    after = judge(session, tmp_path / "books")
+    after = judge(session, tmp_path / "ledgers")
     assert converted >= 3
     assert (after["verdict"], after["missing"]) == (before["verdict"], before["missing"]) == ("proven", [])
     for name in ("published", "confirmed", "sends", "resent", "received", "deliveries", "acked"):

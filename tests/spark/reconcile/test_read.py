@@ -122,7 +122,7 @@ def test_of_several_forms_of_a_ledger_the_compacted_one_is_read(tmp_path: Path) 
     assert len(found.older) == 2 and found.ignored == 1
 
 
-def test_pruned_books_stand_for_what_they_were_made_of(tmp_path: Path) -> None:
+def test_pruned_ledgers_stand_for_what_they_were_made_of(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"w-1-{number}.ledger.jsonl").write_text(str(number))
     (tmp_path / "w-1-2.pruned.ledger.jsonl").write_text("pruned")

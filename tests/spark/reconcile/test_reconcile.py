@@ -48,19 +48,19 @@ def test_a_copy_that_is_killed_takes_again_what_its_disk_had_not(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """A broker of no cluster follows a queue: it notes the ids that it was given, in epochs below its own."""
-    books, queue = Pair(1).run(), "fa" * 16
+    ledgers, queue = Pair(1).run(), "fa" * 16
     for life, taken in ((1, (1, 50)), (2, (31, 70))):
         far, view = ("far", life), life << 16 | 99
-        books.note(far, START_US, 0, "open", name="broker", reason="")
-        books.note(far, START_US, view, "promote", reason="standalone", peer="")
-        books.note(far, START_US, view, "definition", queue=queue, name="orders")
+        ledgers.note(far, START_US, 0, "open", name="broker", reason="")
+        ledgers.note(far, START_US, view, "promote", reason="standalone", peer="")
+        ledgers.note(far, START_US, view, "definition", queue=queue, name="orders")
         first, last = taken
-        books.note(
+        ledgers.note(
             far, START_US, view, "enqueue", queue=queue, epoch=2, first=first, last=last, n=1, durable=1
         )
-    books.note(far, START_US, view, "present", queue=queue, epoch=2, first=1, last=70)
-    books.note(far, START_US, view, "seal")
-    answer = judge(session, books.write(tmp_path))
+    ledgers.note(far, START_US, view, "present", queue=queue, epoch=2, first=1, last=70)
+    ledgers.note(far, START_US, view, "seal")
+    answer = judge(session, ledgers.write(tmp_path))
     assert named(answer, "violation", "unknown") == set()
     assert answer["verdict"] == "proven"
 
@@ -85,8 +85,8 @@ def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_
     session: SparkSession, tmp_path: Path
 ) -> None:
     hour = 3_600_000_000
-    Pair(2).run().write(tmp_path / "books", {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
-    for place, ledger in enumerate(sorted((tmp_path / "books").iterdir())):
+    Pair(2).run().write(tmp_path / "ledgers", {"b": 3 * hour, "p1": -2 * hour, "c3": 5 * hour})
+    for place, ledger in enumerate(sorted((tmp_path / "ledgers").iterdir())):
         lines = ledger.read_bytes().splitlines(keepends=True)
         ledger.write_bytes(b"".join(lines[: len(lines) // 2]))
         rest = ledger.with_name(ledger.name.replace("-0.ledger", "-1.ledger"))
@@ -94,7 +94,7 @@ def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_
         if place == 1:
             (tmp_path / "copy-of.ledger.jsonl").write_bytes(rest.read_bytes())
     (tmp_path / "notes.txt").write_text("not a ledger")
-    ledger = tmp_path / "books" / "a-1-1.ledger.jsonl"
+    ledger = tmp_path / "ledgers" / "a-1-1.ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes() + b'{"v":1,"writer":"a","incarnation":1,"wseq":99')
     answer = judge(session, tmp_path)
     assert (answer["verdict"], answer["missing"]) == ("proven", [])
@@ -114,10 +114,10 @@ def test_rotation_a_torn_line_copies_foreign_files_and_clocks_hours_apart_spoil_
 def test_an_empty_ledger_and_an_id_beyond_reason_prevent_a_proof(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    books = Pair(2).run()
-    (_, received), *_ = books.every("received")
+    ledgers = Pair(2).run()
+    (_, received), *_ = ledgers.every("received")
     received["last"] = 2**63 - 1
-    books.write(tmp_path)
+    ledgers.write(tmp_path)
     (tmp_path / "z-1-0.ledger.jsonl").touch()
     answer = judge(session, tmp_path)
     assert answer["verdict"] == "not provable" and answer["files"]["unreadable_lines"] == 1
@@ -130,12 +130,12 @@ def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_l
 ) -> None:
     """The seal and the last `confirmed` of p1 are cut off or, as a kill leaves it, the last `sent` too."""
     pair = Pair(3)
-    books = pair.run()
-    last = books.records["p1", 7]
+    ledgers = pair.run()
+    last = ledgers.records["p1", 7]
     del last[-3 if unsent else -2 :]
     for kind, name in (("open", "producer"), ("seal", None)):
-        books.note(("p1", 8), pair.now, 0, kind, name=name)
-    answer = judge(session, books.write(tmp_path))
+        ledgers.note(("p1", 8), pair.now, 0, kind, name=name)
+    answer = judge(session, ledgers.write(tmp_path))
     assert answer["verdict"] == "not provable"
     why = "so what it sent, and what was confirmed to it, after its last record is not known"
     assert answer["missing"][0].startswith(f"the ledger of p1 (incarnation 7) has no end, {why}; it counts")
@@ -146,7 +146,7 @@ def test_a_producer_whose_ledger_is_cut_short_proves_and_violates_nothing_by_a_l
 def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tmp_path: Path) -> None:
     faults = Faults(Pair(4))
     faults.plant_all()
-    answer = judge(session, faults.books.write(tmp_path))
+    answer = judge(session, faults.ledgers.write(tmp_path))
     assert answer["verdict"] == "violated"
     assert named(answer, "violation") == faults.expected
     assert named(answer, "unknown") == set() and answer["missing"] == []
@@ -162,10 +162,10 @@ def test_every_planted_fault_is_named_and_nothing_else(session: SparkSession, tm
 
 
 @pytest.mark.system
-def test_a_loss_in_books_with_a_gap_is_not_provable(session: SparkSession, tmp_path: Path) -> None:
+def test_a_loss_in_ledgers_with_a_gap_is_not_provable(session: SparkSession, tmp_path: Path) -> None:
     faults = Faults(Pair(5))
     faults.lose()
-    faults.books.write(tmp_path)
+    faults.ledgers.write(tmp_path)
     ledger = tmp_path / "a-1-0.ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     beat = next(place for place, line in enumerate(lines) if b'"replicated"' in line and place > 20)

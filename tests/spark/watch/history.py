@@ -66,7 +66,7 @@ class History:
 
     def __init__(self, seed: int, steps: int = 60) -> None:
         self.rng = random.Random(seed)
-        self.books = Ledgers(self.rng)
+        self.ledgers = Ledgers(self.rng)
         self.lives = {"a": 1, "b": 1}
         self.primary, self.backup = "a", "b"
         self.contents: dict[str, set[Id]] = {"a": set(), "b": set()}
@@ -83,7 +83,7 @@ class History:
         self.received: list[Id] = []
         for name in self.lives:
             self.note(name, "open", name="broker", reason="c1")
-            self.books.flush(self.process(name))
+            self.ledgers.flush(self.process(name))
         for name in ("p", "q", "c"):
             self.client(name, "open", name="consumer" if name == "c" else "producer")
         self.promote("bootstrap", "")
@@ -96,11 +96,11 @@ class History:
 
     def note(self, node: str, kind: str, /, **fields: Any) -> None:
         """Brokers write before anything else happens."""
-        self.books.note(self.process(node), self.epoch, kind, **fields)
-        self.books.flush(self.process(node))
+        self.ledgers.note(self.process(node), self.epoch, kind, **fields)
+        self.ledgers.flush(self.process(node))
 
     def client(self, name: str, kind: str, /, **fields: Any) -> None:
-        self.books.note((name, 1), 0, kind, **fields)
+        self.ledgers.note((name, 1), 0, kind, **fields)
 
     def ranges(self, ids: Iterable[Id]) -> Iterator[tuple[int, int, int]]:
         ordered = sorted(ids)
@@ -179,12 +179,12 @@ class History:
         self.client("p", "confirmed", **where)
 
     def flush(self) -> None:
-        self.books.flush((self.rng.choice(("p", "q", "c")), 1))
+        self.ledgers.flush((self.rng.choice(("p", "q", "c")), 1))
 
     def beat(self) -> None:
         for name in ("p", "q", "c"):
             self.client(name, "heartbeat")
-            self.books.flush((name, 1))
+            self.ledgers.flush((name, 1))
         for name in self.lives:
             self.note(name, "heartbeat")
 
@@ -195,8 +195,8 @@ class History:
         process = self.process(self.primary)
         for epoch, first, last in list(self.ranges(held)) or [(0, 0, -1)]:
             where = {"queue": QUEUE, "epoch": epoch, "first": first, "last": last}
-            self.books.note(process, self.epoch, "quiesce", name=name, **where)
-        self.books.flush(process)
+            self.ledgers.note(process, self.epoch, "quiesce", name=name, **where)
+        self.ledgers.flush(process)
         self.lost |= self.vanished
         self.vanished = set()
 
@@ -313,9 +313,9 @@ class Stage:
     def end(self, history: History) -> None:
         """Everybody writes a few heartbeats more."""
         for _ in range(5):
-            begin = len(history.books.written)
+            begin = len(history.ledgers.written)
             history.beat()
-            self.show(history.books.written[begin:], most=0)
+            self.show(history.ledgers.written[begin:], most=0)
 
     def rest(self, batches: int = 20) -> None:
         """Nobody writes any more."""

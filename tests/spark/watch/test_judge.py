@@ -21,7 +21,7 @@ PATIENT = Limits(heartbeat=86_400)
 def test_of_any_history_every_loss_is_told_once_and_nothing_else(seed: int, most: int) -> None:
     history = History(seed)
     stage = Stage(seed, PATIENT)
-    stage.show(history.books.written, most=most)
+    stage.show(history.ledgers.written, most=most)
     stage.end(history)
     assert sorted(stage.told("lost")) == sorted(history.lost)
     assert sorted(stage.told("unplaced")) == sorted(history.unplaced)
@@ -33,19 +33,19 @@ class Scene:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.stage = Stage(1, limits)
-        self.books = Ledgers(random.Random(1))
+        self.ledgers = Ledgers(random.Random(1))
         self.shown = 0
 
     def say(self, writer: str, kind: str, /, *, view: int = 1, life: int = 1, **fields: Any) -> None:
-        self.books.note((writer, life), view, kind, **fields)
-        self.books.flush((writer, life))
+        self.ledgers.note((writer, life), view, kind, **fields)
+        self.ledgers.flush((writer, life))
 
     def look(self, seconds: float = 1.0) -> list[str]:
         """The kinds of what is alarmed in this batch."""
         fresh: dict[Process, list[Record]] = defaultdict(list)
-        for process, record, _ in self.books.written[self.shown :]:
+        for process, record, _ in self.ledgers.written[self.shown :]:
             fresh[process].append(record)
-        self.shown = len(self.books.written)
+        self.shown = len(self.ledgers.written)
         before = len(self.stage.alarms)
         self.stage.batch(fresh, seconds=seconds)
         return [alarm.kind for alarm in self.stage.alarms[before:]]
@@ -84,14 +84,14 @@ def enqueue(scene: Scene, node: str, kind: str, first: int, last: int, epoch: in
 
 
 def test_what_was_pruned_is_not_judged_and_is_no_gap() -> None:
-    """A first look at books that begin where others were pruned: of ids 1..30 nobody knows any more."""
+    """A first look at ledgers that begin where others were pruned: of ids 1..30 nobody knows any more."""
     scene = pair()
     stage = scene.stage
     head = {"v": 2, "writer": "c", "incarnation": 1, "ts_us": 5, "view": 0}
     gone = {**head, "wseq": 60, "kind": "pruned", "first": 5, "last": 60}
     told = {**head, "wseq": 61, "kind": "acked", "queue": QUEUE, "epoch": 1, "first": 21, "last": 30}
     stage.batch({("c", 1): [gone, told]}, name="c-1-3.pruned.ledger.jsonl")
-    scene.books.skip(("c", 1), 62)
+    scene.ledgers.skip(("c", 1), 62)
     scene.say("a", "enqueue", queue=QUEUE, epoch=1, first=21, last=40, prod="p.1.1/1", pfirst=21, n=1)
     scene.say("p", "confirmed", prod="p.1.1/1", first=21, last=40)
     assert scene.beat("a", "b", "p", "c") == []
@@ -120,9 +120,9 @@ def test_who_ended_cleanly_or_was_said_to_have_crashed_is_not_silent() -> None:
 
 def test_writers_that_never_write_heartbeats_are_never_silent() -> None:
     scene = Scene()
-    scene.books.note(("old", 1), 0, "open", name="producer")
-    scene.books.flush(("old", 1))
-    for _, record, _ in scene.books.written:
+    scene.ledgers.note(("old", 1), 0, "open", name="producer")
+    scene.ledgers.flush(("old", 1))
+    for _, record, _ in scene.ledgers.written:
         record["v"] = 1
     assert [kind for _ in range(40) for kind in scene.look()] == []
 
@@ -187,7 +187,7 @@ def test_a_gap_is_told_and_what_it_may_have_answered_is_not_judged() -> None:
     scene.say("p", "confirmed", prod="p.1.1/1", first=1, last=3)
     scene.look()
     scene.say("a", "dequeue", queue=QUEUE, epoch=1, first=1, last=3, reason="acked")
-    del scene.books.written[-1]
+    del scene.ledgers.written[-1]
     assert scene.beat("a", "b", "p", "c", batches=8) == ["gap"]
     assert "lacks records 9" in scene.last and "3 messages without a fate" in scene.last
     scene.say("b", "promote", view=2, peer="a", reason="unforced")
@@ -198,7 +198,7 @@ def test_a_gap_is_told_and_what_it_may_have_answered_is_not_judged() -> None:
 def test_a_ledger_that_begins_in_the_middle_is_a_note() -> None:
     scene = Scene()
     scene.say("a", "open", name="broker")
-    del scene.books.written[-1]
+    del scene.ledgers.written[-1]
     assert scene.beat("a") == ["begins"]
 
 
@@ -231,7 +231,7 @@ def test_losses_are_not_judged_while_a_ledger_is_missing_or_strange_or_of_anothe
 
     strange = pair()
     strange.say("y", "open", name="broker")
-    strange.books.written[-1][1]["v"] = 9
+    strange.ledgers.written[-1][1]["v"] = 9
     assert lose(strange) == ["version"]
 
 
@@ -270,9 +270,9 @@ def test_what_is_older_than_the_retention_is_forgotten_and_counted() -> None:
     assert scene.stage.kinds() == set()
     for _ in range(200):
         scene.look()
-    books = scene.stage.judge.live
-    assert (books.ids, books.sessions) == ({}, {})
-    assert len(books.dormant_ids) == len(books.dormant_sessions) == 1
+    ledgers = scene.stage.judge.live
+    assert (ledgers.ids, ledgers.sessions) == ({}, {})
+    assert len(ledgers.dormant_ids) == len(ledgers.dormant_sessions) == 1
     enqueue(scene, "b", "backup_enqueue", 10, 14)  # long after, once more: passed over
     scene.say("b", "promote", view=2, peer="a", reason="unforced")
     assert scene.beat("a", "b", "p") == []

@@ -63,7 +63,7 @@ def test_a_hole_in_the_numbers_makes_two_chains() -> None:
     ]
 
 
-def test_pruned_books_say_how_far_what_is_gone_went() -> None:
+def test_pruned_ledgers_say_how_far_what_is_gone_went() -> None:
     before = condense([
         record(0, "open", name="broker"), record(6, "pruned", first=1, last=6),
         run(7, "enqueue", 40, 49, prod="p", pfirst=11, n=3), record(8, "pruned", first=8, last=8),

@@ -71,53 +71,53 @@ def _both(who: str, *command: str, env_unbuffered: bool = False) -> None:
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Path:
-    LedgerWriter(str(tmp_path / "books"), "p", "producer", incarnation=1).close()
-    return tmp_path / "books"
+def ledgers(tmp_path: Path) -> Path:
+    LedgerWriter(str(tmp_path / "ledgers"), "p", "producer", incarnation=1).close()
+    return tmp_path / "ledgers"
 
 
 @pytest.mark.parametrize("unbuffered", [False, True])
 @pytest.mark.parametrize(
     "arguments", [["--version"], ["--help"], ["reconcile", "--help"], ["ledger", "check"]]
 )
-def test_a_command_whose_output_is_lost(arguments: list[str], unbuffered: bool, books: Path) -> None:
-    folders = [str(books)] if arguments == ["ledger", "check"] else []
+def test_a_command_whose_output_is_lost(arguments: list[str], unbuffered: bool, ledgers: Path) -> None:
+    folders = [str(ledgers)] if arguments == ["ledger", "check"] else []
     _both("understudy", "-m", "understudy", *arguments, *folders, env_unbuffered=unbuffered)
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_verdict_that_nobody_hears_is_none(form: str, books: Path) -> None:
-    arguments = ["-c", _UNDERSTUDY, "reconcile", str(books), "--format", form]
+def test_a_verdict_that_nobody_hears_is_none(form: str, ledgers: Path) -> None:
+    arguments = ["-c", _UNDERSTUDY, "reconcile", str(ledgers), "--format", form]
     with open(os.devnull, "wb") as out:
         assert _run(out.fileno(), *arguments)[0] == 1, "violated"
     _both("understudy", *arguments)
 
 
-def test_a_verdict_of_the_job_alone_that_nobody_hears_is_none(books: Path) -> None:
+def test_a_verdict_of_the_job_alone_that_nobody_hears_is_none(ledgers: Path) -> None:
     with open(os.devnull, "wb") as out:
-        assert _run(out.fileno(), "-c", _SPARK, str(books))[0] == 1, "violated"
-    _both("reconcile", "-c", _SPARK, str(books))
+        assert _run(out.fileno(), "-c", _SPARK, str(ledgers))[0] == 1, "violated"
+    _both("reconcile", "-c", _SPARK, str(ledgers))
     _both("reconcile", "-m", "spark.reconcile", "--help")
 
 
 @pytest.mark.system
-def test_the_job_itself_under_a_reader_that_goes_away(books: Path) -> None:
+def test_the_job_itself_under_a_reader_that_goes_away(ledgers: Path) -> None:
     pytest.importorskip("pyspark")
     with _nobody() as out:
-        assert _run(out, "-m", "spark.reconcile", str(books), patience=300)[0] == 141
+        assert _run(out, "-m", "spark.reconcile", str(ledgers), patience=300)[0] == 141
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("OSError(5, 'Input/output error', '/books/p')", "/books/p: Input/output error\n"),
+        ("OSError(5, 'Input/output error', '/ledgers/p')", "/ledgers/p: Input/output error\n"),
         ("MemoryError()", "MemoryError\n"),
     ],
 )
-def test_a_job_that_breaks_down_has_found_nothing(error: str, said: str, books: Path) -> None:
+def test_a_job_that_breaks_down_has_found_nothing(error: str, said: str, ledgers: Path) -> None:
     prepared = _BROKEN.format(error=error)
     begun = prepared + _UNDERSTUDY.removeprefix(_JUDGED), prepared + _SPARK.removeprefix(_JUDGED)
-    for code, arguments in zip(begun, (["reconcile", str(books)], [str(books)]), strict=True):
+    for code, arguments in zip(begun, (["reconcile", str(ledgers)], [str(ledgers)]), strict=True):
         with open(os.devnull, "wb") as out:
             status, told = _run(out.fileno(), "-c", code, *arguments)
         assert status == 3
@@ -125,13 +125,13 @@ def test_a_job_that_breaks_down_has_found_nothing(error: str, said: str, books: 
         assert (told.count("\n") == 1) == said.startswith("/"), told
 
 
-def test_alarms_that_nobody_hears_are_told_at_the_next_start(tmp_path: Path, books: Path) -> None:
+def test_alarms_that_nobody_hears_are_told_at_the_next_start(tmp_path: Path, ledgers: Path) -> None:
     kept = tmp_path / "kept"
     alarm = {"n": 1, "ts_us": 0, "severity": "loss", "kind": "lost", "sentence": "Lost.", "key": "k"}
     checkpoint = Checkpoint(kept)
     checkpoint.journal.append([alarm])
     checkpoint.close()
-    _both("understudy", "-m", "understudy", "watch", "--once", str(books), "--checkpoint", str(kept))
+    _both("understudy", "-m", "understudy", "watch", "--once", str(ledgers), "--checkpoint", str(kept))
     assert not (kept / "printed").exists(), "told"
 
 
@@ -143,11 +143,11 @@ def test_a_node_is_asked_for_nobody(form: str, tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
-def test_an_error_that_nobody_hears_keeps_its_code(books: Path) -> None:
+def test_an_error_that_nobody_hears_keeps_its_code(ledgers: Path) -> None:
     for out in (_nobody, _full):
         with out() as err:
             done = subprocess.run(
-                [sys.executable, "-m", "understudy", "reconcile", str(books / "gone")],
+                [sys.executable, "-m", "understudy", "reconcile", str(ledgers / "gone")],
                 stdout=subprocess.PIPE, stderr=err, timeout=PATIENCE,
             )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, b"")
@@ -166,9 +166,9 @@ def test_a_log_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "kept\n"
 
 
-def test_output_that_is_read_is_as_ever(books: Path) -> None:
+def test_output_that_is_read_is_as_ever(ledgers: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "understudy", "ledger", "check", str(books), "--format", "json"],
+        [sys.executable, "-m", "understudy", "ledger", "check", str(ledgers), "--format", "json"],
         capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -181,17 +181,17 @@ def test_a_cursor_that_is_no_number_is_named(tmp_path: Path) -> None:
 
 
 def test_errors_without_a_file_are_given_one(tmp_path: Path) -> None:
-    books = tmp_path / "books"
-    LedgerWriter(str(books), "p", "producer", incarnation=1, clock=lambda: 1_700_000_000_000_000).close()
-    part = books / "p-1-0.ledger.parquet.part"
+    ledgers = tmp_path / "ledgers"
+    LedgerWriter(str(ledgers), "p", "producer", incarnation=1, clock=lambda: 1_700_000_000_000_000).close()
+    part = ledgers / "p-1-0.ledger.parquet.part"
     big = "File too large"
-    assert limited("ledger", "compact", books) == (3, f"understudy ledger: compacting: {part}: {big}\n")
-    code, text = limited("ledger", "prune", "--keep", "1s", books)
-    part = books / "p-1-0.pruned.ledger.jsonl.part"
+    assert limited("ledger", "compact", ledgers) == (3, f"understudy ledger: compacting: {part}: {big}\n")
+    code, text = limited("ledger", "prune", "--keep", "1s", ledgers)
+    part = ledgers / "p-1-0.pruned.ledger.jsonl.part"
     assert (code, text) == (3, f"understudy ledger: pruning: {part}: {big}\n")
-    assert [each.name for each in books.iterdir()] == ["p-1-0.ledger.jsonl"]
+    assert [each.name for each in ledgers.iterdir()] == ["p-1-0.ledger.jsonl"]
     kept = tmp_path / "kept"
-    code, text = limited("watch", "--once", books, "--checkpoint", kept)
+    code, text = limited("watch", "--once", ledgers, "--checkpoint", kept)
     assert (code, text) == (3, f"understudy watch: cannot write {kept}/watch: {big}\n")
     code, text = limited("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data")
     assert (code, text.count("\n")) == (1, 1) and str(tmp_path / "data") in text

@@ -14,7 +14,7 @@ from typing import Any
 
 from amqp.exceptions import ConnectionForced
 
-from understudy.client.books import Pulse
+from understudy.client.ledgers import Pulse
 from understudy.client.transport import Lost
 
 

@@ -146,12 +146,12 @@ def test_an_interrupted_receive_acks_nothing_that_nobody_saw(monkeypatch: pytest
     billing = consumer(broker, ack_every=1)
     first = billing.receive()
     assert first is not None
-    book = type(billing._book)
+    ledger = type(billing._ledger)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(book, "received", interrupt)
+    monkeypatch.setattr(ledger, "received", interrupt)
     with pytest.raises(KeyboardInterrupt):
         billing.receive()
     monkeypatch.undo()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.understudy.client.fake_broker import FakeFailover, broker_dies
 from understudy.client import Consumer, QueueGone
-from understudy.client.books import ReplicationId, parse_replication_id
+from understudy.client.ledgers import ReplicationId, parse_replication_id
 
 QUEUE = "0123456789abcdef0123456789abcdef"
 
@@ -36,7 +36,7 @@ def arrivals(broker: FakeFailover, *sequences: int, epoch: int = 65537, redelive
     broker.script.append(arrive)
 
 
-def books(directory: Path, kind: str) -> list[tuple[int, int, int, str | None]]:
+def ledgers(directory: Path, kind: str) -> list[tuple[int, int, int, str | None]]:
     (path,) = directory.glob("*.ledger.jsonl")
     found = [json.loads(line) for line in path.read_text().splitlines()]
     return [(r["epoch"], r["first"], r["last"], r.get("reason")) for r in found if r["kind"] == kind]
@@ -58,7 +58,7 @@ def test_it_asks_for_ids_and_a_prefetch() -> None:
 def test_a_slow_consumer_is_not_silent_while_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With deliveries at hand, too: nothing is waited for then."""
     now = 100.0
-    monkeypatch.setattr("understudy.client.books.time.monotonic", lambda: now)
+    monkeypatch.setattr("understudy.client.ledgers.time.monotonic", lambda: now)
     broker = FakeFailover()
     arrivals(broker, 1, 2, 3, 4)
     billing = consumer(broker, ledger_dir=tmp_path)
@@ -77,9 +77,9 @@ def test_a_stall_does_not_date_what_was_handed_out_before_it(
     arrivals(broker, 1, 2)
     billing = consumer(broker, ledger_dir=tmp_path)
     began = time.time_ns() // 1000
-    monkeypatch.setattr("understudy.client.books.wall_microseconds", lambda: began)
+    monkeypatch.setattr("understudy.client.ledgers.wall_microseconds", lambda: began)
     billing.receive()
-    monkeypatch.setattr("understudy.client.books.wall_microseconds", lambda: began + 60_000_000)
+    monkeypatch.setattr("understudy.client.ledgers.wall_microseconds", lambda: began + 60_000_000)
     billing.receive()
     billing.flush()
     (path,) = tmp_path.glob("*.ledger.jsonl")
@@ -201,7 +201,7 @@ def test_a_queue_that_the_next_broker_has_is_not_gone() -> None:
     assert billing.receive() is not None
 
 
-def test_the_books_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
+def test_the_ledgers_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
     broker = FakeFailover()
     arrivals(broker, 1, 2, 3, 5, 4, 6)
     arrivals(broker, 3, 4, epoch=131073, redelivered=True)
@@ -211,17 +211,17 @@ def test_the_books_keep_arrival_order_and_gather_acks(tmp_path: Path) -> None:
         assert delivery is not None
         billing.ack(delivery)
     billing.close()
-    assert books(tmp_path, "received") == [
+    assert ledgers(tmp_path, "received") == [
         (65537, 1, 3, None),
         (65537, 5, 5, None),
         (65537, 4, 4, None),
         (65537, 6, 6, None),
         (131073, 3, 4, "redelivered"),
     ]
-    assert books(tmp_path, "acked") == [(65537, 1, 6, None), (131073, 3, 4, None)]
+    assert ledgers(tmp_path, "acked") == [(65537, 1, 6, None), (131073, 3, 4, None)]
 
 
-def test_what_an_ack_covers_is_in_the_books_and_counted(tmp_path: Path) -> None:
+def test_what_an_ack_covers_is_in_the_ledgers_and_counted(tmp_path: Path) -> None:
     """It is acked at the broker: if that one's ledger ends too early, ours is the only witness."""
     broker = FakeFailover()
     arrivals(broker, 1, 2, 3, 4, 5)
@@ -233,14 +233,14 @@ def test_what_an_ack_covers_is_in_the_books_and_counted(tmp_path: Path) -> None:
     billing.close()
     assert broker.channel.acks == [(4, True)]
     assert billing.counts.acked == 3
-    assert books(tmp_path, "acked") == [(65537, 1, 1, None), (65537, 3, 4, None)]
+    assert ledgers(tmp_path, "acked") == [(65537, 1, 1, None), (65537, 3, 4, None)]
 
 
 @pytest.mark.parametrize("what", ["basic_ack", "basic_reject"])
 def test_an_interrupt_in_the_middle_of_an_ack_costs_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Half a frame may have left. What was not said comes again, and is not in the books as acked."""
+    """Half a frame may have left. What was not said comes again, and is not in the ledgers as acked."""
     broker = FakeFailover()
     arrivals(broker, 1, 2)
     billing = consumer(broker, ledger_dir=tmp_path, ack_every=1)
@@ -261,7 +261,7 @@ def test_an_interrupt_in_the_middle_of_an_ack_costs_the_connection(
         billing.ack(again)
     billing.close()
     assert (billing.counts.acked, broker.channels[1].acks) == (2, [(1, True), (2, True)])
-    assert books(tmp_path, "acked") == [(65537, 1, 2, None)]
+    assert ledgers(tmp_path, "acked") == [(65537, 1, 2, None)]
 
 
 def test_any_number_of_rejects_is_remembered() -> None:
@@ -350,4 +350,4 @@ def test_a_close_that_is_interrupted_seals_the_ledger(
         billing.close()
     (path,) = tmp_path.glob("*.ledger.jsonl")
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert (kinds[-2:], books(tmp_path, "received")) == (["received", "seal"], [(65537, 1, 1, None)])
+    assert (kinds[-2:], ledgers(tmp_path, "received")) == (["received", "seal"], [(65537, 1, 1, None)])

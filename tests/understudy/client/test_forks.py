@@ -74,7 +74,7 @@ print(json.dumps({"child": said, "counts": counts, "acked": billing.counts.acked
 
 
 @pytest.mark.parametrize("kit", ["understudy.client", "understudy.client.amqp10"])
-def test_a_child_has_no_part_in_its_parents_connections_and_books(kit: str, tmp_path: Path) -> None:
+def test_a_child_has_no_part_in_its_parents_connections_and_ledgers(kit: str, tmp_path: Path) -> None:
     if kit.endswith("amqp10"):
         pytest.importorskip("proton")
     protocols = import_module("broker.amqp10.connection").PROTOCOLS if kit.endswith("amqp10") else None

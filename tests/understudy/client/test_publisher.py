@@ -57,7 +57,7 @@ def test_an_idle_publisher_that_is_polled_is_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("understudy.client.books.time.monotonic", lambda: now)
+    monkeypatch.setattr("understudy.client.ledgers.time.monotonic", lambda: now)
     broker = FakeFailover()
     shop = publisher(broker, ledger_dir=tmp_path)
     for now in range(101, 121):  # noqa: B007
@@ -188,7 +188,7 @@ def test_two_lives_that_begin_at_once_are_two_whatever_the_clock_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_700_000_000_000_000_000
-    monkeypatch.setattr("understudy.client.books.time.time_ns", lambda: now)
+    monkeypatch.setattr("understudy.client.ledgers.time.time_ns", lambda: now)
     lives = [publisher(FakeFailover(), ledger_dir=tmp_path)._life for _ in range(2)]
     now -= 3600 * 10**9
     lives.append(publisher(FakeFailover(), ledger_dir=tmp_path)._life)
@@ -228,7 +228,7 @@ def test_nacked_messages_are_told_and_not_sent_again() -> None:
 def test_what_a_callback_raises_reaches_the_caller_and_costs_nothing_else(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    """What was refused is in the books and not sent again, whatever the application makes of it."""
+    """What was refused is in the ledgers and not sent again, whatever the application makes of it."""
     broker = FakeFailover()
     heard: list[int] = []
 
@@ -309,7 +309,7 @@ def test_an_error_that_will_not_heal_reaches_the_caller() -> None:
     assert shop.in_doubt == 1
 
 
-def test_the_books_hold_sessions_tags_and_own_numbers(tmp_path: Path) -> None:
+def test_the_ledgers_hold_sessions_tags_and_own_numbers(tmp_path: Path) -> None:
     broker = FakeFailover()
     shop = publisher(broker, ledger_dir=tmp_path)
     for number in range(4):

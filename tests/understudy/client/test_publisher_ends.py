@@ -61,7 +61,7 @@ def test_an_interrupt_while_a_lost_connection_is_dropped_loses_nothing(
 
 
 def test_nothing_is_sent_once_it_is_closed() -> None:
-    """The ledger is sealed: what went out now would be of no producer that the books know."""
+    """The ledger is sealed: what went out now would be of no producer that the ledgers know."""
     broker = FakeFailover()
     shop = publisher(broker)
     shop.publish(b"1", "q")

@@ -1,4 +1,4 @@
-"""A tick's history in the books of a primary and of a backup."""
+"""A tick's history in the ledgers of a primary and of a backup."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(producer: str | None = "p/1", count: int = 3) -> EnqueueRun:
     return EnqueueRun([Q1, Q2], [10, 1], envelope, [b"raw"] * count, producer, 7)
 
 
-def books(tmp_path: Path, role: str, *records: Record) -> list[dict[str, Any]]:
+def ledgers(tmp_path: Path, role: str, *records: Record) -> list[dict[str, Any]]:
     folder = MemoryFolder()
     sink = LedgerSink(str(tmp_path), "a", "broker", incarnation=1, open_file=folder.open, clock=folder.clock)
     sink.record("heartbeat")
@@ -53,7 +53,7 @@ def books(tmp_path: Path, role: str, *records: Record) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("role", "kind"), [(PRIMARY, "enqueue"), (BACKUP, "backup_enqueue")])
 def test_a_run_is_one_record_for_each_queue(tmp_path: Path, role: str, kind: str) -> None:
     same = {"kind": kind, "epoch": 4, "prod": "p/1", "pfirst": 7, "n": 6}
-    assert books(tmp_path, role, run()) == [
+    assert ledgers(tmp_path, role, run()) == [
         {**same, "queue": Q1.hex(), "first": 10, "last": 12},
         {**same, "queue": Q2.hex(), "first": 1, "last": 3},
     ]
@@ -62,7 +62,7 @@ def test_a_run_is_one_record_for_each_queue(tmp_path: Path, role: str, kind: str
 def test_a_decoded_run_is_counted_without_being_cut(tmp_path: Path) -> None:
     decoded = run()
     decoded.raws = RawRun([3, 3, 3, 3], b"raw" * 4)
-    assert [r["last"] for r in books(tmp_path, BACKUP, decoded)] == [13, 4]
+    assert [r["last"] for r in ledgers(tmp_path, BACKUP, decoded)] == [13, 4]
 
 
 @pytest.mark.parametrize(("role", "kind"), [(PRIMARY, "enqueue"), (BACKUP, "backup_enqueue")])
@@ -72,18 +72,18 @@ def test_what_a_confirm_waits_for_the_disk_for_is_durable(
 ) -> None:
     stored = run()
     stored.scope = scope
-    rows = books(tmp_path, role, stored)
+    rows = ledgers(tmp_path, role, stored)
     assert [(r["kind"], r.get("durable")) for r in rows] == [(kind, 1 if scope & Scope.STORE else None)] * 2
 
 
 def test_a_commit_names_its_tags_and_position(tmp_path: Path) -> None:
-    rows = books(tmp_path, PRIMARY, run(), Commit("p/1", 7, 9))
+    rows = ledgers(tmp_path, PRIMARY, run(), Commit("p/1", 7, 9))
     assert rows[-1] == {"kind": "commit", "prod": "p/1", "first": 7, "last": 9, "n": 6}
     assert {r["n"] for r in rows} == {6}
 
 
 def test_a_publisher_without_identity_leaves_none(tmp_path: Path) -> None:
-    row = books(tmp_path, PRIMARY, run(producer=None))[0]
+    row = ledgers(tmp_path, PRIMARY, run(producer=None))[0]
     assert "prod" not in row and "pfirst" not in row and row["n"] == 6
 
 
@@ -91,16 +91,16 @@ def test_a_publisher_without_identity_leaves_none(tmp_path: Path) -> None:
 def test_a_dequeue_is_one_record_for_each_range(tmp_path: Path, reason: Reason) -> None:
     gone = Dequeue(Q1, 3, reason, [(1, 4), (9, 9)])
     same = {"queue": Q1.hex(), "epoch": 3, "reason": reason.ledger_name}
-    assert books(tmp_path, PRIMARY, gone) == [
+    assert ledgers(tmp_path, PRIMARY, gone) == [
         {**same, "kind": "dequeue", "first": 1, "last": 4},
         {**same, "kind": "dequeue", "first": 9, "last": 9},
     ]
-    assert books(tmp_path, BACKUP, gone)[1] == {**same, "kind": "backup_dequeue", "first": 9, "last": 9}
+    assert ledgers(tmp_path, BACKUP, gone)[1] == {**same, "kind": "backup_dequeue", "first": 9, "last": 9}
 
 
 def test_definitions_name_queues_and_unrouted_tags_are_kept(tmp_path: Path) -> None:
     declared = QueueDeclare(Q1, 'a "queue"', True, False, False)
-    rows = books(
+    rows = ledgers(
         tmp_path, PRIMARY, declared, Bind("x", Q1, "q", "k"), Unrouted("p/1", 3, 5), QueueDelete(Q1, "q")
     )
     assert rows == [
@@ -115,8 +115,8 @@ def test_a_definition_tells_whether_backups_hold_the_messages(
     tmp_path: Path, scope: Scope, level: str
 ) -> None:
     declared = QueueDeclare(Q1, "q", True, False, False, replicate=level, scope=scope)
-    (row,) = books(tmp_path, BACKUP, declared)
-    (other,) = books(tmp_path / "other", BACKUP, replace(declared, vhost="v"))
+    (row,) = ledgers(tmp_path, BACKUP, declared)
+    (other,) = ledgers(tmp_path / "other", BACKUP, replace(declared, vhost="v"))
     assert other == row | {"name": "v/q"}
     copied = scope & Scope.LINK and level != "configuration"
     assert row.get("reason") == ("replicated" if copied else None)
@@ -130,4 +130,4 @@ def test_a_sink_is_sealed_by_its_node(tmp_path: Path) -> None:
 
 
 def test_an_empty_batch_says_nothing(tmp_path: Path) -> None:
-    assert books(tmp_path, PRIMARY) == []
+    assert ledgers(tmp_path, PRIMARY) == []

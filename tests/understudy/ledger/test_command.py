@@ -29,7 +29,7 @@ def one_line(result: Result, code: int, text: str) -> None:
 @pytest.fixture
 def life(tmp_path: Path) -> Iterator[Life]:
     """Four days long ago, and still written to."""
-    life = Life(tmp_path / "books")
+    life = Life(tmp_path / "ledgers")
     life.days(4)
     yield life
     life.ledger.close()
@@ -37,7 +37,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 @pytest.fixture
 def folder(tmp_path: Path, life: Life) -> Path:
-    return tmp_path / "books"
+    return tmp_path / "ledgers"
 
 
 COMMANDS = [("check",), ("compact",), ("prune", "--keep", "1d")]

@@ -26,7 +26,7 @@ def log(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def books(folder: Path) -> list[dict[str, Any]]:
+def ledgers(folder: Path) -> list[dict[str, Any]]:
     paths = sorted(folder.glob("*.ledger.jsonl"))
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
@@ -39,7 +39,7 @@ def test_a_consumers_rows_become_ranges_in_their_order(tmp_path: Path) -> None:
     rows = [got(1.0, 1), got(1.0, 2), got(1.0, 3), got(1.001, 2, again=True), got(1.001, 5), got(1.001, 4)]
     rows += [got(1.01, n, "acked") for n in (3, 1, 2)]
     done = convert([log(tmp_path / "log", rows)], tmp_path / "out", "billing", CONSUMER)
-    found = books(tmp_path / "out")
+    found = ledgers(tmp_path / "out")
     assert check_all(found) == {"open", "received", "acked", "seal"}
     assert [(r["first"], r["last"], r.get("reason")) for r in found if r["kind"] == "received"] == [
         (1, 3, None), (2, 2, "redelivered"), (5, 5, None), (4, 4, None),
@@ -58,7 +58,7 @@ def test_a_producers_rows_become_ranges_with_its_own_numbers(tmp_path: Path) -> 
     rows = [row(1, "sent", 1, 1), row(1, "sent", 2, 2), row(1, "sent", 3, 3), row(1.01, "confirmed", 2)]
     rows += [row(1.01, "confirmed", 1), row(2, "sent", 1, 3, "s.2"), row(2.04, "nacked", 1, 3, "s.2")]
     convert([log(tmp_path / "log", rows)], tmp_path, "s", PRODUCER)
-    found = books(tmp_path)
+    found = ledgers(tmp_path)
     assert check_all(found) == {"open", "sent", "confirmed", "nacked", "seal"}
     sent = [(r["prod"], r["first"], r["last"], r["pfirst"], r["name"]) for r in found if r["kind"] == "sent"]
     assert sent == [("s.1/1", 1, 3, 1, "|q"), ("s.2/1", 1, 1, 3, "|q")]
@@ -78,13 +78,13 @@ events = st.lists(
 def test_nothing_is_lost_or_invented_and_the_order_stays(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, int, bool, int]]
 ) -> None:
-    folder = tmp_path_factory.mktemp("books")
+    folder = tmp_path_factory.mktemp("ledgers")
     now, rows = 10.0, []
     for event, sequence, again, milliseconds in drawn:
         now += milliseconds / 1000
         rows.append(got(now, sequence, event, again and event == "received"))
     convert([log(folder / "log", rows)], folder, "billing", CONSUMER)
-    found = books(folder)
+    found = ledgers(folder)
     assert [r["wseq"] for r in found] == list(range(len(found)))
     told = [
         (n, r.get("reason"))
@@ -109,7 +109,7 @@ def test_csv_with_columns_of_its_own(tmp_path: Path) -> None:
             writer.writerow(["2026-01-31T18:00:00+01:00", Q, 7, sequence, 'a "b",\nc'])
     columns = {"time": "when", "queue": "q", "epoch": "e", "sequence": "s"}
     convert([path], tmp_path, "c", Mapped("consumer", "csv", columns))
-    (received,) = [r for r in books(tmp_path) if r["kind"] == "received"]
+    (received,) = [r for r in ledgers(tmp_path) if r["kind"] == "received"]
     assert (received["first"], received["last"], received["ts_us"]) == (1, 3, 1_769_878_800_000_000)
 
 
@@ -153,10 +153,10 @@ def test_what_is_no_log_is_said_so(tmp_path: Path, text: str) -> None:
 def test_the_same_log_is_not_converted_twice(tmp_path: Path) -> None:
     path = log(tmp_path / "log", [got(1.0, 1)])
     convert([path], tmp_path, "billing", CONSUMER)
-    before = books(tmp_path)
+    before = ledgers(tmp_path)
     with pytest.raises(LedgerError, match="has written there before"):
         convert([path], tmp_path, "billing", CONSUMER)
-    assert books(tmp_path) == before and not list(tmp_path.glob("*.part"))
+    assert ledgers(tmp_path) == before and not list(tmp_path.glob("*.part"))
 
 
 def test_several_logs_are_one(tmp_path: Path) -> None:
@@ -166,6 +166,6 @@ def test_several_logs_are_one(tmp_path: Path) -> None:
         for part in (0, 30)
     ]  # fmt: skip
     done = convert(paths, tmp_path / "out", "billing", CONSUMER)
-    found = books(tmp_path / "out")
+    found = ledgers(tmp_path / "out")
     assert done.rows == 2 * half == sum(r["kind"] == "received" for r in found)
     assert [r["wseq"] for r in found] == list(range(done.records))

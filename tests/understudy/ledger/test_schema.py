@@ -80,7 +80,7 @@ def test_a_session_and_its_tag_come_together_and_durable_is_one() -> None:
 # -- what real writers write
 
 
-class Books:
+class Ledgers:
     """Ledgers in memory for the nodes of a pair."""
 
     def __init__(self, tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ class Books:
 
 
 def test_every_record_of_a_pair_through_failover_and_quarantine(tmp_path: Path) -> None:
-    books = Books(tmp_path)
+    ledgers = Ledgers(tmp_path)
     pair = Pair()
     a, b = pair.hosts
     for host in pair.hosts:
-        books.open(host)
+        ledgers.open(host)
     pair.up()
     pair.declare(a, "q")
     pair.publish(a, "q", "abc")
@@ -114,11 +114,11 @@ def test_every_record_of_a_pair_through_failover_and_quarantine(tmp_path: Path) 
     position = pair.publish(a, "q", "ef")
     pair.until(lambda: pair.confirmed(a, position))
     pair.kill(a)
-    books.open(b)
+    ledgers.open(b)
     pair.start(b)
     pair.run(0.5)
     assert pair.ask(b, "promote", force_lossy=True)["ok"]
-    books.open(a)
+    ledgers.open(a)
     pair.start(a)
     pair.until(lambda: a.status == "ready")
     pair.publish(b, "q", "g")
@@ -128,7 +128,7 @@ def test_every_record_of_a_pair_through_failover_and_quarantine(tmp_path: Path) 
     a.ledger.beat()
     for host in (b, a):
         host.running.stop(pair.now)
-    rows = books.folder.rows()
+    rows = ledgers.folder.rows()
     assert check_all(rows) >= OF_BROKERS, OF_BROKERS - {row["kind"] for row in rows}
     assert {row["durable"] for row in rows if "durable" in row} == {1}
 

@@ -1,4 +1,4 @@
-"""The ledger writer: the schema, one write for each flush, and honest books when the disk refuses."""
+"""The ledger writer: the schema, one write for each flush, and honest ledgers when the disk refuses."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from spark.reconcile.input.read import find_ledgers, read_records
 from spark.reconcile.job import reconcile
 from spark.session import open_session
 from tests.spark.faults import Faults
-from tests.spark.ledgers import CLUSTER, START_US, Books, Pair
+from tests.spark.ledgers import CLUSTER, START_US, Ledgers, Pair
 from tests.understudy.report.stored import FOLDER
 from understudy.report.evidence import with_lines
 
@@ -24,15 +24,15 @@ HOUR_US = 3_600_000_000
 DELAYS = {"confirmed": 3, "received": 40, "replicated": 2}
 
 
-def stretched(books: Books, factor: int, unit_us: int = 0) -> Books:
+def stretched(ledgers: Ledgers, factor: int, unit_us: int = 0) -> Ledgers:
     """The same history so many times longer; each kind of answer takes its time, in units."""
     rng = random.Random(4)
-    for records in books.records.values():
+    for records in ledgers.records.values():
         for record in records:
             record["ts_us"] = START_US + factor * (record["ts_us"] - START_US)
             units = DELAYS.get(record["kind"], 0)
             record["ts_us"] += int(units * unit_us * rng.lognormvariate(0, 0.6))
-    return books
+    return ledgers
 
 
 class Days(Pair):
@@ -47,7 +47,7 @@ class Days(Pair):
         self.epoch = self.owners << 16 | self.owners
         super().promote(previous, reason)
 
-    def run(self) -> Books:
+    def run(self) -> Ledgers:
         self.begin()
         for hour in range(24 * DAYS):
             self.now = START_US + hour * HOUR_US + self.rng.randrange(HOUR_US // 60)
@@ -61,7 +61,7 @@ class Days(Pair):
             self.busy(2)
         self.replicate()
         self.end()
-        return self.books
+        return self.ledgers
 
     def begin(self) -> None:
         """Who writes, and the first promotion, as in `run` of the parent, which has days of milliseconds."""
@@ -81,10 +81,10 @@ class Days(Pair):
 
 
 def not_provable(folder: Path) -> None:
-    """A loss in books from which a record of the primary and the seal of a producer are missing."""
+    """A loss in ledgers from which a record of the primary and the seal of a producer are missing."""
     faults = Faults(Pair(5))
     faults.lose()
-    faults.books.write(folder)
+    faults.ledgers.write(folder)
     for name, unwanted in (("a-1-0", b'"replicated"'), ("p2-7-0", b'"seal"')):
         ledger = folder / f"{name}.ledger.jsonl"
         lines = ledger.read_bytes().splitlines(keepends=True)
@@ -105,7 +105,7 @@ def main() -> None:
         top = Path(scratch)
         faults = Faults(Pair(4))
         faults.plant_all()
-        stretched(faults.books, 1, 100).write(top / "violated")
+        stretched(faults.ledgers, 1, 100).write(top / "violated")
         stretched(Pair(1, ticks=200).run(), 20, 900).write(top / "proven")
         not_provable(top / "not-provable")
         stretched(Days(7).run(), 1, 900).write(top / "days")

@@ -1,5 +1,5 @@
 """A consumer over AMQP 1.0 that follows its queue to whichever broker serves, acks in batches, and keeps
-books.
+a ledger.
 
 What was handed to the caller and not acked when a connection is lost comes again from the next broker,
 flagged `redelivered` and with the same replication id. Deliveries that had arrived but were not handed out
@@ -25,9 +25,9 @@ from proton import Endpoint, Event, EventType, Link, Terminus, symbol
 from understudy.client.amqp10.failover import Failover
 from understudy.client.amqp10.messages import decoded
 from understudy.client.amqp10.wire import Lost, Refused, Wire, reason
-from understudy.client.books import ID_HEADER, ReplicationId, parse_replication_id
 from understudy.client.brokers import CONNECT_TIMEOUT, Addresses
 from understudy.client.consuming import ACK_EVERY, ACK_INTERVAL, PREFETCH, ConsumerBase
+from understudy.client.ledgers import ID_HEADER, ReplicationId, parse_replication_id
 from understudy.ledger.writer import HEARTBEAT as LEDGER_HEARTBEAT
 from understudy.shared.amqp10.addresses import of_queue, parse
 from understudy.shared.amqp10.conditions import DELETED, Fault

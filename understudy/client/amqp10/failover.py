@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from understudy.client.amqp10.wire import Lost, Refused, Serve, Wire, dial
-from understudy.client.books import Pulse
 from understudy.client.brokers import Brokers
+from understudy.client.ledgers import Pulse
 from understudy.shared.addresses import HostPort
 
 __all__ = ["LOST", "Failover", "Lost", "Refused"]
@@ -85,7 +85,7 @@ class Failover(Brokers):
         time.sleep(self._retry)
 
     def wait(self, timeout: float, pulse: Pulse) -> None:
-        """Serve what comes within `timeout` seconds, with heartbeats, to the broker and in the books."""
+        """Serve what comes within `timeout` seconds, with heartbeats, to the broker and in the ledger."""
         until = time.monotonic() + timeout
         while self.wire is not None:
             some = self.wire.pump(min(timeout, pulse.left))

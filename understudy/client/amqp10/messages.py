@@ -127,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(head: bytes) -> None:
-    """A broker would reject what it cannot read, and not count it: the books would be wrong from there on.
+    """A broker would reject what it cannot read, and not count it: the ledgers would be wrong from there on.
     Raises DecodeError."""
     outline(head + _EMPTY)
     parse_head(head)

@@ -99,7 +99,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
     `window`: messages in doubt at most; `publish` waits when it is full. `on_return(sequence)`: no queue
     wanted it (`released`); `on_nack(sequence, condition, text)`: it is refused, by a queue (`rejected`), for
     its address, or for its size; `text` names the address. Both are called from within the other methods,
-    after what they are told is in the books; what they raise comes out of there, and costs nothing else.
+    after what they are told is in the ledger; what they raise comes out of there, and costs nothing else.
     Without `on_nack`, what a queue refuses is counted only (`counts.nacked`), and for the rest Refused is
     raised, once. What is refused is not sent again, and holds up nothing.
 
@@ -234,7 +234,7 @@ class Publisher(PublisherBase[_Kept, _Session]):
             session.in_doubt[number] = kept  # before it leaves the other: an interrupt loses nothing
             waiting.popleft()
             exchange, key, _ = outlet.address
-            self._book.sent(outlet.session, exchange, key, tag, kept.sequence)
+            self._ledger.sent(outlet.session, exchange, key, tag, kept.sequence)
             link.delivery(str(number))
             link.stream(kept.payload)
             link.advance()
@@ -410,18 +410,18 @@ class Publisher(PublisherBase[_Kept, _Session]):
         )  # fmt: skip
 
     def _note_unsent(self, session: str, address: Address, refused: Sequence[_Kept]) -> None:
-        """In the books they are the only ones of a session of their own, which no broker counts."""
+        """In the ledger they are the only ones of a session of their own, which no broker counts."""
         exchange, key, _ = address
         for tag, kept in enumerate(refused, start=1):
-            self._book.sent(session, exchange, key, tag, kept.sequence)
+            self._ledger.sent(session, exchange, key, tag, kept.sequence)
             self._settled.add((session, "nacked"), tag)
 
-    # -- the books -----------------------------------------------------------------------------------------
+    # -- the ledger ------------------------------------------------------------------------------------------
 
     def _note_settled(self) -> None:
         """In ranges, though outcomes come one by one."""
         for (session, outcome), first, last in self._settled.drain():
-            self._book.settled(session, first, last, outcome)
+            self._ledger.settled(session, first, last, outcome)
 
     def _write(self) -> None:
         self._note_settled()

@@ -83,7 +83,7 @@ def test_one_message_takes_long_and_flush_is_called_meanwhile(tmp_path: Path) ->
 
 def test_a_publisher_that_only_publishes_hears_what_became_of_it(tmp_path: Path) -> None:
     """Neither `poll` nor `flush`, and a window that is never full."""
-    with a_broker(tmp_path) as address, Publisher(address, "shop", tmp_path / "books") as shop:
+    with a_broker(tmp_path) as address, Publisher(address, "shop", tmp_path / "ledgers") as shop:
         shop.publish(b"0", "orders")
         until = time.monotonic() + 20
         while not shop.counts.confirmed and time.monotonic() < until:
@@ -92,9 +92,9 @@ def test_a_publisher_that_only_publishes_hears_what_became_of_it(tmp_path: Path)
         assert shop.counts.published < 50
         work(0.06)
         shop.publish(b"x", "orders")
-        noted = records(tmp_path / "books", "confirmed")
+        noted = records(tmp_path / "ledgers", "confirmed")
         assert noted and (noted[0]["first"], noted[0]["last"]) >= (1, 1)
-        assert records(tmp_path / "books", "sent")
+        assert records(tmp_path / "ledgers", "sent")
 
 
 def test_a_broker_that_is_low_on_memory_reads_nothing_for_a_while(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_broker_that_is_low_on_memory_reads_nothing_for_a_while(tmp_path: Path
         thread = threading.Thread(target=consume)
         relief = threading.Timer(3.0, thread.start)
         began = time.monotonic()
-        with Publisher(address, "shop", tmp_path / "books", heartbeat=0.5) as shop:
+        with Publisher(address, "shop", tmp_path / "ledgers", heartbeat=0.5) as shop:
             relief.start()
             for number in range(20):
                 shop.publish(b"%02d" % number + LARGE, "orders")

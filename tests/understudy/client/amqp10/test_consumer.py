@@ -140,7 +140,7 @@ def test_a_broker_that_has_fallen_silent_is_given_up(brokers: Brokers) -> None:
             assert delivery.body == b"0" and billing.failover.address == str(second.address)
 
 
-def test_the_books_hold_what_came_and_what_was_acked(broker: BrokerThread, tmp_path: Path) -> None:
+def test_the_ledgers_hold_what_came_and_what_was_acked(broker: BrokerThread, tmp_path: Path) -> None:
     declare(broker, ORDERS)
     fill(broker, 6)
     with Consumer(str(broker.address), "orders", "billing", tmp_path, ack_every=2) as billing:
@@ -153,7 +153,7 @@ def test_the_books_hold_what_came_and_what_was_acked(broker: BrokerThread, tmp_p
     assert records(tmp_path)[-1]["kind"] == "seal"
 
 
-def test_another_virtual_host_is_named_in_the_books(brokers: Brokers, tmp_path: Path) -> None:
+def test_another_virtual_host_is_named_in_the_ledgers(brokers: Brokers, tmp_path: Path) -> None:
     broker = brokers(1, ("abroad",))
     there: Any = {"virtual_host": "abroad"}
     declare(broker, ORDERS, **there)

@@ -93,7 +93,7 @@ def test_what_is_no_message_is_handed_out_as_octets() -> None:
     ],
 )
 def test_what_no_broker_could_read_is_not_made(given: dict[str, Any]) -> None:
-    """It would be rejected, and not be counted in the broker's books."""
+    """It would be rejected, and not be counted in the broker's ledgers."""
     with pytest.raises((ValueError, TypeError)):
         octets(**given)
 

@@ -209,7 +209,7 @@ def test_more_addresses_than_links_that_are_kept(
     assert len({record["prod"] for record in sent}) == 64
 
 
-def test_the_books_hold_sessions_numbers_and_own_numbers(brokers: Brokers, tmp_path: Path) -> None:
+def test_the_ledgers_hold_sessions_numbers_and_own_numbers(brokers: Brokers, tmp_path: Path) -> None:
     first, second = brokers(1), brokers(2)
     declare(first, ORDERS)
     declare(second, ORDERS)
@@ -325,7 +325,7 @@ def test_misuse_is_refused(broker: BrokerThread) -> None:
 def test_connections_that_are_cut_after_any_number_of_bytes(
     broker: BrokerThread, tmp_path: Path, how: Cut
 ) -> None:
-    """Each message comes, those that come first in order; so does what the books say of each session."""
+    """Each message comes, those that come first in order; so does what the ledgers say of each session."""
     declare(broker, ORDERS)
     draw = random.Random(how)
     with LinkProxy(broker.address) as proxy:

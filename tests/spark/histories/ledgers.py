@@ -20,7 +20,7 @@ VERSION = 2
 
 
 @dataclass
-class Books(Records):
+class Ledgers(Records):
     """Records by true time: `write` adds clocks and numbers."""
 
     skew_us: dict[str, int] = field(default_factory=dict)

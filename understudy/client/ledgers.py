@@ -27,7 +27,7 @@ _newest_lock = threading.Lock()
 
 class Pulse:
     """Heartbeats of a client's ledger, at least every `every` seconds while the kit is called; there is no
-    thread, so an application that stands still is silent in the books, too."""
+    thread, so an application that stands still is silent in the ledgers, too."""
 
     __slots__ = ("_at", "_every", "_ledger")
 
@@ -93,40 +93,40 @@ class _Run:
     first_sequence: int
 
 
-class _Book(ABC):
-    __slots__ = ("_ledger",)
+class _Ledger(ABC):
+    __slots__ = ("_writer",)
 
-    def __init__(self, ledger: LedgerWriter | None) -> None:
-        self._ledger = ledger
+    def __init__(self, writer: LedgerWriter | None) -> None:
+        self._writer = writer
 
     @abstractmethod
     def write(self) -> None:
         """What has been gathered goes into the ledger, and that to the kernel."""
 
     def close(self) -> None:
-        if self._ledger is not None:
+        if self._writer is not None:
             self.write()
-            self._ledger.close()
+            self._writer.close()
 
     def abandon(self) -> None:
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None:
-            ledger.abandon()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
 
 
-class SentBook(_Book):
+class SentLedger(_Ledger):
     """A publisher's: which of its own numbers went out under which tags, and what became of these."""
 
     __slots__ = ("_at", "_run")
 
-    def __init__(self, ledger: LedgerWriter | None) -> None:
-        super().__init__(ledger)
+    def __init__(self, writer: LedgerWriter | None) -> None:
+        super().__init__(writer)
         self._run: _Run | None = None
         self._at = 0.0
 
     def sent(self, session: str, exchange: str, routing_key: str, tag: int, sequence: int) -> None:
         """Before the bytes leave, so that no confirm is ever ahead of its `sent`."""
-        if self._ledger is None:
+        if self._writer is None:
             return
         run = self._run
         if run is not None:
@@ -141,23 +141,23 @@ class SentBook(_Book):
         self._run = _Run(session, (exchange, routing_key), tag, tag, sequence)
         if time.monotonic() - self._at > _LEDGER_INTERVAL:
             self._at = time.monotonic()
-            self._ledger.flush()
+            self._writer.flush()
 
     def settled(self, session: str, first: int, last: int, outcome: str, reason: str | None = None) -> None:
         """`outcome`: confirmed, nacked or returned. `reason`: the broker's, where it gave one."""
-        if self._ledger is not None:
+        if self._writer is not None:
             self._end_run()
-            self._ledger.record(outcome, prod=session, first=first, last=last, reason=reason)
+            self._writer.record(outcome, prod=session, first=first, last=last, reason=reason)
 
     def write(self) -> None:
-        if self._ledger is not None:
+        if self._writer is not None:
             self._end_run()
-            self._ledger.flush()
+            self._writer.flush()
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
-        if run is not None and self._ledger is not None:
-            self._ledger.record(
+        if run is not None and self._writer is not None:
+            self._writer.record(
                 "sent",
                 prod=run.session,
                 first=run.first_tag,
@@ -167,14 +167,14 @@ class SentBook(_Book):
             )
 
 
-class ReceivedBook(_Book):
+class ReceivedLedger(_Ledger):
     """A consumer's: ids as they were handed out, and again once their ack is written. `title`: the queue's
     name as brokers have it in their ledgers."""
 
     __slots__ = ("_acked", "_named", "_run", "_run_at", "_title")
 
-    def __init__(self, ledger: LedgerWriter | None, title: str) -> None:
-        super().__init__(ledger)
+    def __init__(self, writer: LedgerWriter | None, title: str) -> None:
+        super().__init__(writer)
         self._title = title
         self._named: set[str] = set()
         self._run: tuple[str, int, int, int, bool] | None = None
@@ -184,7 +184,7 @@ class ReceivedBook(_Book):
 
     def received(self, id_: ReplicationId | None, redelivered: bool) -> None:
         """In arrival order, adjacent ids joined: so that order and repetition stay visible."""
-        if self._ledger is None or id_ is None:
+        if self._writer is None or id_ is None:
             return
         queue, epoch, sequence = id_
         run = self._run
@@ -201,22 +201,22 @@ class ReceivedBook(_Book):
             self._acked.add((id_.queue, id_.epoch), id_.sequence)
 
     def write(self) -> None:
-        if self._ledger is None:
+        if self._writer is None:
             return
         self._end_run()
         for (queue, epoch), first, last in self._acked.drain():
-            self._ledger.record("acked", queue=queue, epoch=epoch, first=first, last=last)
-        self._ledger.flush()
+            self._writer.record("acked", queue=queue, epoch=epoch, first=first, last=last)
+        self._writer.flush()
 
     def _end_run(self) -> None:
         run, self._run = self._run, None
-        if run is None or self._ledger is None:
+        if run is None or self._writer is None:
             return
         queue, epoch, first, last, redelivered = run
         if queue not in self._named:
             self._named.add(queue)
-            self._ledger.record("definition", queue=queue, name=self._title)
-        self._ledger.record(
+            self._writer.record("definition", queue=queue, name=self._title)
+        self._writer.record(
             "received",
             queue=queue,
             epoch=epoch,

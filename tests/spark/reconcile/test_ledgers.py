@@ -49,18 +49,18 @@ def pair(*more: dict[str, Any], a_sealed: bool = False) -> LedgerState:
 
 
 def test_a_killed_primary_is_excused_by_its_successor() -> None:
-    books = pair()
-    assert books.missing == [] and not books.broken
-    assert (books.writers["a", 1].end, books.writers["a", 1].ended_by) == (
+    ledgers = pair()
+    assert ledgers.missing == [] and not ledgers.broken
+    assert (ledgers.writers["a", 1].end, ledgers.writers["a", 1].ended_by) == (
         "crashed",
         "b was promoted in its place",
     )
-    assert books.inventory().complete and books.inventory().owners == (("b", 1),)
+    assert ledgers.inventory().complete and ledgers.inventory().owners == (("b", 1),)
 
 
 def test_a_primary_that_was_demoted_is_active_no_longer_though_its_heart_beats() -> None:
-    books = pair(event("demote", "a", view=1, ts_us=4, reason="switchover"))
-    told = [(b["node"], b["epoch"], b["state"], b["from_us"], b["to_us"]) for b in bands(books)]
+    ledgers = pair(event("demote", "a", view=1, ts_us=4, reason="switchover"))
+    told = [(b["node"], b["epoch"], b["state"], b["from_us"], b["to_us"]) for b in bands(ledgers)]
     assert told == [("a", 1, "active", 1, 4), ("a", 1, "joining", 4, 9), ("b", 2, "active", 1, 9)]
 
 
@@ -80,26 +80,26 @@ def test_an_exclusion_before_a_later_inclusion_excuses_nothing() -> None:
 
 
 def test_an_old_promotion_does_not_excuse_a_later_life() -> None:
-    books = pair(*life("a", "broker", incarnation=2, view=2, sealed=False))
-    assert books.writers["a", 1].end == "crashed"
-    assert books.writers["a", 2].end == "unknown" and books.broken
+    ledgers = pair(*life("a", "broker", incarnation=2, view=2, sealed=False))
+    assert ledgers.writers["a", 1].end == "crashed"
+    assert ledgers.writers["a", 2].end == "unknown" and ledgers.broken
 
 
 @pytest.mark.parametrize("role", ["broker", "consumer", "producer"])
 def test_a_ledger_without_an_end_is_missing_something(role: str) -> None:
-    books = pair(*life("z", role, view=2, sealed=False))
+    ledgers = pair(*life("z", role, view=2, sealed=False))
     why = f"{ENDLESS[role]}{UNTIL}" if role in ENDLESS else "and nobody says that it crashed"
-    assert books.missing == [f"the ledger of z (incarnation 1) has no end, {why}"]
-    assert books.broken == (role != "producer")
+    assert ledgers.missing == [f"the ledger of z (incarnation 1) has no end, {why}"]
+    assert ledgers.broken == (role != "producer")
 
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_later_life_of_a_client_does_not_say_how_a_former_one_ended(role: str) -> None:
     """What a client notes late is in no ledger then, and its lives may run at once."""
-    books = pair(*life("z", role, sealed=False), *life("z", role, incarnation=2))
-    assert books.missing == [f"the ledger of z (incarnation 1) has no end, {ENDLESS[role]}{UNTIL}"]
-    assert (books.writers["z", 1].end, books.writers["z", 1].ended_by) == ("unknown", "")
-    assert books.broken == (role != "producer")
+    ledgers = pair(*life("z", role, sealed=False), *life("z", role, incarnation=2))
+    assert ledgers.missing == [f"the ledger of z (incarnation 1) has no end, {ENDLESS[role]}{UNTIL}"]
+    assert (ledgers.writers["z", 1].end, ledgers.writers["z", 1].ended_by) == ("unknown", "")
+    assert ledgers.broken == (role != "producer")
 
 
 DAY = 86_400_000_000
@@ -107,7 +107,7 @@ UNTIL = "; it counts until `understudy ledger prune` has brought the brokers' le
 UNTIL += " 00:00:00 UTC"
 
 
-def books_of(begins: dict[str, int], role: str = "producer", ended: str = "") -> LedgerState:
+def ledgers_of(begins: dict[str, int], role: str = "producer", ended: str = "") -> LedgerState:
     """Of killed client z, whose last record is of 9 us after 1970, a sealed client, and brokers of these
     names, pruned up to then (0: not); of `ended` wholly."""
     lives = [*life("z", role, sealed=False), *life("p", "producer"), *life("c", "consumer")]
@@ -122,30 +122,30 @@ def books_of(begins: dict[str, int], role: str = "producer", ended: str = "") ->
 
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
-def test_a_client_without_an_end_counts_until_the_brokers_books_begin_a_day_later(role: str) -> None:
-    early = books_of({"a": DAY + 8}, role)
+def test_a_client_without_an_end_counts_until_the_brokers_ledgers_begin_a_day_later(role: str) -> None:
+    early = ledgers_of({"a": DAY + 8}, role)
     assert early.writers["z", 1].end == "unknown" and len([m for m in early.missing if "no end" in m]) == 1
-    later = books_of({"a": DAY + 9}, role)
+    later = ledgers_of({"a": DAY + 9}, role)
     assert later.writers["z", 1].end == "outlived" and not any("no end" in m for m in later.missing)
     assert severity("unsent", None, None, later) == UNKNOWN, "it may have lived on without its ledger"
 
 
 def test_each_broker_must_have_been_pruned_that_far() -> None:
     late = 2 * DAY
-    assert books_of({"a": late, "b": 0}).writers["z", 1].end == "unknown", "b tells of that time"
-    assert books_of({"a": late, "b": 5}).writers["z", 1].end == "unknown"
-    assert books_of({"a": late, "b": late}).writers["z", 1].end == "outlived"
-    gone = books_of({"a": late, "b": 5}, ended="b")
+    assert ledgers_of({"a": late, "b": 0}).writers["z", 1].end == "unknown", "b tells of that time"
+    assert ledgers_of({"a": late, "b": 5}).writers["z", 1].end == "unknown"
+    assert ledgers_of({"a": late, "b": late}).writers["z", 1].end == "outlived"
+    gone = ledgers_of({"a": late, "b": 5}, ended="b")
     assert gone.writers["z", 1].end == "outlived", "nothing of b is judged"
 
 
-def test_books_that_were_never_pruned_let_no_client_go() -> None:
+def test_ledgers_that_were_never_pruned_let_no_client_go() -> None:
     """Whose brokers' ledgers begin later: those of its time may be missing."""
     lives = [*life("z", "consumer", sealed=False), *life("p", "producer"), *life("a", "broker", view=1)]
     lives = [e | {"ts_us": 3 * DAY, "ts_last_us": 3 * DAY} if e["writer"] == "a" else e for e in lives]
     promote = event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=3 * DAY)
-    books = assemble([*lives, promote], let_go=True)
-    assert books.writers["z", 1].end == "unknown" and books.broken
+    ledgers = assemble([*lives, promote], let_go=True)
+    assert ledgers.writers["z", 1].end == "unknown" and ledgers.broken
 
 
 def test_a_gap_of_a_client_that_is_outlived_still_is_one() -> None:
@@ -153,19 +153,19 @@ def test_a_gap_of_a_client_that_is_outlived_still_is_one() -> None:
     lives += [*life("a", "broker", view=1), *life("p", "producer")]
     lives.append(event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1))
     lives.append(event("pruned", "a", first=2, last=3, ts_us=2 * DAY))
-    books = assemble(lives, let_go=True)
-    assert books.writers["z", 1].end == "outlived"
-    assert "the ledger of z (incarnation 1) lacks records 10..11" in books.missing
+    ledgers = assemble(lives, let_go=True)
+    assert ledgers.writers["z", 1].end == "outlived"
+    assert "the ledger of z (incarnation 1) lacks records 10..11" in ledgers.missing
 
 
 def test_a_later_life_of_a_broker_says_that_the_former_one_crashed() -> None:
-    books = pair(*life("z", "broker", view=2, sealed=False), *life("z", "broker", incarnation=2, view=2))
-    assert books.missing == [] and books.writers["z", 1].ended_by == "z started again"
+    ledgers = pair(*life("z", "broker", view=2, sealed=False), *life("z", "broker", incarnation=2, view=2))
+    assert ledgers.missing == [] and ledgers.writers["z", 1].ended_by == "z started again"
 
 
 def test_a_client_with_the_name_of_a_broker_excuses_nothing() -> None:
-    books = pair(*life("z", "broker", view=2, sealed=False), *life("z", "producer", incarnation=2))
-    assert books.writers["z", 1].end == "unknown" and books.broken
+    ledgers = pair(*life("z", "broker", view=2, sealed=False), *life("z", "producer", incarnation=2))
+    assert ledgers.writers["z", 1].end == "unknown" and ledgers.broken
 
 
 def test_what_a_killed_producer_had_not_noted_is_unknown_not_invented() -> None:
@@ -177,9 +177,9 @@ def test_what_a_killed_producer_had_not_noted_is_unknown_not_invented() -> None:
 
 
 def test_a_gap_is_never_excused() -> None:
-    books = pair(event("chain", "a", first=12, last=20))
-    assert books.missing == ["the ledger of a (incarnation 1) lacks records 10..11"]
-    assert books.broken
+    ledgers = pair(event("chain", "a", first=12, last=20))
+    assert ledgers.missing == ["the ledger of a (incarnation 1) lacks records 10..11"]
+    assert ledgers.broken
 
 
 def test_holes_are_named_with_writer_numbers_and_file() -> None:
@@ -192,13 +192,13 @@ def test_holes_are_named_with_writer_numbers_and_file() -> None:
         asked.append(gap)
         return "in a-1-0"
 
-    books = assemble([*lives, *life("p", "producer"), torn], where)
+    ledgers = assemble([*lives, *life("p", "producer"), torn], where)
     assert asked == [("a", 1, 10, 11)]
-    assert [(h.kind, h.writer, h.incarnation, h.first, h.last, h.file, h.excused) for h in books.holes] == [
+    assert [(h.kind, h.writer, h.incarnation, h.first, h.last, h.file, h.excused) for h in ledgers.holes] == [
         ("torn-tail", "p", 1, 10, 10, "p-1-0.ledger.jsonl", False),
         ("gap", "a", 1, 10, 11, "in a-1-0", False),
     ]
-    assert "the ledger of a (incarnation 1) lacks records 10..11 (in a-1-0)" in books.missing
+    assert "the ledger of a (incarnation 1) lacks records 10..11 (in a-1-0)" in ledgers.missing
     torn["name"] = "file:/x/a-1-0.ledger.jsonl"
     [tail] = pair(torn).holes
     assert tail.excused and tail.sentence == (
@@ -211,27 +211,27 @@ def test_pruned_records_are_no_gap() -> None:
     pruned = event("pruned", "z", first=3, last=5, ts_us=1_700_000_000_000_000)
     lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
     rest = [event("chain", "z", first=5, last=9), event("seal", "z")]
-    books = pair(*lives, pruned, *rest)
-    assert books.missing == [] == books.holes and not books.broken
-    assert books.pruned_us == 1_700_000_000_000_000
+    ledgers = pair(*lives, pruned, *rest)
+    assert ledgers.missing == [] == ledgers.holes and not ledgers.broken
+    assert ledgers.pruned_us == 1_700_000_000_000_000
 
 
 def test_what_was_pruned_unread_is_missing() -> None:
     pruned = event("pruned", "z", first=3, last=5, reason="damaged")
     lives = [e for e in life("z", "consumer", last=2) if e["kind"] != "seal"]
-    books = pair(*lives, pruned, event("chain", "z", first=5, last=9), event("seal", "z"))
-    assert books.missing == [
+    ledgers = pair(*lives, pruned, event("chain", "z", first=5, last=9), event("seal", "z"))
+    assert ledgers.missing == [
         "the ledger of z (incarnation 1) was damaged where it was pruned, so that nobody knows of what it"
         " told"
     ]
-    assert books.broken
+    assert ledgers.broken
 
 
 def test_two_owners_of_one_epoch_in_two_clusters_are_nothing() -> None:
     other = [*life("x", "broker", view=1, cluster="two"), event("promote", "x", view=1, peer="", ts_us=1)]
     promote = event("promote", "a", view=1, peer="", ts_us=1)
-    books = assemble([*life("a", "broker", view=1, cluster="one"), promote, *other])
-    assert books.two_owners == [] and "ledgers of 2 clusters are mixed: one, two" in books.missing
+    ledgers = assemble([*life("a", "broker", view=1, cluster="one"), promote, *other])
+    assert ledgers.two_owners == [] and "ledgers of 2 clusters are mixed: one, two" in ledgers.missing
 
 
 def test_processes_that_served_near_each_other_do_not_share_a_digit() -> None:
@@ -249,23 +249,24 @@ def test_a_ledger_that_does_not_begin_at_its_beginning_lacks_it() -> None:
 
 
 def test_numbers_used_twice_are_seen() -> None:
-    books = pair(event("chain", "c", first=3, last=5))
+    ledgers = pair(event("chain", "c", first=3, last=5))
     why = "its count was lost, or records are here twice"
-    assert books.missing == [f"the ledger of c (incarnation 1) numbers records 3..5 twice: {why}"]
-    assert severity("duplicate-illegal", None, 2, books) == UNKNOWN
-    assert severity("lost", None, 2, books) == UNKNOWN, "two lives under one name: which was the last?"
+    assert ledgers.missing == [f"the ledger of c (incarnation 1) numbers records 3..5 twice: {why}"]
+    assert severity("duplicate-illegal", None, 2, ledgers) == UNKNOWN
+    assert severity("lost", None, 2, ledgers) == UNKNOWN, "two lives under one name: which was the last?"
 
 
 def test_a_torn_last_line_of_a_killed_writer_is_what_a_kill_leaves() -> None:
-    books = pair(event("malformed", "", 0, name="file:/x/a-1-0.ledger.jsonl", reason="not a JSON record"))
-    assert books.missing == [] and books.writers["a", 1].torn == 1 and books.unreadable == 1
+    ledgers = pair(event("malformed", "", 0, name="file:/x/a-1-0.ledger.jsonl", reason="not a JSON record"))
+    assert ledgers.missing == [] and ledgers.writers["a", 1].torn == 1 and ledgers.unreadable == 1
 
 
 def test_any_other_unreadable_line_is_missing() -> None:
     torn = [event("malformed", "", 0, name="file:/x/b-1-0.ledger.jsonl", reason="not a JSON record")] * 2
-    books = pair(*torn)
+    ledgers = pair(*torn)
     assert (
-        books.missing == ["2 lines of b-1-0.ledger.jsonl cannot be read (not a JSON record)"] and books.broken
+        ledgers.missing == ["2 lines of b-1-0.ledger.jsonl cannot be read (not a JSON record)"]
+        and ledgers.broken
     )
 
 
@@ -273,31 +274,31 @@ def test_any_other_unreadable_line_is_missing() -> None:
     "file", ["x.ledger.jsonl", "a.ledger.jsonl", "ab-1-0.ledger.jsonl", "a-2-0.ledger.jsonl"]
 )
 def test_a_killed_writer_does_not_excuse_a_file_that_is_not_its_own(file: str) -> None:
-    books = pair(event("malformed", "", 0, name=f"file:/x/{file}", reason="not a JSON record"))
-    assert books.missing == [f"a line of {file} cannot be read (not a JSON record)"] and books.broken
+    ledgers = pair(event("malformed", "", 0, name=f"file:/x/{file}", reason="not a JSON record"))
+    assert ledgers.missing == [f"a line of {file} cannot be read (not a JSON record)"] and ledgers.broken
 
 
 def test_a_whole_line_that_makes_no_sense_is_named_by_its_writer_and_never_excused() -> None:
-    books = pair(event("malformed", "a", 1, reason="fields missing, reversed or beyond reason"))
+    ledgers = pair(event("malformed", "a", 1, reason="fields missing, reversed or beyond reason"))
     why = "cannot be read (fields missing, reversed or beyond reason)"
-    assert books.missing == [f"a line of the ledger of a (incarnation 1) {why}"] and books.broken
+    assert ledgers.missing == [f"a line of the ledger of a (incarnation 1) {why}"] and ledgers.broken
 
 
 def test_the_torn_line_of_a_writer_with_an_odd_name_is_its_own() -> None:
     torn = event("malformed", "", 0, name="file:/x/a%2520b-1-0.ledger.jsonl", reason="not a JSON record")
     ghost = event("promote", "b", view=3, peer="a b", reason="unforced", ts_us=6)
-    books = pair(torn, ghost, *life("a b", "broker", view=2, sealed=False))
-    assert books.missing == [] and books.writers["a b", 1].torn == 1
+    ledgers = pair(torn, ghost, *life("a b", "broker", view=2, sealed=False))
+    assert ledgers.missing == [] and ledgers.writers["a b", 1].torn == 1
 
 
 def test_two_clusters_do_not_mix() -> None:
-    books = pair(*life("y", "broker", view=2, cluster="one"), *life("z", "broker", view=2, cluster="two"))
-    assert books.missing == ["ledgers of 2 clusters are mixed: one, two"]
+    ledgers = pair(*life("y", "broker", view=2, cluster="one"), *life("z", "broker", view=2, cluster="two"))
+    assert ledgers.missing == ["ledgers of 2 clusters are mixed: one, two"]
 
 
 def test_a_broker_that_others_speak_of_must_be_here() -> None:
     included = event("insync", "b", view=2, wseq=7, peer="ghost", reason="included", name="b,ghost", n=5)
-    assert pair(included).missing == ["the books mention broker ghost, whose ledger is not here"]
+    assert pair(included).missing == ["the ledgers mention broker ghost, whose ledger is not here"]
 
 
 def test_an_epoch_with_traffic_that_nobody_opened_lacks_its_primary() -> None:
@@ -305,16 +306,16 @@ def test_an_epoch_with_traffic_that_nobody_opened_lacks_its_primary() -> None:
     copied = event("span", "b", view=1, name="backup_enqueue", ts_us=1, ts_last_us=2, n=1)
     promote = event("promote", "b", view=2, peer="a", reason="unforced", ts_us=5)
     lives = life("a", "broker", incarnation=2, view=2) + life("b", "broker", view=2)
-    books = assemble([*lives, *life("p", "producer"), promote, copied])
-    assert books.missing == ["no ledger here opened epoch 1, so that of its primary is missing"]
-    assert books.broken and pair(copied).missing == []
+    ledgers = assemble([*lives, *life("p", "producer"), promote, copied])
+    assert ledgers.missing == ["no ledger here opened epoch 1, so that of its primary is missing"]
+    assert ledgers.broken and pair(copied).missing == []
 
 
 def test_a_rejoined_broker_whose_later_ledger_is_not_here_is_missing() -> None:
     included = event("insync", "b", view=2, wseq=7, peer="a", reason="included", name="a,b", n=5)
-    books = pair(included)
-    lacks = "the books say that a was in sync in epoch 2, and its ledger of that time is not here"
-    assert books.missing == [lacks] and books.broken
+    ledgers = pair(included)
+    lacks = "the ledgers say that a was in sync in epoch 2, and its ledger of that time is not here"
+    assert ledgers.missing == [lacks] and ledgers.broken
     assert pair(included, *life("a", "broker", incarnation=2, view=2)).missing == []
 
 
@@ -327,11 +328,11 @@ def test_one_epoch_with_two_owners_is_seen() -> None:
 
 
 def test_without_producers_nothing_is_known_to_be_confirmed() -> None:
-    books = assemble([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
-    assert books.missing == ["there is no ledger of a producer, so what was confirmed is not known"]
+    ledgers = assemble([*life("a", "broker", view=1), event("promote", "a", view=1, peer="", ts_us=1)])
+    assert ledgers.missing == ["there is no ledger of a producer, so what was confirmed is not known"]
 
 
-def test_what_was_not_seen_counts_only_in_whole_books() -> None:
+def test_what_was_not_seen_counts_only_in_whole_ledgers() -> None:
     whole, broken = pair(), pair(event("chain", "a", first=12, last=20))
     assert severity("lost", None, 1, whole) == VIOLATION
     assert severity("lost", None, 1, broken) == UNKNOWN
@@ -347,7 +348,7 @@ def test_deliveries_past_the_end_of_a_killed_primary_are_unknown_not_invented() 
 
 def test_without_a_clean_end_of_the_last_owner_absence_is_unknown() -> None:
     lives = life("a", "broker", view=1, sealed=False) + life("p", "producer")
-    books = assemble([*lives, event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)])
-    assert not books.inventory().complete
-    books.broken = False
-    assert severity("lost", None, 1, books) == UNKNOWN
+    ledgers = assemble([*lives, event("promote", "a", view=1, peer="", reason="bootstrap", ts_us=1)])
+    assert not ledgers.inventory().complete
+    ledgers.broken = False
+    assert severity("lost", None, 1, ledgers) == UNKNOWN

@@ -1,4 +1,4 @@
-"""The books balance: every id that was ever given ends up in one column (29).
+"""The ledgers balance: every id that was ever given ends up in one column (29).
 
 Some runs give each node a ledger in memory. At the end all of them are added up, by arithmetic of this
 module's own: what was enqueued was dequeued for a reason, is in quarantine, is present, or had no confirm.
@@ -24,7 +24,7 @@ Id = tuple[bytes, int, int]
 """Queue, epoch, sequence."""
 
 
-class BookLedger:
+class MemoryLedger:
     """One life's ledger: implements `ha.adapter.ledger_port.LedgerPort`. Survives its process."""
 
     def __init__(self, owner: str) -> None:
@@ -73,14 +73,14 @@ class BookLedger:
         """Nothing is held back."""
 
 
-class Books29:
+class Ledgers29:
     """29: enqueued = dequeued for a reason + quarantined + present + what was never confirmed; nothing is in
-    the books twice that can be there once, and nothing leaves or stays that never came."""
+    the ledgers twice that can be there once, and nothing leaves or stays that never came."""
 
     def __init__(self, machines: Sequence[Machine], journal: Journal, confirms: Confirms2and3and5) -> None:
         self.journal = journal
         self.confirms = confirms
-        self.ledgers: list[BookLedger] = []
+        self.every: list[MemoryLedger] = []
         self.ids = 0
         self._confirmed: dict[Id, tuple[str, bool, float]] = {}
         """Key, whether a disk alone keeps it, and when it was confirmed."""
@@ -88,9 +88,9 @@ class Books29:
             machine.new_ledger = partial(self.open, machine.name)
         confirms.on_confirm.append(self._confirm)
 
-    def open(self, owner: str) -> BookLedger:
-        ledger = BookLedger(owner)
-        self.ledgers.append(ledger)
+    def open(self, owner: str) -> MemoryLedger:
+        ledger = MemoryLedger(owner)
+        self.every.append(ledger)
         return ledger
 
     def _confirm(self, machine: Machine, message: Message) -> None:
@@ -103,11 +103,13 @@ class Books29:
                     self._confirmed[uuid, epoch, sequence] = message.key, lasting, self.journal.clock.now
 
     def check_lossy_11(self, epochs: Collection[int]) -> None:
-        """11: of those epochs, which began by force, the books say so."""
-        for ledger in self.ledgers:
+        """11: of those epochs, which began by force, the ledgers say so."""
+        for ledger in self.every:
             for epoch, how in ledger.promoted.items():
                 if epoch in epochs and how != LOSSY:
-                    raise Violation(11, f"{ledger.owner} began epoch {epoch} by force, and books it as {how}")
+                    raise Violation(
+                        11, f"{ledger.owner} began epoch {epoch} by force, and records it as {how}"
+                    )
 
     def balance(self, primary: Machine) -> None:
         """At the end: `primary` holds what is present."""
@@ -118,23 +120,23 @@ class Books29:
             for first, last in held.ranges()
             for sequence in range(first, last + 1)
         }
-        enqueued = _once("enqueued", [one for ledger in self.ledgers for one in ledger.enqueued])
+        enqueued = _once("enqueued", [one for ledger in self.every for one in ledger.enqueued])
         dequeued: set[Id] = set()
-        for ledger in self.ledgers:
+        for ledger in self.every:
             for view, ids in ledger.dequeued.items():
                 dequeued |= _once(f"dequeued by {ledger.owner} in epoch {view}", ids)
-        quarantined = {one for ledger in self.ledgers for one in ledger.quarantined}
+        quarantined = {one for ledger in self.every for one in ledger.quarantined}
         for what, some in (("dequeued", dequeued), ("present", present), ("in quarantine", quarantined)):
             if some - enqueued:
                 raise Violation(29, f"{_text(min(some - enqueued))} is {what}, and was never enqueued")
-        latest = next(ledger for ledger in reversed(self.ledgers) if ledger.owner == primary.name)
+        latest = next(ledger for ledger in reversed(self.every) if ledger.owner == primary.name)
         twice = present.intersection(latest.dequeued.get(latest.view, ()))
         if twice:
             raise Violation(29, f"{_text(min(twice))} is present on {primary.name}, which has dequeued it")
         for one in sorted(enqueued - dequeued - present - quarantined):
             key, lasting, at = self._confirmed.get(one, ("", False, -1.0))
             if key and at > self.journal.forced_until and (lasting or at > self.journal.memory_lost):
-                raise Violation(29, f"{_text(one)}, confirmed as {key}, is in no column of the books")
+                raise Violation(29, f"{_text(one)}, confirmed as {key}, is in no column of the ledgers")
         self.ids += len(enqueued)
 
 
