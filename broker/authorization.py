@@ -1,9 +1,9 @@
-"""What a stored user may do to queues and exchanges, as its permission of the virtual host says.
+"""What the permission of a stored user in a virtual host allows it to do with queues and exchanges.
 
-Owner: a connection, whose `access` is None for a user of the configuration, who may do everything.
-`demand` stands before each operation; which permission each needs is RabbitMQ's table
-(https://www.rabbitmq.com/docs/access-control#authorisation), and so are the texts. What was allowed is
-remembered until the directory changes, so that publishers pay once for a run, and a change counts at once.
+Owner: a connection. Its `access` is None for a user from the configuration, who may do everything. Each
+operation calls `demand` first. The required permissions and the texts are RabbitMQ's
+(https://www.rabbitmq.com/docs/access-control#authorisation). Grants are cached until the directory changes:
+so a publisher pays once for a run, and a change takes effect at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ What = Literal["configure", "write", "read"]
 Kind = Literal["exchange", "queue"]
 
 DEFAULT_EXCHANGE = "amq.default"
-"""Its name for permissions: it has none of its own."""
+"""The name of the default exchange in permissions."""
 _MEMO = 1024
 
 
 class Client(Protocol):
-    """A connection that wants to do something."""
+    """The connection that wants to do something."""
 
     @property
     def access(self) -> Access | None: ...
@@ -35,7 +35,7 @@ class Client(Protocol):
 
 
 class Access:
-    """One stored user, in one virtual host."""
+    """The rights of one stored user in one virtual host."""
 
     __slots__ = ("_allowed", "_directory", "_generation", "_user", "_vhost")
 
@@ -47,14 +47,16 @@ class Access:
         self._allowed: set[tuple[What, str]] = set()
 
     def check_open(self) -> None:
-        """At connection.open. Raises 530 for whoever has no permission here at all."""
+        """Check connection.open. Raises NotAllowed (530) if the user has no permission in this virtual
+        host."""
         if (self._vhost, self._user) not in self._directory.permissions:
             raise NotAllowed(
                 f"access to vhost '{self._vhost}' refused for user '{self._user}'", 10, 40
             )  # fmt: skip
 
     def demand(self, connection: Client, what: What, kind: Kind, name: str) -> None:
-        """A slow match is counted in the connection's share. Raises AccessRefused."""
+        """Raises AccessRefused without the permission. A slow pattern match counts toward the connection's
+        share."""
         directory, allowed = self._directory, self._allowed
         if self._generation != directory.generation:
             self._generation = directory.generation
@@ -73,27 +75,28 @@ class Access:
 
 
 def demand(connection: Client, what: What, kind: Kind, name: str) -> None:
-    """Whoever is at the other end may do that. Raises AccessRefused."""
+    """Raises AccessRefused if the connection's user may not do this."""
     if connection.access is not None:
         connection.access.demand(connection, what, kind, name)
 
 
 def demand_exchange(connection: Client, name: str, arguments: dict[str, object]) -> None:
-    """To declare it."""
+    """Check exchange.declare. Raises AccessRefused."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.exchanges else arguments.get("alternate-exchange")
         _demand_declaring(connection, connection.access, "exchange", name, leads_to)
 
 
 def demand_queue(connection: Client, name: str, arguments: dict[str, object]) -> None:
-    """To declare it."""
+    """Check queue.declare. Raises AccessRefused."""
     if connection.access is not None:
         leads_to = None if name in connection.vhost.queues else arguments.get("x-dead-letter-exchange")
         _demand_declaring(connection, connection.access, "queue", name, leads_to)
 
 
 def _demand_declaring(connection: Client, access: Access, kind: Kind, name: str, leads_to: object) -> None:
-    """A new one that leads on to an exchange, by itself, reads from the one and writes to the other."""
+    """Check a declaration. A new object that forwards messages to an exchange needs `read` on itself and
+    `write` on that exchange."""
     access.demand(connection, "configure", kind, name)
     if isinstance(leads_to, str):
         access.demand(connection, "read", kind, name)

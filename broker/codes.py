@@ -1,6 +1,6 @@
-"""Codes of what the broker logs, and of what keeps it from starting. See `understudy.shared.codes`.
+"""Codes for the broker's log lines and for faults that keep it from starting. See `understudy.shared.codes`.
 
-What closes a channel or a connection has AMQP's own reply code or condition (`broker.errors`), and none here.
+A closed channel or connection has AMQP's own reply code or condition (`broker.errors`), and no code here.
 """
 
 from __future__ import annotations

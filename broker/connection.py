@@ -1,7 +1,7 @@
-"""What an inbound connection is to the broker, whatever protocol it speaks: output, back-pressure, time.
+"""The protocol-independent part of an inbound connection: output, back-pressure, turns, time.
 
-Owner: `Broker`; driven by the shell (or a simulation) through `receive`, `eof`, `lost`, `take_output` and
-`writable`. The base of each protocol's own machine, which never raises for what the peer sends.
+Owner: `Broker`. The shell (or a simulation) drives it through `receive`, `eof`, `lost`, `take_output` and
+`writable`. Base of each protocol's own machine, which never raises because of a peer's input.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAME = 80
-"""Characters of a name that a client has given itself."""
+"""Maximum characters of a name that a client gives itself."""
 _SLOW_MATCH = 4000
-"""Steps that a slow match of a pattern counts as: some 0.2 ms, and what the refusal costs."""
+"""Steps charged for a slow pattern match: some 0.2 ms, plus the cost of the refusal."""
 
 
 class Held(Protocol):
-    """What waits for gates, in order."""
+    """Output that waits for gates, in order."""
 
     def release(self, completion: Completion, out: list[bytes]) -> list[Callable[[], None]]:
-        """Append to `out` what may go; the callbacks to run after it, in order."""
+        """Append to `out` what the gates allow. Returns the callbacks to run afterwards, in order."""
 
     def __len__(self) -> int: ...
 
 
 class Holder(Protocol):
-    """Whose confirms or replies wait."""
+    """A channel or link with pending confirms or replies."""
 
     @property
     def held(self) -> Held: ...
@@ -57,7 +57,7 @@ class Holder(Protocol):
 
 
 class Services(Protocol):
-    """What a connection asks of its broker. `dirty`, `resuming`, `holding`, `sends`: as `Broker` has them."""
+    """What a connection needs from its broker. `dirty`, `resuming`, `holding`, `sends`: see `Broker`."""
 
     settings: BrokerSettings
     hooks: Hooks
@@ -91,10 +91,10 @@ class Services(Protocol):
 
 
 class Connection(ABC):
-    """`is_management`: the peer claimed, and may claim, to speak the extension class only (link or
-    management). `let_in`: it has logged in, and the broker has taken it. `wants_close`: close the socket
-    once the output is written. `paused_reading`: do not read for now. `successor`: who speaks with the peer
-    instead from now on, if it began in another protocol."""
+    """`is_management`: the peer uses, and may use, only the extension class (link or management). `let_in`:
+    it has logged in, and the broker counts it. `wants_close`: close the socket once the output is written.
+    `paused_reading`: do not read now. `successor`: the connection that replaces this one, if the peer began
+    another protocol."""
 
     __slots__ = (
         "_awaited",
@@ -145,9 +145,9 @@ class Connection(ABC):
         self.user = ""
         self.tags: frozenset[str] = frozenset()
         self.access: Access | None = None
-        """What a stored user may do; None: everything that its tags allow."""
+        """The rights of a stored user. None: everything that its tags allow."""
         self.login: Ticket | None = None
-        """Its password is being checked."""
+        """The pending check of its password."""
         self.client_properties: dict[str, Any] = {}
         self.is_management = self.publishes = False
         self.now = now
@@ -155,23 +155,23 @@ class Connection(ABC):
         self.out: list[bytes] = []
         self._pending = 0
         self.buffered = 0
-        """Octets that the kernel had not taken when something was last written."""
+        """Octets that the kernel had not taken at the last write."""
         self._tail = b""
-        """Input that is not served yet: a frame that is not whole, or what output that is stalled keeps
-        back."""
+        """Input that is not served yet: an incomplete frame, or frames kept back because output is
+        stalled."""
         self.half_received = 0
-        """Octets that it holds of messages that are not whole yet."""
+        """Octets of incomplete messages that it holds."""
         self.uncommitted = 0
         """Octets that it holds in transactions."""
         self._writable = True
         self._choked = self._stalled = self._dirty = self._congested = False
         self._rests = self._over = False
         self._awaited = 0
-        """Of what it has refused, parts whose dead letters are not made yet."""
+        """Refusals whose dead letters are not made yet."""
         self.spent = 0
-        """Steps of work that its input has caused since its turn began: see `BrokerSettings.share`."""
+        """Steps of work that its input has caused in this turn: see `BrokerSettings.share`."""
         self._working: list[Iterator[int]] = []
-        """What its input has begun and not finished: see `work`."""
+        """Work that its input has begun and not finished: see `work`."""
         self.wants_close = self.paused_reading = self.clean = self.gone = self.let_in = False
         self.deadline: float | None = None
         self.successor: Connection | None = None
@@ -179,7 +179,8 @@ class Connection(ABC):
     # -- logging in
 
     def log_in(self, name: str, password: str, mechanism: str = "PLAIN") -> Answer | None:
-        """Who it is, or why not; None: it is being checked, and `login_answered` is called."""
+        """Check a login. Returns the answer, or None while the check runs; then `login_answered` is
+        called."""
         peer = self.peer
         login = Login(name, password, peer.host, peer.loopback, peer.tls, mechanism)
         found = self.broker.logins.ask(login, self.login_answered, self.now)
@@ -189,7 +190,7 @@ class Connection(ABC):
         return None
 
     def withdraw_login(self) -> None:
-        """The connection ends: nobody waits for the answer any more."""
+        """The connection ends: cancel the login check."""
         ticket, self.login = self.login, None
         if ticket is not None:
             self.broker.logins.withdraw(ticket)
@@ -199,12 +200,12 @@ class Connection(ABC):
     @property
     @abstractmethod
     def running(self) -> bool:
-        """Let in, and neither end is closing it."""
+        """Logged in, and neither end is closing the connection."""
 
     @property
     @abstractmethod
     def withheld(self) -> bool:
-        """While the broker withholds output, this connection gets none: it was let in, and is a client's."""
+        """True if this connection gets no output while output is fenced: a logged-in client."""
 
     @abstractmethod
     def receive(self, data: bytes, now: float) -> None:
@@ -212,48 +213,48 @@ class Connection(ABC):
 
     @abstractmethod
     def timer(self, now: float) -> None:
-        """A deadline of its own has come."""
+        """A deadline of this connection has come."""
 
     @abstractmethod
     def login_answered(self, answer: Answer, now: float) -> None:
-        """The password that this connection gave has been checked."""
+        """The check of its password has ended."""
 
     @abstractmethod
     def resume(self) -> None:
-        """By the broker, at the start of an end_tick: go on where back-pressure stopped, or where its turn
-        ended."""
+        """The broker calls this at the start of `end_tick`: go on where back-pressure or the end of the turn
+        stopped."""
 
     @abstractmethod
     def block(self, blocked: bool) -> None:
-        """An alarm of the broker, of memory or disk, began, or the last one ended."""
+        """The first alarm (memory or disk) was raised, or the last one cleared."""
 
     @abstractmethod
     def close(self, code: int, text: str) -> None:
-        """Take leave after what is queued, with a reply code of AMQP 0-9-1; text as it is."""
+        """Send a close after the queued output, with an AMQP 0-9-1 reply code and `text` unchanged."""
 
     @abstractmethod
     def let_go(self) -> None:
-        """Requeue, cancel, and end what belonged to this connection. Idempotent."""
+        """Requeue, cancel, and delete what belonged to this connection. Idempotent."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Nothing more is said: `wants_close`."""
+        """Send nothing more: sets `wants_close`."""
 
     @abstractmethod
     def forgotten(self) -> None:
-        """The socket is gone, and the broker knows of it no more."""
+        """The socket is closed, and the broker has forgotten the connection."""
 
     @property
     def certificate(self) -> bytes | None:
-        """What the peer has shown of itself, in DER; None: nothing was asked of it."""
+        """The peer's certificate in DER; None: the listener asked for none."""
         return self.peer.shown()
 
     def capability(self, name: str) -> bool:
-        """Does the peer say that it has this capability? A protocol without any has none of it."""
+        """Whether the peer claims this capability. False in a protocol without capabilities."""
         return False
 
     def log_opened(self, protocol: str) -> None:
-        """One line for each client that is let in: who it is, by which name, and how it came."""
+        """Log one line for each logged-in client: user, client name, protocol."""
         if self.is_management:
             return
         told = self.client_properties
@@ -264,7 +265,7 @@ class Connection(ABC):
         self._log_client("open", f"open: {where}{client}, {protocol}{over}")
 
     def log_closed(self, how: str) -> None:
-        """The other line: a client that was let in has gone."""
+        """Log that a logged-in client has disconnected."""
         if self.let_in and not self.is_management:
             self._log_client("closed", f"closed {how}")
 
@@ -273,14 +274,14 @@ class Connection(ABC):
         self.broker.clients_log.say((self.peer.host, self.user, kind), line, self.now)
 
     def log(self, sentence: str, kind: str = "") -> None:
-        """Once a second for each host and `kind` of sentence, or the sentence itself: peers may cause it any
-        number of times."""
+        """Log at most once a second for each host and `kind` (default: the sentence), because peers may cause
+        it any number of times."""
         line = f"connection {self.peer.address}: {sentence}"
         self.broker.repeats.say((self.peer.host, kind or sentence), line, self.now)
 
     def unexpected(self, error: Exception) -> None:
-        """A fault of ours, on one line, with the way to it. Equal ones come once a second: peers may cause
-        them."""
+        """Log an unexpected error of this program in one line, with its origin. Equal errors are logged once
+        a second, because peers may cause them."""
         kind = (type(error), *origin(error)[-1:])
         line = f"connection {self.peer.address}: unexpected error: {shown(repr(error))}"
         self.broker.repeats.say(kind, f"{line} at {' > '.join(origin(error))}", self.now)
@@ -288,19 +289,18 @@ class Connection(ABC):
     # -- output
 
     def send(self, *parts: bytes) -> None:
-        """Queue bytes."""
         self.out += parts
         self.sent(sum(map(len, parts)))
 
     def sent(self, octets: int) -> None:
-        """`octets` were appended to `out`: they count as unsent, and the shell will be told."""
+        """`octets` were appended to `out`. Count them as unsent, and mark the connection for the shell."""
         self._pending += octets
         if not self._dirty:
             self._dirty = True
             self.broker.dirty.append(self)
 
     def take_output(self) -> list[bytes]:
-        """What to write, drained; write it joined."""
+        """Take all output; write it joined."""
         if self.broker.withheld and self.withheld:
             self._dirty = False
             return []
@@ -314,18 +314,19 @@ class Connection(ABC):
         return out
 
     def drop_output(self) -> None:
-        """What was withheld is never sent. Taken whole each time, it begins and ends with whole frames."""
+        """Discard fenced output. Output is always taken completely, so it begins and ends with whole
+        frames."""
         if self.withheld:
             self.out = []
             self._pending = 0
 
     def written(self, buffered: int) -> None:
-        """The shell's answer to a write, as `buffered` has it. Optional for a driver."""
+        """The shell reports the bytes still in its buffer after a write. Optional for a driver."""
         self.buffered = buffered
 
     def writable(self, writable: bool) -> None:
-        """Back-pressure from the transport: False stops deliveries to this connection, True resumes (then
-        tick)."""
+        """Back-pressure from the transport: False stops deliveries to this connection, True resumes them at
+        the next tick."""
         self._writable = writable
         if writable:
             self.buffered = 0
@@ -342,12 +343,12 @@ class Connection(ABC):
         return self.settings.unsent_max - self._pending if self._writable else 0
 
     def choke(self) -> None:
-        """A delivery did not fit: `resume` is called once output has been taken."""
+        """A delivery did not fit. `resume` is called once output has been taken."""
         self._choked = True
 
     @property
     def clogged(self) -> bool:
-        """The transport holds more than its limit: signs of life would only pile up."""
+        """The transport holds more than its limit, so heartbeats would only pile up."""
         return not self._writable
 
     @property
@@ -359,7 +360,7 @@ class Connection(ABC):
     @property
     @abstractmethod
     def octets(self) -> int:
-        """Its own memory and its socket's, about, with its channels or links, and without what is queued."""
+        """Approximate memory of the connection, its socket, channels and links, without queued data."""
 
     @property
     def unserved(self) -> int:
@@ -371,13 +372,13 @@ class Connection(ABC):
         return self.half_received + self.uncommitted + self.unserved
 
     def receives(self, octets: int) -> int:
-        """It holds so many octets more, or fewer, of messages that are not whole; how many now."""
+        """Change the octets held of incomplete messages by `octets`. Returns the new total."""
         self.broker.memory.unfinished += octets
         self.half_received += octets
         return self.half_received
 
     def transacts(self, octets: int) -> int:
-        """The same in transactions."""
+        """The same for octets held in transactions."""
         self.broker.memory.unfinished += octets
         self.uncommitted += octets
         return self.uncommitted
@@ -386,34 +387,35 @@ class Connection(ABC):
 
     @property
     def rests(self) -> bool:
-        """Input waits for its next turn."""
+        """Input waits for the next turn."""
         return self._rests
 
     @property
     def waits_to_send(self) -> bool:
-        """It goes on with deliveries once there are `sends` again."""
+        """The connection goes on with deliveries once the broker has `sends` again."""
         return False
 
     def rest(self) -> None:
-        """It has had its share: the rest of its input, which its protocol keeps in `_tail`, waits for its
-        next turn, at the next tick."""
+        """End the turn. The rest of the input, which the protocol keeps in `_tail`, waits for the next
+        tick."""
         self._stalled = self._rests = True
         self.broker.resuming[self] = None
 
     @property
     def working(self) -> bool:
-        """What its input has begun goes on in its next turns."""
+        """Work begun by its input continues in its next turns."""
         return bool(self._working)
 
     def work(self, steps: Iterator[int]) -> None:
-        """Do what its input asks for, in pieces that say how many steps they took: now, as far as its turn
-        lasts, and in its next turns. Nothing that it has sent besides is served before."""
+        """Run work that the input asks for, in pieces that yield their steps: now, as long as the turn lasts,
+        and in the next turns. Input that arrives later is served after it."""
         self._working.append(steps)
         if len(self._working) == 1:
             self.work_on()
 
     def work_on(self) -> bool:
-        """Go on while another piece like the last one has room in this turn. Is all done?"""
+        """Continue while this turn has room for a piece like the last one. Returns whether all work is
+        done."""
         working = self._working
         while working:
             now = working[0]
@@ -428,20 +430,19 @@ class Connection(ABC):
         return True
 
     def matched_slowly(self) -> None:
-        """A pattern of its user's permissions took many steps to match a name."""
+        """A permission pattern of its user took many steps to match a name."""
         self.spent += _SLOW_MATCH
 
     def await_letters(self) -> Callable[[], None]:
-        """It has refused more than is made dead letters at once: the rest of its input waits until what is
-        returned is called, so that whatever it says next, such as that the queue ends, comes after them."""
+        """Stop serving input until the returned callback is called. For a client that refused more messages
+        than become dead letters at once: so its next method, such as queue.delete, comes after them."""
         self._awaited += 1
         self.spent = self.settings.share + 1
         self.rest()
         return self._letters_made
 
     def await_held_back(self) -> None:
-        """What it has sent may have come to full queues that hold what they refuse until they can send it on:
-        the rest of its input waits for that."""
+        """Stop serving input until full queues have dead-lettered the messages that they rejected."""
         held_back = self.vhost.removals.held_back
         while held_back:
             queue, _ = held_back.popitem()
@@ -453,14 +454,14 @@ class Connection(ABC):
             self.broker.resuming[self] = None
 
     def _waits_on(self, data: bytes) -> bool:
-        """Input arrived. Does it have to wait for the next turn, behind what waits already?"""
+        """Input arrived. Returns whether it must wait for the next turn, behind input that waits already."""
         if self._rests:
             self._tail += data
             self.update_paused()
         return self._rests
 
     def _go_on(self, feed: Callable[[bytes], None]) -> None:
-        """Its turn has come, if input waits and may be served: `feed` serves the tail."""
+        """Serve the tail through `feed` if input waits and may be served."""
         if not self._stalled or (self._rests and (self._awaited or self._held_back)):
             return
         if not self._rests:
@@ -475,17 +476,17 @@ class Connection(ABC):
 
     @property
     def filled(self) -> bool:
-        """So much input waits unserved that no more is to be read."""
+        """So much input waits that nothing more should be read."""
         return True
 
     @property
     def _held_back(self) -> bool:
-        """Nothing is to be taken from it for now, as memory and the broker's owner have it."""
+        """Memory, disk or the broker's owner forbids input from this connection now."""
         held_back = (self.broker.pausing and self.publishes) or (self.broker.input_held and self.withheld)
         return held_back or self._congested
 
     def note_publish(self) -> None:
-        """The peer publishes: an alarm of memory or disk stops reading from it."""
+        """The peer publishes: from now on an alarm stops reading from it."""
         if not self.publishes:
             self.publishes = True
             self.update_paused()
@@ -496,7 +497,7 @@ class Connection(ABC):
         self.update_paused()
 
     def update_paused(self) -> None:
-        """Read no more, or again, as memory, the client's own reading and the broker's owner have it."""
+        """Pause or resume reading, as alarms, stalled output and the broker's owner demand."""
         held_back = self._held_back
         paused = (self._stalled and self.filled) or (held_back and self.running)
         if self._rests and not held_back:
@@ -517,14 +518,15 @@ class Connection(ABC):
     # -- the end
 
     def abandon(self, why: str) -> None:
-        """Close the socket without a word: the peer would not understand, or is not there."""
+        """Close the socket without a close method, because the peer would not understand it or is not
+        there."""
         self.log(why)
         self.let_go()
         self.finish()
 
     def eof(self, now: float) -> None:
-        """The peer will send no more (FIN); a half-open AMQP connection has no use, so it ends, once what
-        arrived before is served."""
+        """The peer has sent FIN. A half-open AMQP connection has no use, so it ends once its earlier input is
+        served."""
         self.broker.clock(now, 0)
         if self._rests and not self.wants_close:
             self._over = True
@@ -537,7 +539,8 @@ class Connection(ABC):
             self.finish()
 
     def lost(self, now: float) -> None:
-        """The socket is gone: requeue what it held, end its exclusive queues. Idempotent; then tick."""
+        """The socket is closed: requeue its messages and delete its exclusive queues. Idempotent; end the
+        tick afterwards."""
         if self.gone:
             return
         self.broker.clock(now, 0)

@@ -1,6 +1,6 @@
-"""Is the disk about to be full? Owner: `Broker`, which stops reading from publishers before it is.
+"""The alarm for a disk that is almost full. Owner: `Broker`, which then stops reading from publishers.
 
-A disk that is full ends the node (the store cannot sync); publishers that wait lose nothing.
+A full disk ends the node, because the store cannot sync. Publishers that wait lose nothing.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 INTERVAL = 1.0
-"""Seconds between two looks."""
+"""Seconds between samples."""
 _CLEAR = 1.1
-"""The alarm ends above this many times the limit, so that it does not flap."""
+"""The alarm clears above the limit times this factor, so that it does not flap."""
 _SHARE = 8
-"""A look is due sooner when this part of what is left above the limit has come in."""
+"""Sample sooner when input exceeds this fraction (1/n) of the room above the limit."""
 
 
 class DiskAlarm:
-    """`free`: asks for the octets that are free where the node's data is; None: nobody looks."""
+    """`free`: returns the free octets where the node's data is. None: no sampling."""
 
     __slots__ = ("_left", "_next", "free", "last", "limit", "raised")
 
@@ -25,22 +25,22 @@ class DiskAlarm:
         self.free: Callable[[], int] | None = None
         self.raised = False
         self.last = 0
-        """Octets free at the last look."""
+        """Free octets at the last sample."""
         self._left = 0
         self._next = 0.0
 
     def due(self, now: float, received: int) -> bool:
-        """Is it time for a look? `received`: octets of input since the last."""
+        """Whether to sample now. `received`: octets of input since the last sample."""
         if self.limit is None or self.free is None:
             return False
         return now >= self._next or received * _SHARE > self._left
 
     def next_deadline(self) -> float | None:
-        """When it must be looked at although nothing comes in."""
+        """When to sample even without input."""
         return self._next if self.raised else None
 
     def sample(self, now: float) -> bool:
-        """Look; True when the alarm was raised or cleared. A disk that does not tell changes nothing."""
+        """Sample; True if the alarm was raised or cleared. If the disk gives no answer, nothing changes."""
         self._next = now + INTERVAL
         if self.limit is None or self.free is None:
             return False

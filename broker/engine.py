@@ -1,9 +1,9 @@
 """The broker without I/O: connections, ticks, timers, completion. Owner: the shell, a node or a simulation.
 
-A driver hands bytes to connections, calls `timers` when `next_deadline` has come, calls `end_tick` once
-after each burst of those, and writes what the connections of `take_dirty` give. The order inside `end_tick`
-is the broker's promise: deliveries, then one history batch to all sinks (store, link, ledger), then the
-confirms and replies that the gates allow, so that nothing is confirmed that the sinks have not been given.
+A driver passes bytes to connections, calls `timers` when `next_deadline` has come, calls `end_tick` once
+after each burst of both, and writes the output of the connections from `take_dirty`. The order inside
+`end_tick` is a guarantee: first deliveries, then one history batch to all sinks (store, link, ledger), then
+the confirms and replies that the gates allow. So nothing is confirmed before the sinks have it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from broker.settings import BrokerSettings
 from broker.wall_clock import WallClock
 from understudy.shared.codes import Coded
 
-_TIMERS_KEPT = 64
-"""Deadlines that outnumber the connections by half, and by this many halves besides, are looked through for
-those of connections that are gone."""
+_STALE_TIMERS = 64
+"""Stale timers that are always tolerated. `forget` sweeps the heap when twice its size exceeds this plus
+three times the number of connections."""
 
-_COMINGS = 20
-"""Lines of the log in a second that tell of clients of one user which come from one host, and as many that
-tell of those which go. The others are counted."""
+_CLIENT_LINES = 20
+"""Log lines in one second about connecting clients of one user and host, and as many about disconnecting
+ones. Further ones are only counted."""
 
 _QUEUE = 125
-"""Steps that the end of a queue takes, about."""
+"""Approximate steps for deleting one queue."""
 SEND = 100
-"""Steps of a share for each message that a tick may send and that is encoded anew, which takes 55 us."""
+"""Steps of the share for each sent message that is encoded anew, which takes 55 us."""
 
 _UNFINISHED = "RESOURCE_ERROR - unfinished messages keep the memory alarm on"
 
@@ -58,10 +58,10 @@ _LOGGER = logging.getLogger("understudy.broker")
 
 
 class Broker:
-    """One broker: its virtual hosts, connections and the order of a tick.
+    """One broker: its virtual hosts, its connections and the order of a tick.
 
-    `sinks` receive each tick's batch in the order store, link, ledger; `gates` are whom confirms wait for.
-    Both are plain lists for the owner to change between ticks. `vhost`: the virtual host `/`.
+    `sinks` receive each tick's batch in the order store, link, ledger. Confirms wait for `gates`. The owner
+    may change both lists between ticks. `vhost`: the virtual host `/`.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Broker:
         vhosts.removals.work = min(WORK_AT_ONCE, max(1, settings.share // LOOKED))
         vhosts.leaving.at_once = max(1, settings.share // _QUEUE)
         self.sends = self._sends_each = max(1, settings.share // SEND)
-        """Messages that may still be sent in this tick, of those that are encoded anew for each consumer: all
-        AMQP 1.0 connections share them."""
+        """Messages that this tick may still send if they are encoded anew for each consumer. All AMQP 1.0
+        connections share them."""
         self.history = vhosts.history
         self.sinks: list[BatchSink] = vhosts.history.sinks
         self.gates: list[Gate] = []
@@ -95,82 +95,82 @@ class Broker:
         self.authenticator.stored = lambda name: self.directory.users.get(name)
         self.log: Callable[[str], None] = log or _LOGGER.info
         self.warn: Callable[[Coded], None] = warn or (lambda said: self.log(said.sentence))
-        self.clients_log = Repeats[str](logging.getLogger("understudy.clients").info, each=_COMINGS)
-        """What is counted there is told by the next tick after its second: no tick is made for it."""
-        """Who comes and goes."""
+        self.clients_log = Repeats[str](logging.getLogger("understudy.clients").info, each=_CLIENT_LINES)
+        """Lines about clients that connect and disconnect. Counted lines are logged by the next tick after
+        their second; no tick is scheduled for them."""
         self.protocols: dict[bytes, Callable[[Services, Peer, float], Connection]] = {}
-        """Others than AMQP 0-9-1, by the eight octets that a client begins with."""
+        """Protocols other than AMQP 0-9-1, by the eight octets of the client's protocol header."""
         self.repeats = Repeats(self.log)
-        """Sentences that peers may cause any number of times."""
+        """Log lines that peers can cause any number of times."""
         self.logins = Logins(self.authenticator, self.repeats.say)
         self.clients_max: int | None = None
-        """The most clients that are let in; None: any number. Peers and operators do not count."""
+        """Maximum number of logged-in clients; None: no limit. Peers and operators do not count."""
         self.clients = 0
         self.connections: dict[Connection, None] = {}
-        """In order of arrival: what is done to all of them is done in the same order in every run."""
+        """In order of arrival, so that an action on all of them has the same order in every run."""
         self.publish_memo = PublishMemo()
         self.dirty: list[Connection] = []
-        """Connections with output; they add themselves once per `take_output`."""
+        """Connections with output. They add themselves once per `take_output`."""
         self.resuming: dict[Connection, None] = {}
-        """Connections that go on in the next tick: their output was taken after back-pressure stopped them,
-        or their turn has ended with input left."""
+        """Connections that continue in the next tick: their output was taken after back-pressure stopped
+        them, or their turn ended with input left."""
         self.holding: dict[Holder, None] = {}
-        """Channels with confirms or replies that are not out yet, and what is like them elsewhere."""
+        """Channels, and their AMQP 1.0 counterparts, with pending confirms or replies."""
         self.memory = MemoryAlarm(settings.memory_limit)
         self.disk = DiskAlarm(settings.disk_free_limit)
         self.paging = Paging()
         self._received = 0
-        """Octets of input since the disk was looked at."""
+        """Octets of input since the disk was last sampled."""
         self.withheld = False
-        """Nothing that confirms or delivers may leave for now: see `withhold`."""
+        """Output is fenced: no confirm or delivery may leave; see `withhold`."""
         self.input_held = False
-        """Nothing is read from clients, or delivered to them, for now: see `hold_input`."""
-        self.heed: Callable[[float], None] = lambda now: None
-        """Told of each new instant before its input is handled: its owner may want to withhold."""
+        """Input is paused: nothing is read from clients or delivered to them; see `hold_input`."""
+        self.on_clock: Callable[[float], None] = lambda now: None
+        """Called with each new time before the input of that time is handled, so that the owner can fence
+        output."""
         self.now = 0.0
         self._wall = WallClock()
-        self._heeded = 0
-        """The generation of the directory that the connections follow."""
+        self._directory_seen = 0
+        """The generation of the directory that the connections already follow."""
         self._timers: list[tuple[float, int, Connection]] = []
         self._order = count()
 
     @property
     def directory(self) -> Directory:
-        """Stored users and what they may do, as this node has it now: one that follows knows them as well."""
+        """Stored users, permissions and policies; also known on a backup."""
         return self.vhosts.directory
 
     @property
     def blocked(self) -> bool:
-        """An alarm is on: publishers are not read from."""
+        """An alarm is raised: nothing is read from publishers."""
         return self.memory.raised or self.disk.raised
 
     @property
     def pausing(self) -> bool:
-        """Publishers are not read from: an alarm is on, or what is to leave memory cannot so fast."""
+        """Nothing is read from publishers: an alarm is raised, or paging cannot free memory fast enough."""
         return self.blocked or self.paging.behind
 
     @property
     def alarms(self) -> list[str]:
-        """Those that are on: `memory`, `disk`."""
+        """Names of the raised alarms: `memory`, `disk`."""
         return [name for name, alarm in (("memory", self.memory), ("disk", self.disk)) if alarm.raised]
 
     @property
     def block_reason(self) -> str:
-        """In RabbitMQ's words."""
+        """The reason for connection.blocked, in RabbitMQ's words."""
         return "low on " + " & ".join(self.alarms)
 
     # -- driving
 
     def accept(self, peer: Peer, now: float) -> ServerConnection:
-        """A client connected."""
         self.clock(now, 0)
         connection = ServerConnection(self, peer, now, self.publish_memo)
         self.connections[connection] = None
         return connection
 
     def succeed(self, connection: Connection, header: bytes, now: float) -> Connection | None:
-        """A client began with `header`, which is not 0-9-1's: who speaks with it from now on; None: nobody
-        can."""
+        """Replace a connection whose client began with a protocol header other than AMQP 0-9-1. Returns the
+        new connection, or None if the protocol is not served."""
         make = self.protocols.get(header)
         if make is None or connection.peer.door is Door.PEERS:
             return None
@@ -182,32 +182,32 @@ class Broker:
         return successor
 
     def clock(self, now: float, octets: int) -> None:
-        """Input of `octets` arrived at `now`: the virtual hosts' wall clock follows."""
+        """Note the time and the octets of arriving input. The wall clock of the virtual hosts follows."""
         if now != self.now:
             self.now = now
             self.vhosts.wall_ms = self._wall.at(now)
             if self.vhosts.removals.since is None:
                 self.vhosts.removals.since = self.vhosts.wall_ms
-            self.heed(now)
+            self.on_clock(now)
         self.memory.received += octets
         self._received += octets
 
     def wall_at(self, now: float) -> int:
-        """What messages are dated by, in milliseconds."""
+        """The timestamp for messages at `now`, in milliseconds."""
         return self._wall.at(now)
 
     def go_on_from(self, now: float, wall_ms: float) -> None:
-        """Messages are dated by this clock from now on, which is made to follow the machine's slowly."""
+        """Set the message clock. It then follows the machine's clock slowly."""
         self._wall.put(now, wall_ms)
         self.vhosts.wall_ms = self._wall.at(now)
 
     def end_tick(self, now: float, wall_ms: int) -> None:
-        """Dispatch, flush history to the sinks, release what the gates allow. Never raises for what peers
-        did."""
+        """Dispatch, flush history to the sinks, release what the gates allow. Never raises because of a
+        peer's input."""
         self.now = now
         self.vhosts.wall_ms = self._wall.follow(now, wall_ms)
-        if self._heeded != self.directory.generation:
-            self._heed_directory(now)
+        if self._directory_seen != self.directory.generation:
+            self._follow_directory(now)
         self.sends = self._sends_each
         if self.resuming:
             self._resume()
@@ -229,8 +229,8 @@ class Broker:
             self._watch(now)
 
     def _resume(self) -> None:
-        """Connections go on. Those whose turn had ended share one turn: once it is used up, the others wait,
-        and are the first in the next tick. So do those that wait to send."""
+        """Continue the waiting connections. Those whose turn ended share one turn: when it is used up, the
+        rest go first in the next tick. Connections that wait to send wait likewise."""
         resuming, self.resuming = self.resuming, {}
         room, later = self.settings.share, []
         for connection in resuming:
@@ -249,7 +249,7 @@ class Broker:
             self.resuming = dict.fromkeys(later) | self.resuming
 
     def release(self) -> None:
-        """Send what the gates allow. `end_tick` calls it; so may one who moved a gate after its
+        """Send what the gates allow. `end_tick` calls this. Also call it after a gate moved outside
         `end_tick`."""
         completion = self.completion
         done = []
@@ -269,8 +269,8 @@ class Broker:
                 self.holding.pop(channel, None)
 
     def timers(self, now: float) -> None:
-        """Handshake limits, held handshakes, heartbeats, closes that nobody answered. Then call
-        `end_tick`."""
+        """Handle handshake limits, held handshakes, heartbeats and unanswered closes. Call `end_tick`
+        afterwards."""
         self.clock(now, 0)
         heap = self._timers
         while heap and heap[0][0] <= now:
@@ -279,7 +279,7 @@ class Broker:
                 connection.timer(now)
 
     def next_deadline(self) -> float | None:
-        """When `timers` and `end_tick` want to be called next, on the clock of `now`; may be past: at
+        """When to call `timers` and `end_tick` next, on the clock of `now`. A time in the past means at
         once."""
         waits, vhosts = self.withheld or self.input_held, self.vhosts
         if self.resuming or ((vhosts.pending or vhosts.removals.waiting) and not waits):
@@ -302,18 +302,18 @@ class Broker:
         return deadline
 
     def take_dirty(self) -> list[Connection]:
-        """Connections with output, a changed `paused_reading`, or a wish to close, since the last call."""
+        """Connections with output, a changed `paused_reading`, or `wants_close`, since the last call."""
         dirty, self.dirty = self.dirty, []
         return dirty
 
     # -- called by connections
 
     def arm(self, when: float, connection: Connection) -> None:
-        """Call the connection's `timer` at `when`, unless it has changed its `deadline` by then."""
+        """Call the connection's `timer` at `when`, unless its `deadline` has changed by then."""
         heapq.heappush(self._timers, (when, next(self._order), connection))
 
     def let_in(self, connection: Connection) -> None:
-        """It has logged in, and may come in. Raises NotAllowed if it is one client too many."""
+        """Count a connection that has logged in. Raises NotAllowed if the limit of clients is reached."""
         if not connection.is_management:
             if self.clients_max is not None and self.clients >= self.clients_max:
                 raise NotAllowed(
@@ -324,14 +324,14 @@ class Broker:
         connection.let_in = True
 
     def forget(self, connection: Connection) -> None:
-        """The connection's socket is gone."""
+        """Remove a connection whose socket is closed."""
         self.connections.pop(connection, None)
         if connection.let_in and not connection.is_management:
             connection.let_in = False
             self.clients -= 1
         self.resuming.pop(connection, None)
-        if 2 * len(self._timers) > _TIMERS_KEPT + 3 * len(self.connections):
-            # A deadline may be hours off, and holds what is gone until then.
+        if 2 * len(self._timers) > _STALE_TIMERS + 3 * len(self.connections):
+            # A deadline may be hours away, and keeps a closed connection in memory until then.
             self._timers[:] = [t for t in self._timers if t[2].deadline == t[0] and not t[2].gone]
             heapq.heapify(self._timers)
 
@@ -340,11 +340,11 @@ class Broker:
     def close_connections(
         self, code: int, text: str, now: float, *, keep: Callable[[Connection], bool] | None = None
     ) -> None:
-        """connection.close, with `text` as it is, to everybody but those that `keep` names: demotion,
-        shutdown.
+        """Send connection.close with `text` to all connections, except those for which `keep` is true. For
+        demotion and shutdown.
 
-        What they held is requeued and their exclusive queues end before this returns. Where these are very
-        many, the rest follows in the next ticks (`Requeueing`, `Leaving`).
+        Their messages are requeued and their exclusive queues deleted before this returns. If there are very
+        many, the next ticks do the rest (`Requeueing`, `Leaving`).
         """
         self.clock(now, 0)
         for connection in list(self.connections):
@@ -353,45 +353,44 @@ class Broker:
                 connection.close(code, text)
 
     def withhold(self) -> None:
-        """Until `resume_output`: clients that are let in get nothing, what is queued for them included;
-        nothing is delivered, and no queue ends because its clients go. Management connections go on.
-        """
+        """Fence output until `resume_output`. Logged-in clients get nothing, not even queued output. Nothing
+        is delivered, and no queue is deleted because its clients left. Management connections are not
+        affected."""
         self.withheld = True
         self.vhosts.deciding = False
 
     def resume_output(self) -> None:
-        """What was withheld may leave, and what was left undecided is decided."""
+        """Send the fenced output, and delete the queues whose clients left meanwhile."""
         self.withheld = False
         self.vhosts.decide_again()
         for connection in self.connections:
             connection.sent(0)
 
     def hold_input(self) -> None:
-        """Until `take_input`: clients that are let in are not read from, and nothing new is delivered to
-        them; what is due to them goes out. Management connections go on.
-        """
+        """Pause input until `take_input`. Nothing is read from logged-in clients, and no new message is
+        delivered to them. Pending output still goes out. Management connections are not affected."""
         self.input_held = True
         for connection in self.connections:
             connection.update_paused()
 
     def take_input(self) -> None:
-        """Clients are read from again."""
+        """Resume input."""
         if self.input_held:
             self.input_held = False
             for connection in self.connections:
                 connection.update_paused()
 
     def drop_withheld(self) -> None:
-        """What was withheld is never to leave: those who waited for it are to be closed next."""
+        """Discard the fenced output. The caller closes those connections next."""
         if self.withheld:
             for connection in self.connections:
                 connection.drop_output()
             self.withheld = False
 
-    def _heed_directory(self, now: float) -> None:
-        """Users were stored or deleted: who is no more is sent away, the others have the tags of now."""
+    def _follow_directory(self, now: float) -> None:
+        """After users changed: close the connections of deleted users, and update the tags of the others."""
         directory = self.directory
-        self._heeded = directory.generation
+        self._directory_seen = directory.generation
         for connection in list(self.connections):
             if connection.access is None:
                 continue
@@ -399,21 +398,22 @@ class Broker:
             if user is not None:
                 connection.tags = user.tags
             else:
-                self._send_away(connection, f"user '{connection.user}' is deleted", now)
+                self._force_close(connection, f"user '{connection.user}' is deleted", now)
 
     def _vhost_ends(self, vhost: VirtualHost) -> None:
-        """Its clients are closed first: what they held is requeued, and nobody is told of each queue."""
+        """Close the clients of a virtual host before its deletion. Their messages are requeued, and they get
+        no basic.cancel for each queue."""
         for connection in list(self.connections):
             if connection.vhost is vhost:
-                self._send_away(connection, f"vhost '{vhost.name}' is deleted", self.now)
+                self._force_close(connection, f"vhost '{vhost.name}' is deleted", self.now)
 
-    def _send_away(self, connection: Connection, gone: str, now: float) -> None:
+    def _force_close(self, connection: Connection, gone: str, now: float) -> None:
         connection.log(f"closed: {gone}")
         connection.now = now
         connection.close(320, f"CONNECTION_FORCED - {gone}")
 
     def _watch(self, now: float) -> None:
-        """Look at memory and disk; tell the log and the publishers what has changed."""
+        """Sample memory and disk. Log a changed alarm and tell the publishers."""
         blocked = self.blocked
         if self.disk.due(now, self._received):
             self._watch_disk(now)
@@ -435,7 +435,7 @@ class Broker:
     def _watch_memory(self, now: float) -> None:
         for connection in self.connections:
             if connection.buffered:
-                connection.sent(0)  # nothing more, but its transport is asked what is left
+                connection.sent(0)  # no new output; this asks the transport for its unsent bytes
         if self.memory.sample(now, self.vhosts, self.connections):
             used, most = self.memory.used, self.memory.limit
             parts = ", ".join(f"{name} {octets}" for name, octets in self.memory.parts.items())

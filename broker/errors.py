@@ -1,7 +1,7 @@
-"""The broker's error tree: the class says how far the damage goes, and carries the AMQP reply code.
+"""The broker's error tree: the class decides what is closed, and carries the AMQP reply code.
 
-`ChannelError` closes a channel, `ConnectionError_` a connection; both are raised by the model or the protocol
-machine without class and method ids, which the channel that was executing the method fills in.
+`ChannelError` closes a channel, `ConnectionError_` a connection. The model and the protocol machine raise
+both without class and method ids; the channel that executes the method fills them in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from understudy.shared.text import short
 
 
 class AmqpError(Exception):
-    """A fault that is reported to the peer. `code` is the AMQP 0-9-1 reply code (section 1.2 of its XML)."""
+    """An error that is reported to the peer. `code`: the AMQP 0-9-1 reply code (section 1.2 of its XML)."""
 
     code = 541
     label = "INTERNAL_ERROR"
@@ -25,12 +25,12 @@ class AmqpError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """`LABEL - text`, cut to what a short string holds."""
+        """`LABEL - text`, cut to the size of a short string."""
         return short(f"{self.label} - {self.text}")
 
 
 class ChannelError(AmqpError):
-    """Closes the channel; the connection lives on."""
+    """Closes the channel; the connection stays open."""
 
 
 class ConnectionError_(AmqpError):

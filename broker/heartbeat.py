@@ -1,6 +1,6 @@
-"""Signs of life between the two ends of a connection (section 4.2.7). Pure; used by server and client alike.
+"""Heartbeats between the two ends of a connection (section 4.2.7). Pure; used by server and client alike.
 
-An end sends something at least every half interval, and gives the other up after two intervals of silence.
+Each end sends something at least every half interval, and gives the other end up after two silent intervals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class HeartbeatVerdict(enum.Enum):
 
 
 class Heartbeat:
-    """`interval` in seconds as negotiated, 0 for none; `received` and `sent`: when something last was."""
+    """`interval`: negotiated seconds, 0 for none. `received`, `sent`: the times of the last input and
+    output."""
 
     __slots__ = ("interval", "received", "sent")
 
@@ -26,12 +27,13 @@ class Heartbeat:
         self.received = self.sent = now
 
     def check(self, now: float, *, listening: bool = True) -> HeartbeatVerdict:
-        """Ask when `next_deadline` has come. `listening` False: we do not read, so silence says nothing."""
+        """Call this when `next_deadline` has come. `listening` False: this end does not read, so silence
+        proves nothing."""
         if not self.interval:
             return HeartbeatVerdict.NOTHING
         if not listening:
             self.received = now
-        # Compared as `next_deadline` adds them up: a difference may round to less, and be asked for ever.
+        # Adds like `next_deadline`. A difference could round to less, and would be asked for again forever.
         if now >= self.received + 2 * self.interval:
             return HeartbeatVerdict.DEAD
         if now >= self.sent + self.interval / 2:

@@ -1,7 +1,7 @@
-"""All that the broker offers to those who watch it. The broker has never heard of high availability.
+"""The broker's whole interface for observers. The broker does not know about high availability.
 
-`Hooks` is the default: it changes nothing. A high-availability adapter subclasses it. Every call is made on
-the broker's one thread, inside a tick, and must not block.
+`Hooks` is the default and changes nothing. The high-availability adapter subclasses it. The broker makes
+every call on its one thread, inside a tick; a call must not block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Hold(enum.Enum):
-    """Answer of `connection_opening`: do not decide yet; ask again later, up to the handshake limit."""
+    """Answer of `connection_opening`: undecided; ask again later, up to the handshake limit."""
 
     HOLD = "hold"
 
@@ -32,7 +32,7 @@ class Refusal:
 
 
 class Applicant(Protocol):
-    """A connection that is to be let in, as the hooks see it."""
+    """A connection at connection.open, as the hooks see it."""
 
     user: str
     tags: frozenset[str]
@@ -40,17 +40,17 @@ class Applicant(Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """What it has shown of itself, in DER, of an authority that is trusted; None: nothing was asked."""
+        """The peer's certificate in DER, signed by a trusted authority. None: the listener asked for none."""
 
     def capability(self, name: str) -> bool:
-        """Does it say that it has this capability?"""
+        """Whether the peer claims this capability."""
 
 
 class ExtensionPeer(Applicant, Protocol):
-    """A connection that speaks the extension class 250."""
+    """A connection that uses the extension class 250."""
 
     def send_extension(self, channel: int, method_id: int, payload: bytes) -> None:
-        """Queue one extension method frame; split by the caller so that it fits `extension_room`."""
+        """Queue one extension method frame. The caller splits the payload to fit `extension_room`."""
 
     @property
     def extension_room(self) -> int:
@@ -61,56 +61,56 @@ class ExtensionPeer(Applicant, Protocol):
         """Bytes queued and not yet taken by the kernel, for back-pressure."""
 
     def close(self, code: int, text: str) -> None:
-        """Close the connection with connection.close after what is already queued."""
+        """Close the connection with connection.close after the queued output."""
 
     def expel(self, code: int, text: str) -> None:
-        """The same for what it has sent: one line of the log has its address, and `text`."""
+        """Like `close`, because of the peer's input. Logs one line with its address and `text`."""
 
 
 class LargeMessage(Protocol):
-    """Somebody who wants the octets of a large message while it still comes."""
+    """An observer that wants the octets of a large message while it arrives."""
 
     def piece(self, octets: bytes | bytearray) -> None:
-        """What comes next of it."""
+        """The next part of the message."""
 
     def whole(self, raw: bytes, at: int) -> None:
-        """All has come, and is published now, if it is, as this very object `raw`, in which the pieces begin
-        at `at`."""
+        """The message is complete. If it is published, then now and as this very object `raw`, in which the
+        pieces begin at `at`."""
 
     def dropped(self) -> None:
-        """It is not published. Ignored after `whole`."""
+        """The message is not published. Ignored after `whole`."""
 
 
 class Sender(Protocol):
-    """A connection from which a large message comes."""
+    """A connection that sends a large message."""
 
     def congest(self, congested: bool) -> None:
-        """True: read no more from it. False: go on."""
+        """True: pause reading from it. False: resume."""
 
 
 class Hooks:
-    """What an observer may decide or see; this base is a broker on its own."""
+    """What an observer may decide or see. This base class is a broker on its own."""
 
     def queue_scope(self, declared: QueueDeclare) -> Scope:
-        """Which sinks see this queue. May stamp `declared.replicate`; one stamped UNSET is asked about again
-        when the broker begins to serve. On its own: durable ones are stored."""
+        """Which sinks see this queue. May set `declared.replicate`; UNSET is asked again when the broker
+        begins to serve. On its own, a broker stores durable queues."""
         return Scope.STORE if declared.durable and not declared.exclusive else Scope.NONE
 
     def exchange_scope(self, declared: ExchangeDeclare) -> Scope:
-        """The same of an exchange."""
+        """The same for an exchange."""
         return Scope.STORE if declared.durable else Scope.NONE
 
     def queue_created(self, queue: Queue) -> None:
-        """After a queue came to be, declared or applied: the place to set its id source."""
+        """A queue was declared or applied. Set its id source here."""
 
     def queue_deleted(self, queue: Queue) -> None: ...
 
     def connection_opening(self, connection: Applicant, *, management: bool) -> Refusal | Hold | None:
-        """At connection.open. `management`: the peer claims to speak management or link methods only."""
+        """At connection.open. `management`: the peer claims to use management or link methods only."""
         return None
 
     def large_message(self, connection: Sender) -> LargeMessage | None:
-        """A large message begins to come from there. None: nobody wants it before it is whole."""
+        """A large message begins to arrive. None: no observer wants it before it is complete."""
         return None
 
     def extension(self, connection: ExtensionPeer, channel: int, method_id: int, payload: bytes) -> None:
@@ -118,4 +118,4 @@ class Hooks:
         connection.close(540, "NOT_IMPLEMENTED - no extension is served here")
 
     def connection_lost(self, connection: ExtensionPeer, *, clean: bool) -> None:
-        """A connection that has sent extension methods is gone."""
+        """A connection that has sent extension methods was closed."""

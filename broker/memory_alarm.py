@@ -1,13 +1,13 @@
-"""How much memory messages and definitions take, and whether that is too much. Owner: `Broker`.
+"""The alarm for memory taken by messages and definitions. Owner: `Broker`.
 
-Counting every message's bytes in and out would cost more than it is worth on the hot path. Instead each
-queue is sampled: some of its messages are looked at, and their mean size stands for all. A sample is taken
-once a second, or sooner when enough input has arrived to matter; of very many queues it takes some ticks.
-What connections hold of messages that are not whole, or not committed, is off the hot path: they count it as
-it comes and goes.
+Counting each message's bytes in and out would cost too much on the hot path. Instead, the alarm samples each
+queue: the mean size of some messages stands for all. It samples once a second, or sooner after much input;
+very many queues take several ticks. Connections themselves count their incomplete and uncommitted messages,
+which is off the hot path.
 
-While an alarm is on, nothing is read from publishers, so nothing unfinished is ever finished. Where the alarm
-would end without it, and has not within PATIENCE, connections that hold most of it are closed.
+While an alarm is raised, the broker reads nothing from publishers, so no incomplete message is ever
+completed. If only these keep the alarm raised for PATIENCE seconds, the connections that hold most of them
+are closed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ if TYPE_CHECKING:
 INTERVAL = 1.0
 """Seconds between samples."""
 ENTRY_OVERHEAD = 150
-"""Octets that a queued message takes besides its frames: bytes header, tuple, integer, deque slot, index."""
+"""Octets of a queued message besides its frames: bytes header, tuple, integer, deque slot, index."""
 ENVELOPE = 176
-"""Octets of what messages have in common that were published together; a message on its own has its own."""
+"""Octets of an envelope. Messages published together share one."""
 UNACKED = 56
-"""Octets that a message takes more while a consumer holds it: a place in a dictionary and a list."""
+"""Extra octets of a message that a consumer holds: a place in a dictionary and in a list."""
 PARTS = ("messages", "unsent", "unfinished", "definitions", "connections")
-"""What is counted: queued messages; output that is not written; what connections hold until more comes;
-queues, exchanges, bindings and consumers; connections, with channels and links."""
+"""What is counted: queued messages; unwritten output; incomplete input; queues, exchanges, bindings and
+consumers; connections with their channels and links."""
 STEPS = 2000
-"""Of a sample in one tick, some 0.3 us each: a look at a queue, or at one of its messages."""
+"""Steps of a sample in one tick, some 0.3 us each: a look at a queue, or at one of its messages."""
 _CONNECTION = 8
-"""Steps that a look at a connection takes."""
+"""Steps for one connection."""
 _LOOK_AT = 32
-"""Messages of a queue that stand for all, where there are not MANY queues."""
+"""Messages sampled in a queue, if there are fewer than `_MANY` queues."""
 _MANY = 1000
 _GUESS = 1024
-"""Octets of a message of a queue that never had one ready at a sample."""
+"""Assumed octets of a message in a queue that never had a ready one at a sample."""
 _CLEAR = 0.9
-"""The alarm ends below this part of the limit, so that it does not flap."""
+"""The alarm clears below this part of the limit, so that it does not flap."""
 PATIENCE = 10.0
-"""Seconds that unfinished messages may keep the alarm on: consumers may make room for them meanwhile."""
+"""Seconds for which incomplete messages alone may keep the alarm raised. Consumers may free memory
+meanwhile."""
 
 
 class Measured(Protocol):
-    """A connection, by what it takes. In octets."""
+    """A connection and its memory, in octets."""
 
     @property
     def gone(self) -> bool: ...
@@ -69,9 +70,8 @@ Some = TypeVar("Some", bound=Measured)
 
 
 class MemoryAlarm:
-    """`received`: octets of input since the last sample, counted by the broker. `unfinished`: octets of
-    messages that are not whole or not committed, counted by the connections. `parts`: what `used` is made
-    of."""
+    """`received`: octets of input since the last sample; the broker counts them. `unfinished`: octets of
+    incomplete or uncommitted messages; connections count them. `parts`: the parts of `used`."""
 
     __slots__ = (
         "_kept_on", "_means", "_next", "_walk", "limit", "parts", "raised", "received", "unfinished", "used",
@@ -85,14 +85,14 @@ class MemoryAlarm:
         self.used = 0
         self.parts: dict[str, int] = dict.fromkeys(PARTS, 0)
         self._kept_on: float | None = None
-        """Since when the alarm is on for nothing but what is unfinished."""
+        """Since when incomplete messages alone keep the alarm raised."""
         self._next: float | None = None
         self._walk: _Walk | None = None
         self._means: dict[bytes, int] = {}
-        """Mean size by queue at the last sample: stands in while none of a queue is at its front."""
+        """Mean message size of each queue at the last sample, for a queue with no ready message in memory."""
 
     def due(self, now: float) -> bool:
-        """Is it time for a sample, or for more of one?"""
+        """Whether to start or continue a sample."""
         if self.limit is None:
             return False
         if self._next is None:
@@ -100,13 +100,13 @@ class MemoryAlarm:
         return self._walk is not None or now >= self._next or self.received * 16 >= self.limit
 
     def next_deadline(self) -> float | None:
-        """When a sample is due, if there is reason for one; 0, that is at once, in the middle of one."""
+        """When a sample is due, if there is a reason for one. 0 (at once) in the middle of a sample."""
         if self._walk is not None:
             return 0.0
         return self._next if self.raised or self.received else None
 
     def sample(self, now: float, vhosts: VirtualHosts, connections: Iterable[Measured]) -> bool:
-        """Measure, or go on with that; True when the alarm was raised or cleared."""
+        """Start or continue a sample; True if the alarm was raised or cleared."""
         if self._walk is None:
             self._next = now + INTERVAL
             self.received = 0
@@ -131,7 +131,8 @@ class MemoryAlarm:
         return self.raised is not before
 
     def overdue(self, now: float, connections: Iterable[Some]) -> list[Some]:
-        """Those to close, so that the alarm ends: whoever holds most. Once in PATIENCE, for all of it."""
+        """The connections to close so that the alarm clears, largest first. At most once in PATIENCE
+        seconds."""
         if self.limit is None or self._kept_on is None or now < self._kept_on + PATIENCE:
             return []
         self._kept_on = now
@@ -146,8 +147,8 @@ class MemoryAlarm:
 
 
 class _Walk:
-    """One sample: all queues and connections of the moment in which it began, some in each tick. What has
-    come in since then makes the next sample due, if it is much."""
+    """One sample over all queues and connections that exist when it begins, a part in each tick. Much input
+    meanwhile makes the next sample due."""
 
     __slots__ = (
         "_before", "_connections", "_look_at", "_queues", "clients", "consumers", "means", "messages",
@@ -190,13 +191,13 @@ class _Walk:
 
 
 def mean_unacked(queue: Queue, most: int) -> int:
-    """About how many octets a message takes that consumers of this queue hold; there must be one."""
+    """Approximate octets of a message that consumers of this queue hold. There must be one."""
     return UNACKED + _mean(list(pairwise([None, *queue.some_unacked(most)])))
 
 
 def mean_size(queue: Queue, most: int) -> int:
-    """About how many octets a message of this queue takes, without ENTRY_OVERHEAD; 0 when none is ready (ask
-    what it was before)."""
+    """Approximate octets of a message in this queue, without ENTRY_OVERHEAD. 0 if none is ready: use the last
+    mean."""
     ready = queue.ready
     if not ready:
         return 0
@@ -207,7 +208,8 @@ def mean_size(queue: Queue, most: int) -> int:
 
 
 def _mean(pairs: list[tuple[Entry | None, Entry | None]]) -> int:
-    """Of the second of each pair: its frames, and its envelope unless it shares that with the first."""
+    """Mean octets of the second entry of each pair: its frames, plus its envelope unless the first entry
+    shares it."""
     octets = sum([
         len(entry[2]) + (ENVELOPE if before is None or before[1] is not entry[1] else 0)
         for before, entry in pairs if entry is not None

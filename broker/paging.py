@@ -1,6 +1,6 @@
-"""When messages leave memory: while the overflow says that there is too much. Owner: `Broker`.
+"""Moves messages out of memory while the overflow reports too much. Owner: `Broker`.
 
-A little at a time, at the end of ticks: publishers and consumers wait meanwhile.
+It moves a little at the end of each tick, because publishers and consumers wait meanwhile.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 INTERVAL = 0.01
 """Seconds between two steps."""
 IDLE = 0.1
-"""The same, while nothing need leave."""
+"""Seconds between two steps while nothing has to be moved."""
 STEP = 8 << 20
-"""Bytes that leave in a step, about."""
+"""Approximate bytes moved in one step."""
 
 
 class Paging:
-    """`overflow` None: everything stays in memory. `behind`: it takes no more for now."""
+    """`overflow` None: everything stays in memory. `behind`: the overflow cannot take more now."""
 
     __slots__ = ("_next", "behind", "overflow")
 
@@ -35,12 +35,12 @@ class Paging:
         return self.overflow is not None and (now >= self._next or self.overflow.failed is not None)
 
     def next_deadline(self) -> float | None:
-        """When it must be looked at although nothing comes in."""
+        """When to call `step` even without input."""
         return self._next if self.behind else None
 
     def step(self, now: float, vhosts: VirtualHosts) -> bool:
-        """Move some out, if it is wanted. True if `behind` has changed. StoreUnusable if some of what left
-        cannot be had back."""
+        """Page out some messages if wanted. True if `behind` has changed. Raises StoreUnusable if paged-out
+        bytes cannot be read back."""
         if self.overflow is None:
             return False
         if self.overflow.failed is not None:
@@ -52,7 +52,7 @@ class Paging:
         return was is not self.behind
 
     def relieve(self, vhosts: VirtualHosts) -> None:
-        """During a start: all that is wanted, and wait until it has left."""
+        """At startup: page out all that is wanted, and wait until it has left memory."""
         while self.overflow is not None and (wanted := self.overflow.wanted()) > 0:
             if not vhosts.set_aside(self.overflow, min(wanted, 8 * STEP)):
                 return

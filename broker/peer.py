@@ -10,16 +10,16 @@ from broker.security.access import Door
 
 @dataclass(slots=True, frozen=True)
 class Peer:
-    """As the socket says."""
+    """The remote end as the socket reports it."""
 
     host: str
     port: int
     loopback: bool
     tls: bool = False
     door: Door = Door.ANY
-    """Whom the listener that it came by is for."""
+    """The kind of clients that the listener of this connection serves."""
     shown: Callable[[], bytes | None] = lambda: None
-    """The certificate that it has shown, in DER, and that is one of the listener's authority; None: it needed
+    """Returns the peer's certificate in DER, signed by the listener's authority. None: the listener required
     none."""
 
     @property

@@ -1,29 +1,30 @@
-"""A message that comes in pieces takes about as much memory as it has octets, however small they are.
+"""Collects the pieces of an incoming message in about as much memory as the message has octets.
 
-A `bytes` object costs 33 octets besides what it holds, and its place in a list 8 more: small pieces are
-joined as they come, large ones kept as they are. Used by what assembles messages of either protocol.
+A `bytes` object costs 33 octets besides its contents, and its place in a list 8 more. So small pieces are
+joined as they arrive, and large ones are kept. The assemblers of both protocols use this.
 """
 
 from __future__ import annotations
 
 MIB = 1 << 20
 PER_MESSAGE = 288
-"""Octets that a message which is not whole yet takes besides its pieces, about."""
+"""Approximate octets of an incomplete message besides its pieces."""
 _SMALL = 4096
-"""Pieces below this are joined."""
+"""Pieces smaller than this are joined."""
 _RUN = 65536
-"""Joined pieces make runs of about so many octets."""
+"""Approximate octets of a run of joined pieces."""
 
 Parts = list[bytes | bytearray]
 
 
 def assembling_max(message_max: int) -> int:
-    """Most octets of unfinished messages on one connection: one of the largest, in small frames, has room."""
+    """Maximum octets of incomplete messages on one connection. Enough for one message of maximum size in
+    small frames."""
     return max(64 * MIB, message_max + message_max // 16 + MIB)
 
 
 def gather(parts: Parts, piece: bytes | bytearray) -> None:
-    """Append a piece. Only the last run may still grow, and have room that it does not use."""
+    """Append a piece. Only the last run may still grow and have unused room."""
     if len(piece) >= _SMALL:
         parts.append(piece)
         return

@@ -1,6 +1,6 @@
-"""Sentences that would come again and again: the log gets one of a kind each second, or a few, and a number.
+"""Limits repeated log lines: one line of a kind each second, or a few, and then a count.
 
-Owner: whoever logs for strangers, who may come by the thousand. Pure: time is passed in.
+Owner: a component that logs what remote peers cause, who may be thousands. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ S = TypeVar("S", str, Coded)
 EVERY = 1.0
 """Seconds."""
 _KINDS = 1000
-"""Kinds that are told apart; what is beyond shares one."""
+"""Kinds that are distinguished. Further ones share one kind."""
 
 
 class _Kind(Generic[S]):
@@ -27,7 +27,7 @@ class _Kind(Generic[S]):
 
 
 class Repeats(Generic[S]):
-    """`each`: how many of a kind are logged in a second. `due`: when `flush` is to be called, or None."""
+    """`each`: lines of one kind logged in a second. `due`: when to call `flush`, or None."""
 
     __slots__ = ("_each", "_kinds", "_log", "due")
 
@@ -38,7 +38,7 @@ class Repeats(Generic[S]):
         self.due: float | None = None
 
     def say(self, kind: Hashable, sentence: S, now: float) -> None:
-        """Log it, unless as many of its kind as may be were logged in the last second: then it is counted."""
+        """Log the line, or only count it if `each` lines of its kind were logged in the last second."""
         if kind not in self._kinds and len(self._kinds) >= _KINDS:
             kind = None
         known = self._kinds.get(kind)
@@ -55,7 +55,7 @@ class Repeats(Generic[S]):
             self.due = now + EVERY
 
     def flush(self, now: float) -> None:
-        """The last of each kind that came meanwhile, and how many there were."""
+        """Log the last counted line of each kind, with the count."""
         if self.due is None or now < self.due:
             return
         for kind, known in list(self._kinds.items()):

@@ -17,7 +17,7 @@ class BrokerSettings:
     name: str = "understudy"
     version: str = "0.1.0"
     product: str = "RabbitMQ"
-    """What clients are told that this is, with the version of it: see `handshake.server_properties`."""
+    """The product and version reported to clients: see `handshake.server_properties`."""
     product_version: str = "3.13.7"
     users: tuple[User, ...] = field(default_factory=default_users)
     allow_plain_without_tls: bool = False
@@ -27,24 +27,24 @@ class BrokerSettings:
     consumer_max_per_channel: int = 1000
     consumer_max_per_queue: int = 10_000
     transaction_max: int = 32_000
-    """Steps that one commit may take: nobody else is served meanwhile. See `turns.steps_of`; a dead letter is
-    `transaction.LETTER`."""
+    """Maximum steps of one commit, because no other client is served meanwhile. See `turns.steps_of`; a dead
+    letter counts `transaction.LETTER`."""
     heartbeat: int = 60
     handshake_timeout: float = 10.0
     close_timeout: float = 3.0
-    """How long a connection.close of ours waits for its close-ok before the socket is closed."""
+    """Seconds to wait for close-ok after connection.close before the socket is closed."""
     message_max: int = 128 * MIB
     large_message: int = MIB
-    """A message of so many octets or more is shown to the hooks while it comes."""
+    """Messages of this size or larger are passed to the hooks while they arrive."""
     assembling_max: int = _ASSEMBLING_MAX
-    """Most octets of unfinished messages on all channels of one connection, and of uncommitted ones."""
+    """Maximum octets of incomplete messages on all channels of one connection; also of uncommitted ones."""
     unsent_max: int = MIB
     """Deliveries to a connection stop while it has more unsent output than this."""
     memory_limit: int | None = None
-    """Publishers are paused above this much data and definitions; None: never."""
+    """Publishers are paused while data and definitions take more than this; None: never."""
     disk_free_limit: int | None = None
-    """Publishers are paused while less than this is free on the data folder's disk; None: never."""
+    """Publishers are paused while less than this is free on the disk of the data directory; None: never."""
     share: int = 8_000
-    """Steps of work that the input of one connection may cause in a turn, about: a message put into a queue
-    is one, some 0.3 us. What is begun is finished. Others have their turns before its next one. As much have
-    all those together, in one tick, whose turns have ended with input left."""
+    """Approximate steps of work that the input of one connection may cause in one turn. Putting a message
+    into a queue is one step, some 0.3 us. Work in progress is completed. Other connections get their turns
+    before its next one. Per tick, all connections whose turn ended with input left share as many steps."""

@@ -1,23 +1,24 @@
-"""The wall clock as expiry counts by it: one that is set does not jump here. Owner: `Broker`; pure.
+"""The wall clock for message expiry, which does not jump when the machine's clock is set. Owner: `Broker`;
+pure.
 
-A message's time is told by wall clock, which goes to disks and other nodes with it. An operator or a daemon
-that sets the clock of a running node back, or on, would keep what is over, or expire what is not. So a jump
-is made up for slowly, as Erlang's clock does in its default mode (`no_time_warp`), and RabbitMQ's with it.
+Message timestamps are wall-clock times that go to disks and other nodes. If an operator or a daemon set the
+clock of a running node, messages would expire too late or too early. So the broker absorbs a jump slowly, as
+Erlang's clock does in its default mode (`no_time_warp`), and so RabbitMQ's.
 """
 
 from __future__ import annotations
 
 JUMP_MS = 50
-"""More than this at once is a jump; less is followed as it comes."""
+"""A larger difference is a jump; a smaller one is followed at once."""
 NEAR_MS = 1
-"""A jump has been made up for when no more than this is left of it: what is left is followed at once, and a
-message must not be over early because of that."""
+"""A jump is absorbed when the remaining difference is at most this. The rest is followed at once; it is too
+small to expire a message early."""
 CORRECTION = 0.01
-"""Part of the time that goes by, by which a jump is made up for."""
+"""Part of the elapsed time by which a jump is absorbed."""
 
 
 class WallClock:
-    """`at(now)` in milliseconds; `now` in seconds of the broker's own clock, which never jumps."""
+    """`at(now)` is in milliseconds; `now` is in seconds of the broker's own clock, which never jumps."""
 
     __slots__ = ("_catching_up", "_followed", "_offset")
 
@@ -25,17 +26,17 @@ class WallClock:
         self._offset = 0.0
         self._followed: float | None = None
         self._catching_up = False
-        """A jump is being made up for."""
+        """A jump is being absorbed."""
 
     def at(self, now: float) -> int:
         return int(now * 1000 + self._offset)
 
     def put(self, now: float, wall_ms: float) -> None:
-        """It is `wall_ms`, whatever the machine's clock says."""
+        """Set the clock to `wall_ms`, whatever the machine's clock says."""
         self._offset, self._followed = wall_ms - now * 1000, now
 
     def follow(self, now: float, wall_ms: int) -> int:
-        """The machine's clock says `wall_ms`; what counts here."""
+        """Take the machine's clock `wall_ms` into account. Returns the time that counts here."""
         lag = wall_ms - now * 1000 - self._offset
         if self._followed is None or abs(lag) <= (NEAR_MS if self._catching_up else JUMP_MS):
             self._offset += lag
@@ -49,6 +50,6 @@ class WallClock:
         return self.at(now)
 
     def when(self, wall_ms: float) -> float:
-        """When it will be `wall_ms`, on the clock of `now`; half a millisecond late, so that it has come when
-        it is read again."""
+        """When it will be `wall_ms`, on the clock of `now`. Half a millisecond late, so that `at` has then
+        reached `wall_ms`."""
         return (wall_ms - self._offset + 0.5) / 1000

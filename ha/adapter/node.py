@@ -119,7 +119,7 @@ class Node:
         )  # fmt: skip
         self.core.neighbours.absent = left_out(ha.brokers, ha.listens)
         self.hooks.core = self.core
-        self.broker.heed = self.before_output
+        self.broker.on_clock = self.before_output
         self.broker.disk.free = lambda: files.files.free(files.directory)
         self._effects = EffectRunner(self)
         self.authority = AuthorityDesk(ha.authority, log)

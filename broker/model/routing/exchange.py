@@ -1,7 +1,7 @@
-"""Exchanges and bindings: what an exchange holds, and how each type picks among its bindings.
+"""Exchanges and bindings: what an exchange holds, and how each exchange type selects bindings.
 
-Owner: `Topology`, which adds and removes bindings and follows exchange-to-exchange ones (`Topology.reach`).
-The default exchange has no bindings here: it finds queues by name in the topology.
+Owner: `Topology`, which adds and removes bindings and follows exchange-to-exchange bindings
+(`Topology.reach`). The default exchange has no bindings here: it finds queues by name in the topology.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from broker.model.queue.queue import Queue
 
 EVERYWHERE = Scope.STORE | Scope.LINK
-"""Scope of the built-in exchanges: a binding from one goes wherever its target goes."""
+"""Scope of the built-in exchanges. A binding from one has the scope of its target."""
 
 EVENTS = "amq.failover"
-"""Where the broker tells of changes of membership, named after Qpid's: internal, clients only bind to it."""
+"""The exchange for membership events, named after Qpid's. It is internal: clients can only bind to it."""
 
 BUILT_IN: dict[str, ExchangeType] = {
     "": ExchangeType.DIRECT,
@@ -45,19 +45,19 @@ BindingKey = tuple[bytes, str, bytes]
 
 
 def target_key(target: Queue | Exchange) -> bytes:
-    """Names a queue or exchange; stable over restarts. The prefix keeps the two apart."""
+    """Identifies a queue or exchange; stable over restarts. The prefix tells the two apart."""
     uuid: bytes | None = getattr(target, "uuid", None)
     return b"q" + uuid if uuid is not None else b"x" + target.name.encode()
 
 
 def key_of(record: Bind | Unbind) -> BindingKey:
-    """Of the binding that a record makes or ends."""
+    """The key of the binding that a record creates or deletes."""
     target = b"q" + record.queue if record.queue is not None else b"x" + record.target.encode()
     return target, record.routing_key, canonical(record.arguments)
 
 
 class Binding:
-    """Immutable."""
+    """A binding. Immutable."""
 
     __slots__ = ("arguments", "key", "routing_key", "source", "target")
 
@@ -72,12 +72,12 @@ class Binding:
 
     @property
     def octets(self) -> int:
-        """What it takes, about, without what its exchange needs to find it."""
+        """Approximate memory, without the exchange's index."""
         return BINDING + of_text(self.routing_key) + len(self.key[2]) + of_table(self.arguments)
 
     @property
     def scope(self) -> Scope:
-        """What both ends have in common: a binding needs both."""
+        """The scope that both ends share, because a binding needs both."""
         return self.source.scope & self.target.scope
 
     @property
@@ -100,12 +100,12 @@ class Binding:
 
 
 Found = tuple[int, Collection[Binding]]
-"""Steps that a piece of matching has taken besides one for each binding, and what it has found."""
+"""Steps for a piece of matching, not counting one for each binding; and the bindings found."""
 
 
 class Matcher(Protocol):
-    """How one exchange type picks bindings. `add` and `remove`: octets that it takes besides, or gives back.
-    `match`: in pieces."""
+    """Selects bindings for one exchange type. `add` and `remove` return the octets of the index that they
+    take or free. `match` works in pieces."""
 
     def add(self, binding: Binding) -> int: ...
 
@@ -170,16 +170,16 @@ def _at_once(found: Mapping[BindingKey, Binding]) -> Iterator[Found]:
 
 
 def copy_keys(headers: Mapping[str, object]) -> list[str]:
-    """Further routing keys of a message (https://www.rabbitmq.com/docs/sender-selected): its publisher was
-    refused if these are no lists, and if they are too many."""
+    """Further routing keys of a message, from CC and BCC (https://www.rabbitmq.com/docs/sender-selected). The
+    publish checks have already rejected values that are not lists, and too many keys."""
     lists = [headers.get(name) for name in ("CC", "BCC")]
     keys = (key_in_table(field) for some in lists if isinstance(some, list) for field in some)
     return [key for key in keys if key is not None]
 
 
 def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> None:
-    """Raises PreconditionFailed for an alternate exchange that is no name, and a level of replication that
-    there is not; others are kept as they are."""
+    """Raises PreconditionFailed for an alternate exchange that is not a string, or an unknown replication
+    level. Other arguments are kept unchecked."""
     alternate = arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         type_ = field_type(alternate)
@@ -189,7 +189,7 @@ def check_exchange_arguments(arguments: Mapping[str, object], where: str) -> Non
 
 
 def check_binding_arguments(type_: ExchangeType, arguments: Mapping[str, object]) -> None:
-    """Raises PreconditionFailed for an `x-match` that means nothing."""
+    """Raises PreconditionFailed for an unknown `x-match` value."""
     how = arguments.get("x-match", "all")
     if type_ is ExchangeType.HEADERS and how not in X_MATCH:
         raise PreconditionFailed(f"invalid x-match field value {how!r}; expected one of {', '.join(X_MATCH)}")
@@ -204,8 +204,8 @@ _MATCHERS: dict[ExchangeType, Callable[[], Matcher]] = {
 
 
 class Exchange:
-    """One exchange. `bindings` are those it is the source of; `bound`: it has had one (for auto-delete).
-    `alternate`: what its arguments say, or the policy that it is `ruled_by`."""
+    """One exchange. `bindings`: those with this exchange as source. `bound`: it has had a binding (for
+    auto-delete). `alternate`: from its arguments, or from the policy `ruled_by`."""
 
     __slots__ = (
         "alternate",
@@ -242,7 +242,7 @@ class Exchange:
         self.matcher: Matcher = _MATCHERS[self.type]()
 
     def set_scope(self, scope: Scope, replicate: str) -> None:
-        """As with a queue, not while it serves: routes remember the scopes of what they lead to."""
+        """Not while it serves: routes cache the scopes of their targets."""
         self.scope, self.replicate = scope, replicate
 
     @property
@@ -251,18 +251,18 @@ class Exchange:
 
     @property
     def octets(self) -> int:
-        """What it takes, about, without its bindings."""
+        """Approximate memory, without its bindings."""
         root = TOPIC_NODE if self.type is ExchangeType.TOPIC else 0
         return EXCHANGE + root + of_text(self.name) + of_table(self.arguments)
 
     def add(self, binding: Binding) -> int:
-        """Octets that its bindings take more now, about."""
+        """Add a binding. Returns its approximate octets."""
         self.bound = True
         self.bindings[binding.key] = binding
         return binding.octets + self.matcher.add(binding)
 
     def remove(self, binding: Binding) -> int:
-        """And how many fewer. Nothing happens if it is not there."""
+        """Remove a binding. Returns its approximate octets, or 0 if it was not there."""
         if self.bindings.pop(binding.key, None) is None:
             return 0
         return binding.octets + self.matcher.remove(binding)
@@ -282,14 +282,14 @@ class Exchange:
 
 
 def marks_of(exchange: Exchange) -> list[Bind | Unbind]:
-    """What tells those who follow that it has been bound, where its bindings do not: it is bound to
-    itself, and is not any more."""
+    """Records that tell backups that an exchange has been bound, for a binding that they do not get: the
+    exchange is bound to itself and unbound."""
     mark = Binding(exchange, exchange, "", {})
     return [mark.bind_record(), mark.unbind_record()]
 
 
 def built_in_exchanges(vhost: str) -> dict[str, Exchange]:
-    """The exchanges that every virtual host has; they are in no definitions and no history."""
+    """The exchanges that every virtual host has. They are in no definitions and no history."""
     return {
         name: Exchange(
             ExchangeDeclare(name, type_.value, True, False, name == EVENTS, {}, "all", EVERYWHERE, vhost)

@@ -1,7 +1,7 @@
-"""Which bindings of a headers exchange a message matches, without a look at all of them.
+"""Finds the bindings of a headers exchange that a message matches, without a look at all of them.
 
-Owner: `Exchange`. Bindings that ask for the same are one group, and are looked at once. A group is found by a
-header that it asks for: one that wants all of them by its rarest one, one that wants any by each.
+Owner: `Exchange`. Bindings that require the same headers form one group, which is checked once. The index
+finds a group by its required headers: with `all` by the rarest one, with `any` by each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.model.definition_octets import INDEX, MEMBER, PLACE
 
 
 class Bound(Protocol):
-    """What has to be known of a binding."""
+    """The part of a binding that matching needs."""
 
     @property
     def key(self) -> Hashable: ...
@@ -25,21 +25,21 @@ class Bound(Protocol):
 B = TypeVar("B", bound=Bound)
 
 PIECE = 200
-"""Groups that are looked at in one piece."""
+"""Groups checked in one piece."""
 LOOK = 4
-"""Steps of a look at a group."""
+"""Steps for checking one group."""
 X_MATCH = ("all", "any", "all-with-x", "any-with-x")
 
 _Place = tuple[str, object]
-"""A header and what stands for its value; None for any value."""
+"""A header name and a token for its value; None for any value."""
 _Wanted = tuple[bool, frozenset[_Place]]
-"""Is any one of them enough; and which a binding asks for."""
+"""Whether one of the headers is enough, and the headers that a binding requires."""
 _ALL_OF_NOTHING: _Wanted = False, frozenset()
 
 
 class _Group(Generic[B]):
-    """Bindings that ask for the same. `any_`: is one of the headers enough. `found_by`: the places where it
-    is in the index."""
+    """Bindings that require the same headers. `any_`: one of them is enough. `found_by`: the index entries of
+    the group."""
 
     __slots__ = ("any_", "asked", "found_by", "members")
 
@@ -50,12 +50,12 @@ class _Group(Generic[B]):
 
     @property
     def octets(self) -> int:
-        """What it takes with its first member, about, and where it is found."""
+        """Approximate memory of the group with its first member and its index entries."""
         return 2 * MEMBER + INDEX * (1 + len(self.found_by)) + getsizeof(self.asked) + PLACE * len(self.asked)
 
 
 class HeadersMatcher(Generic[B]):
-    """See the module."""
+    """The `Matcher` of a headers exchange; see the module."""
 
     def __init__(self) -> None:
         self._groups: dict[_Wanted, _Group[B]] = {}
@@ -94,7 +94,7 @@ class HeadersMatcher(Generic[B]):
         return group.octets
 
     def match(self, routing_key: str, headers: Mapping[str, object]) -> Iterator[tuple[int, Collection[B]]]:
-        """In pieces. What is bound or unbound between two of them may be found, or not."""
+        """Match in pieces. A binding added or removed between two pieces may be found or not."""
         present: dict[_Place, None] = {}
         for name, value in headers.items():
             present[name, None] = None
@@ -111,14 +111,14 @@ class HeadersMatcher(Generic[B]):
             some = groups[at : at + PIECE]
             matched: list[B] = []
             for group in some:
-                if group.any_ or group.asked <= places:  # one that wants any is found by what it wants
+                if group.any_ or group.asked <= places:  # `any`: the index found one of its headers
                     matched += group.members.values()
             yield LOOK * (len(some) if at else len(some) + 1), matched
 
 
 def _wanted(arguments: Mapping[str, object]) -> _Wanted:
-    """`x-match` says all (the default) or any; keys that begin with `x-` count only in the `-with-x` forms. A
-    value of None asks for the header's presence only."""
+    """`x-match` is `all` (default) or `any`. Keys that begin with `x-` only count in the `-with-x` forms. A
+    value of None requires only that the header is present."""
     how = arguments.get("x-match", "all")
     with_x = how in ("all-with-x", "any-with-x")
     return how in ("any", "any-with-x"), frozenset(
@@ -129,7 +129,7 @@ def _wanted(arguments: Mapping[str, object]) -> _Wanted:
 
 
 def _token(value: object) -> object:
-    """Equal for values that are the same, and fit for a key."""
+    """A hashable token that is equal for equal values."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return (bool, value) if isinstance(value, bool) else _fixed(value)

@@ -1,4 +1,5 @@
-"""Where publishes of one (exchange, routing key) go, with all that can be worked out beforehand."""
+"""The route of all publishes with one (exchange, routing key), with everything that can be computed
+beforehand."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ if TYPE_CHECKING:
 
 
 def need_of(scope: Scope) -> Need:
-    """What a reply to a change that `scope` sees waits for."""
+    """What a reply must wait for after a change with `scope`."""
     if scope & Scope.STORE:
         return Need.DURABLE
     return Need.APPLIED if scope & Scope.LINK else Need.NONE
 
 
 class PublishRoute:
-    """A result of `route`. Valid while `generation` equals the virtual host's: whoever keeps it (a memo on
-    the raw method frame) compares the two.
+    """The result of a route look-up. Valid while `generation` equals that of the virtual host. A caller that
+    caches it (such as the memo for raw method frames) must compare the two.
 
-    `queues`: empty when unroutable (return the message if mandatory; still call publish, for the ledger).
-    `needs_headers`: a headers exchange is reachable, ask `route_with_headers` per message instead; `queues`
-    is not to be used. `groups`: queues of one scope, as their messages go into one record: scope for
-    persistent messages, scope for transient ones (which no store sees), queues, UUIDs. `need`: indexed by
-    `persistent`. `refusing`: a queue among them refuses when it is full, so that each takes its own part of a
-    run. `one_off`: it holds for the messages that it was looked up for, and for no others.
+    `queues`: empty if unroutable. Then return the message if mandatory, and still call publish, for the
+    ledger. `needs_headers`: the exchange leads to a headers exchange. Ignore `queues`, and call
+    `find_by_headers` for each message. `groups`: the queues by scope, because their messages go into one
+    record: scope for persistent messages, scope for transient messages (which no store sees), queues, UUIDs.
+    `need`: indexed by `persistent`. `refusing`: one of the queues rejects publishes when it is full, so each
+    queue takes its own part of a run. `one_off`: only valid for the messages that it was looked up for.
     """
 
     __slots__ = (
@@ -73,6 +74,6 @@ class PublishRoute:
         self.need = (transient, persistent)
 
     def part(self, begin: int, end: int) -> PublishRoute:
-        """The same for the queues from number `begin` up to `end` that are still there."""
+        """The same route for the queues numbered `begin` up to `end`, without deleted ones."""
         alive = tuple(queue for queue in self.queues[begin:end] if not queue.deleted)
         return PublishRoute(self.exchange, self.routing_key, alive, False, self.generation, one_off=True)

@@ -1,8 +1,8 @@
-"""Topic patterns in a trie of words; `*` is one word, `#` any number of them.
+"""Topic patterns in a trie of words: `*` matches one word, `#` any number of words.
 
-Owner: a topic exchange. Matching walks all live states word by word, like an automaton, so that its cost is
-words x nodes at worst: `#.#.#.#` cannot make it explode (bad input 24). With tens of thousands of patterns
-that may still be seconds, so matching is done in pieces. Patterns with runs of `#` share one node.
+Owner: a topic exchange. Matching walks all live states word by word, like an automaton. So its cost is at
+most words x nodes, and `#.#.#.#` cannot make it explode (bad input 24). With tens of thousands of patterns it
+may still take seconds, so matching is done in pieces. Repeated `#` words share one node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PIECE = 1000
-"""Nodes that are looked at in one piece."""
+"""Nodes visited in one piece."""
 
 
 class _Node(Generic[T]):
@@ -24,7 +24,7 @@ class _Node(Generic[T]):
         self.star: _Node[T] | None = None
         self.hash: _Node[T] | None = None
         self.loops = loops
-        """This is the node behind a `#`: any word leads back to it."""
+        """The node behind a `#`: every word leads back to it."""
         self.values: dict[object, T] = {}
 
     def empty(self) -> bool:
@@ -32,7 +32,7 @@ class _Node(Generic[T]):
 
 
 def _words(text: str) -> list[str]:
-    """The empty key or pattern has no word at all, so that `*` does not match it."""
+    """An empty key or pattern has no word, so `*` does not match it."""
     return text.split(".") if text else []
 
 
@@ -45,13 +45,13 @@ def _split(pattern: str) -> list[str]:
 
 
 class TopicTrie(Generic[T]):
-    """Values under patterns. A value is named by a key that is unique over the whole trie."""
+    """Values under patterns. A key that is unique in the whole trie names each value."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
 
     def add(self, pattern: str, key: object, value: T) -> int:
-        """How many nodes that has taken."""
+        """Add a value. Returns how many nodes were created."""
         node, made = self._root, 0
         for word in _split(pattern):
             child = node.hash if word == "#" else node.star if word == "*" else node.words.get(word)
@@ -69,8 +69,8 @@ class TopicTrie(Generic[T]):
         return made
 
     def remove(self, pattern: str, key: object) -> int:
-        """Forget one value, and the branch that led only to it: how many nodes. Nothing happens if it is not
-        there."""
+        """Remove a value and the nodes that led only to it. Returns how many nodes were removed; 0 if the
+        value was not there."""
         path: list[tuple[_Node[T], str]] = []
         node: _Node[T] | None = self._root
         for word in _split(pattern):
@@ -94,10 +94,8 @@ class TopicTrie(Generic[T]):
         return len(path)
 
     def match(self, routing_key: str) -> Iterator[tuple[int, Collection[T]]]:
-        """Values whose pattern matches, each once, in pieces: how many nodes each has looked at, and what it
-        has found. The trie may change between two of them: then what is added or removed meanwhile may be
-        found, or not.
-        """
+        """Values whose pattern matches, each once, in pieces: (visited nodes, values). The trie may change
+        between two pieces; values added or removed meanwhile may be found or not."""
         states: dict[_Node[T], None] = {}
         _reach(states, self._root)
         looked = 0
@@ -124,7 +122,7 @@ class TopicTrie(Generic[T]):
 
 
 def _reach(states: dict[_Node[T], None], node: _Node[T]) -> None:
-    """A node, and the one that a `#` behind it reaches by matching no word: no `#` follows a `#`."""
+    """Add a node, and the node behind its `#`, which matches without a word. No `#` follows a `#`."""
     states[node] = None
     if node.hash is not None:
         states[node.hash] = None

@@ -141,10 +141,6 @@ class Topology:
             return (yield from self._look_up(self._existing(exchange), routing_key))
         return found or (yield from self._remember(self._existing(exchange), routing_key))
 
-    def inner_route(self, exchange: str, routing_key: str) -> PublishRoute:
-        """The same, at once."""
-        return finish(self.find_inner(exchange, routing_key))
-
     def _look_up(self, source: Exchange, routing_key: str) -> Steps[PublishRoute]:
         since = self.generation
         queues, needs_headers = yield from self._reach(source, routing_key, None)
@@ -172,12 +168,6 @@ class Topology:
             self._named(source, (routing_key, *copies))
         queues, _ = yield from self._reach(source, routing_key, headers, copies)
         return self._one_off(exchange, routing_key, queues)
-
-    def route_with_headers(
-        self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
-    ) -> PublishRoute:
-        """The same, at once."""
-        return finish(self.find_by_headers(exchange, routing_key, headers, inner=inner))
 
     def _one_off(
         self, exchange: str, routing_key: str, queues: Iterable[Queue], needs_headers: bool = False

@@ -8,6 +8,7 @@ from pika.spec import BasicProperties
 
 from broker.amqp091.codec.properties import headers_of
 from broker.amqp10.conversion import Incoming, incoming
+from broker.model.steps import finish
 from tests.broker.amqp091.wire import Raw, Seen, World, content
 from tests.broker.amqp10.messages import payload, section
 from understudy.shared.amqp10.types import Symbol, UByte, UInt
@@ -21,7 +22,7 @@ def publish(world: World, *payloads: bytes, exchange: str = "", key: str = "q") 
     for one in made:
         route = world.vhost.route(exchange, key)
         if route.needs_headers:
-            route = world.vhost.route_with_headers(exchange, key, headers_of(one.raw))
+            route = finish(world.vhost.find_by_headers(exchange, key, headers_of(one.raw)))
         world.vhost.publish(
             route, [one.raw], persistent=one.kind.persistent, channel=0, largest_frame=one.largest,
             expiration=one.kind.expiration, priority=one.kind.priority,

@@ -4,7 +4,7 @@ on."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from broker.hooks import Hooks
 from broker.model.history.batch import Batch
@@ -12,6 +12,8 @@ from broker.model.history.history import History
 from broker.model.history.record_codec import decode_records
 from broker.model.history.records import Entry, ExchangeDeclare, QueueDeclare
 from broker.model.queue.consumer import UNLIMITED, Consumer
+from broker.model.routing.publish_route import PublishRoute
+from broker.model.steps import finish
 from broker.model.values import Scope
 from broker.model.vhost.vhost import VirtualHost
 from broker.model.vhost.vhosts import VirtualHosts
@@ -111,3 +113,15 @@ def end_tick(vhost: VirtualHost, now: float = 0.0) -> Batch | None:
     """The end of a tick that waits for no lag."""
     vhost.whole.dispatch()
     return vhost.history.flush(now, 0, force=True)
+
+
+def inner_route(vhost: VirtualHost, exchange: str, key: str) -> PublishRoute:
+    """The route of a message that the broker itself publishes, looked up at once."""
+    return finish(vhost.find_inner(exchange, key))
+
+
+def route_by_headers(
+    vhost: VirtualHost, exchange: str, key: str, headers: Mapping[str, object], *, inner: bool = False
+) -> PublishRoute:
+    """The route of one message with these headers, looked up at once."""
+    return finish(vhost.find_by_headers(exchange, key, headers, inner=inner))

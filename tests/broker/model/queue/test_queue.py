@@ -15,7 +15,17 @@ from broker.model.queue.queue import Queue
 from broker.model.values import Need, Reason, Scope
 from broker.model.vhost.policies import rules_under
 from broker.model.vhost.vhost import VirtualHost
-from tests.broker.model.helpers import OWNER, Everything, Sink, end_tick, publish, seqs, serving
+from tests.broker.model.helpers import (
+    OWNER,
+    Everything,
+    Sink,
+    end_tick,
+    inner_route,
+    publish,
+    route_by_headers,
+    seqs,
+    serving,
+)
 
 
 @pytest.fixture
@@ -340,7 +350,7 @@ def test_orphans_end_once_their_clients_stay_away() -> None:
         lambda vhost: vhost.bind_queue("auto", "x", "", owner=OWNER),
         lambda vhost: vhost.bind_queue("auto", "amq.topic", "#", owner=OWNER),
         lambda vhost: publish(vhost, "auto", b"b"),
-        lambda vhost: vhost.route_with_headers("", "fresh", {"CC": ["auto"]}),
+        lambda vhost: route_by_headers(vhost, "", "fresh", {"CC": ["auto"]}),
     ],
     ids=["declared", "passively", "bound", "bound elsewhere", "published to", "by a copy"],
 )
@@ -359,11 +369,11 @@ def test_a_queue_that_is_used_after_a_failover_is_not_taken_from_its_client(
 
 def test_a_dead_letter_of_the_broker_is_no_client_that_comes_back() -> None:
     vhost = failed_over()
-    assert [queue.name for queue in vhost.inner_route("", "auto").queues] == ["auto"]
-    vhost.route_with_headers("", "fresh", {"BCC": ["other"]}, inner=True)
+    assert [queue.name for queue in inner_route(vhost, "", "auto").queues] == ["auto"]
+    route_by_headers(vhost, "", "fresh", {"BCC": ["other"]}, inner=True)
     assert vhost.whole.end_orphans() == 4
     vhost = failed_over()
-    vhost.inner_route("", "auto")
+    inner_route(vhost, "", "auto")
     vhost.route("", "auto")
     assert vhost.whole.end_orphans() == 3 and "auto" in vhost.queues, "a client does as well"
 

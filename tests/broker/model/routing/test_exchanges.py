@@ -13,7 +13,7 @@ from broker.model.routing import headers_matcher
 from broker.model.routing.exchange import Binding, built_in_exchanges
 from broker.model.routing.headers_matcher import LOOK, X_MATCH, HeadersMatcher
 from broker.model.vhost.vhost import VirtualHost
-from tests.broker.model.helpers import OWNER, serving
+from tests.broker.model.helpers import OWNER, inner_route, route_by_headers, serving
 
 
 @pytest.fixture
@@ -144,9 +144,9 @@ def test_headers_exchange_asks_for_headers(vhost: VirtualHost) -> None:
     vhost.bind_queue("q1", "amq.headers", "", {"x-match": "any", "a": 1}, owner=OWNER)
     vhost.bind_exchange("amq.headers", "amq.fanout", "")
     assert vhost.route("amq.fanout", "k").needs_headers
-    found = vhost.route_with_headers("amq.fanout", "k", {"a": 1})
+    found = route_by_headers(vhost, "amq.fanout", "k", {"a": 1})
     assert [q.name for q in found.queues] == ["q1"]
-    assert not vhost.route_with_headers("amq.fanout", "k", {"a": 2}).queues
+    assert not route_by_headers(vhost, "amq.fanout", "k", {"a": 2}).queues
     with pytest.raises(PreconditionFailed, match="x-match"):
         vhost.bind_queue("q1", "amq.headers", "", {"x-match": "most"}, owner=OWNER)
 
@@ -154,7 +154,7 @@ def test_headers_exchange_asks_for_headers(vhost: VirtualHost) -> None:
 def test_stale_routes_are_renewed_on_publish(vhost: VirtualHost) -> None:
     vhost.bind_queue("q1", "amq.match", "", {"a": 1}, owner=OWNER)
     vhost.bind_queue("q2", "amq.match", "", {"a": 1}, owner=OWNER)
-    by_headers = vhost.route_with_headers("amq.match", "", {"a": 1})
+    by_headers = route_by_headers(vhost, "amq.match", "", {"a": 1})
     plain = vhost.route("", "q1")
     vhost.delete_queue("q1", owner=OWNER)
     assert plain.generation != vhost.generation
@@ -241,7 +241,7 @@ def test_an_alternate_may_be_internal_and_go_by_headers(vhost: VirtualHost) -> N
     alternate(vhost, "first", "direct", "by-headers")
     assert vhost.route("first", "x").needs_headers
     for headers, reached in (({"kind": "a"}, ["q1"]), ({"kind": "b"}, ["q2"]), ({}, ["q2"])):
-        route = vhost.route_with_headers("first", "x", headers)
+        route = route_by_headers(vhost, "first", "x", headers)
         assert [queue.name for queue in route.queues] == reached
 
 
@@ -275,19 +275,19 @@ def test_what_the_broker_publishes_itself_may_go_to_an_internal_exchange(vhost: 
     vhost.declare_exchange("inside", "fanout", internal=True)
     vhost.bind_queue("q1", "inside", "", owner=OWNER)
     for _ in range(2):
-        assert [queue.name for queue in vhost.inner_route("inside", "k").queues] == ["q1"]
+        assert [queue.name for queue in inner_route(vhost, "inside", "k").queues] == ["q1"]
         with pytest.raises(AccessRefused, match="internal"):
             vhost.route("inside", "k")
-        assert [q.name for q in vhost.route_with_headers("inside", "k", {}, inner=True).queues] == ["q1"]
+        assert [q.name for q in route_by_headers(vhost, "inside", "k", {}, inner=True).queues] == ["q1"]
         with pytest.raises(AccessRefused, match="internal"):
-            vhost.route_with_headers("inside", "k", {})
-    assert vhost.inner_route("", "q2") is vhost.route("", "q2")
+            route_by_headers(vhost, "inside", "k", {})
+    assert inner_route(vhost, "", "q2") is vhost.route("", "q2")
     with pytest.raises(NotFound, match="no exchange 'nope' in vhost '/'"):
-        vhost.inner_route("nope", "k")
+        inner_route(vhost, "nope", "k")
 
 
 def copied(vhost: VirtualHost, exchange: str, key: str, **headers: object) -> list[str]:
-    return sorted(queue.name for queue in vhost.route_with_headers(exchange, key, headers).queues)
+    return sorted(queue.name for queue in route_by_headers(vhost, exchange, key, headers).queues)
 
 
 def test_further_routing_keys_reach_each_queue_once(vhost: VirtualHost) -> None:
