@@ -1,7 +1,8 @@
-"""How much memory definitions take, about, for the memory alarm: `Topology` adds it up as they come and go.
+"""Approximate memory of definitions, for the memory alarm. `Topology` adds it up.
 
-The figures are what Python allocates for each, without its contents (`tests/broker/test_memory_alarm.py`
-measures them). Arguments are counted value by value: read, a table takes up to 20 times its octets.
+The figures are what Python allocates for each object without its contents;
+`tests/broker/test_memory_alarm.py` measures them. Arguments are counted value by value: a decoded table takes
+up to 20 times its encoded octets.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ INDEX = 240
 MEMBER = 150
 """A binding's place in two dictionaries."""
 PLACE = 110
-"""A header that bindings of a headers exchange ask for, and its value."""
+"""A header that bindings of a headers exchange require, with its value."""
 TOPIC_NODE = 330
-"""One word of a pattern in the trie of a topic exchange, where no other pattern shares it."""
+"""One word of a topic pattern in the trie, if no other pattern shares it."""
 CONSUMER = 480
 _WIDE = "\u0100"
 _WIDEST = "\U00010000"
 
 
 def of_text(text: str) -> int:
-    """What `getsizeof` says of it, but for its UTF-8 form, which is there once somebody has asked for it."""
+    """`getsizeof` of the text, plus its UTF-8 form, which exists after the first use."""
     if text.isascii():
         return 50 + len(text)
     highest = max(text)
@@ -34,7 +35,7 @@ def of_text(text: str) -> int:
 
 
 def of_table(arguments: Mapping[str, object]) -> int:
-    """A table, and all that is in it. Nobody changes one that is kept."""
+    """A table with all its contents. Nobody changes a stored table."""
     return _of(arguments) if arguments else 0
 
 

@@ -1,7 +1,8 @@
-"""The regular expressions of policies and permissions: Perl's, by the library that RabbitMQ's Erlang has.
+"""The regular expressions of policies and permissions: Perl syntax, from the library that RabbitMQ's Erlang
+uses.
 
-Names are matched as octets, as there: `.` is one octet, and classes are ASCII's. A match that would take too
-long is none: PCRE2 gives up at its match limit, so that no pattern holds up the broker. Pure.
+Names are matched as octets, as in RabbitMQ: `.` is one octet, and classes are ASCII. PCRE2 gives up at its
+match limit, which counts as no match, so no pattern can block the broker. Pure.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from typing import Any
 import pcre2
 
 LIMIT = b"(*LIMIT_MATCH=100000)"
-"""Steps after which a match is given up: some 0.2 ms. The library's own limit is a hundred times that, and a
-policy is matched against each queue."""
+"""Steps after which a match is given up, some 0.2 ms. The library's own limit is a hundred times larger, and
+a policy is matched against each queue."""
 
 QUICK = b"(*LIMIT_MATCH=1000)"
-"""Steps of an ordinary match, some 2 us; one that takes more is slow."""
+"""Steps of an ordinary match, some 2 us. A match that takes more is slow."""
 
 HITS = 10
-"""Names of one evaluation of a policy for which its pattern may reach the limit: some 3 ms."""
+"""Names per evaluation of a policy for which its pattern may reach the limit: some 3 ms."""
 
 
 class PatternFault(ValueError):
-    """What is wrong with a pattern; one line."""
+    """Why a pattern is invalid, in one line."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises PatternFault for what is no regular expression."""
+    """Raises PatternFault if this is not a regular expression."""
     if isinstance(found := _compiled(pattern, LIMIT), str):
         raise PatternFault(found)
 
 
 def matches(pattern: str, name: str, slow: Callable[[], None] | None = None) -> bool:
-    """Is the pattern found anywhere in `name`? An empty one matches nothing but an empty name; one that is no
-    regular expression, or reaches the match limit, matches nothing. `slow` is called if the match is slow."""
+    """Whether the pattern matches anywhere in `name`. An empty pattern matches only an empty name. An invalid
+    pattern, and one that reaches the match limit, matches nothing. `slow` is called for a slow match."""
     if slow is not None and _is_slow(pattern, name):
         slow()
     return _found(pattern, name) is True
@@ -53,8 +54,8 @@ def _is_slow(pattern: str, name: str) -> bool:
 
 
 class Matching:
-    """Matches of few patterns against very many names. A pattern that reaches the match limit HITS times is
-    `given_up`: it matches none of the names that follow, and costs nothing any more."""
+    """Matches few patterns against very many names. A pattern that reaches the match limit HITS times is
+    `given_up`: it matches none of the following names and costs nothing more."""
 
     __slots__ = ("_hits", "given_up")
 
@@ -63,7 +64,7 @@ class Matching:
         self.given_up: set[str] = set()
 
     def matches(self, pattern: str, name: str) -> bool:
-        """As the function of that name, until the pattern is given up."""
+        """Like the function `matches`, until the pattern is given up."""
         if pattern in self.given_up:
             return False
         found = _found(pattern, name)
@@ -75,7 +76,7 @@ class Matching:
 
 
 def _found(pattern: str, name: str) -> bool | None:
-    """None: that would take too long to find out."""
+    """None: the match limit was reached."""
     if not pattern:
         return not name
     compiled = _compiled(pattern, LIMIT)
@@ -93,10 +94,10 @@ def _octets(text: str) -> bytes:
 
 @lru_cache(4096)
 def _compiled(pattern: str, limit: bytes) -> Any:
-    """The compiled pattern, or, as a text, why there is none."""
+    """The compiled pattern, or the fault as text."""
     try:
         octets = _octets(pattern)
-        pcre2.compile(octets)  # so that a fault is told of the pattern alone
+        pcre2.compile(octets)  # so that the fault text refers to the pattern alone
         return pcre2.compile(limit + octets)
     except UnicodeEncodeError:
         return "it is not Unicode"

@@ -1,4 +1,4 @@
-"""A policy as a value. Owner: `Directory`, which has all of them and says which one holds for what."""
+"""A policy as a value. Owner: `Directory`, which holds all policies and selects the one that applies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.model.patterns import matches
 
 @dataclass(slots=True, frozen=True)
 class Policy:
-    """Arguments for all queues or exchanges whose names match, without declaring them anew."""
+    """Arguments for all queues or exchanges with matching names, without a new declaration."""
 
     name: str
     vhost: str

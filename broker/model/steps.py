@@ -1,7 +1,7 @@
-"""Work that can be done in pieces: a generator that yields, after each piece, the steps that it took.
+"""Work in pieces: a generator that yields the number of steps after each piece.
 
-A step is some 0.3 us. Whoever has other work to do between two pieces asks for one after the other; `finish`
-does all of it at once.
+A step is some 0.3 us. A caller with other work to do asks for one piece at a time. `finish` runs all pieces
+at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Steps = Generator[int, None, T]
 
 
 def finish(work: Steps[T]) -> T:
-    """Do all of it; the result."""
+    """Run all pieces; returns the result."""
     while True:
         try:
             next(work)

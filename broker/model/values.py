@@ -1,7 +1,7 @@
-"""Value types that every room of the house shares: ids, positions, scopes, needs, reasons.
+"""Value types that the whole program shares: ids, positions, scopes, needs, reasons.
 
-No behaviour beyond comparison; no I/O. `ha.core` may import this module and nothing else of the model but
-the records and the id sets.
+Only comparison, no I/O. `ha.core` may import this module and, of the rest of the model, only the records and
+the id sets.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import enum
 from typing import NamedTuple, NewType
 
 Epoch = NewType("Epoch", int)
-"""One period of serving by one owner. Minted by the authority, never repeated, never going back."""
+"""One term of one primary. The authority assigns it; it only grows and never repeats."""
 
 Sequence = NewType("Sequence", int)
-"""Place of a message in one queue and one epoch, counted from 1 without gaps."""
+"""The number of a message in one queue and one epoch, counted from 1 without gaps."""
 
 
 class Position(NamedTuple):
@@ -24,30 +24,31 @@ class Position(NamedTuple):
 
 
 ROOT = "/"
-"""The virtual host that is always there."""
+"""The virtual host that always exists."""
 
 
 def titled(vhost: str, name: str) -> str:
-    """A queue's name for people, and in ledgers: with its virtual host in front, if not `/`."""
+    """A queue's name for people and ledgers: with its virtual host in front, unless that is `/`."""
     return name if vhost == ROOT else f"{vhost}/{name}"
 
 
 ORIGIN = Position(0, 0)
-"""Before all history."""
+"""The position before all history."""
 
 FOREVER = Position(2**62, 2**62)
-"""After all history: the watermark of a gate that never holds anything."""
+"""After all history: the watermark of a gate that never waits."""
 
 
 REPLICATE = "x-replicate"
-"""The argument by which a queue or an exchange asks for its level of replication."""
+"""The argument with which a queue or an exchange requests its replication level."""
 LEVELS = ("none", "configuration", "all")
 UNSET = "unset"
-"""The level of what a broker of no pair was not told one for: it gets one when a pair's primary serves it."""
+"""The level of objects that a standalone broker declared without one. They get a level when a primary of a
+pair begins to serve them."""
 
 
 def level_of(asked: object) -> str | None:
-    """The level that a value of `x-replicate` says; None: it says none."""
+    """The level that a value of `x-replicate` names; None if it names none."""
     text = asked.decode("utf-8", "replace") if isinstance(asked, bytes) else asked
     return text if isinstance(text, str) and text in LEVELS else None
 
@@ -60,8 +61,8 @@ class Scope(enum.IntFlag):
     LINK = 2
 
     def __and__(self, other: int) -> Scope:
-        """What both name. Asked for each record of each batch: the enum module's own takes four times as
-        long."""
+        """The bits that both have. Used for each record of each batch; the enum module's own version takes
+        four times as long."""
         return _SCOPES[int.__and__(self, other)]
 
     def __rand__(self, other: int) -> Scope:
@@ -72,10 +73,10 @@ _SCOPES = tuple(Scope(bits) for bits in range(4))
 
 
 class Need(enum.IntEnum):
-    """What a publisher's confirm, or a reply, waits for. Ordered: the larger one includes the smaller."""
+    """What a confirm or a reply waits for. Ordered: a larger need includes the smaller ones."""
 
     NONE = 0
-    """Nothing of its own; it still follows its predecessors on the channel."""
+    """Nothing of its own, but it still follows its predecessors on the channel."""
     APPLIED = 1
     """Every gate has applied the batch."""
     DURABLE = 2
@@ -83,7 +84,7 @@ class Need(enum.IntEnum):
 
 
 class Reason(enum.IntEnum):
-    """Why a message left its queue. Travels on the link and into the ledger (as `ledger_name`)."""
+    """Why a message left its queue. Sent on the link and written to the ledger (as `ledger_name`)."""
 
     ACKED = 1
     REJECTED = 2
@@ -94,13 +95,13 @@ class Reason(enum.IntEnum):
     DELETED = 7
     """The queue itself was deleted."""
     QUEUE_EXPIRED = 8
-    """The queue itself ended: nobody used it for its time (`x-expires`)."""
+    """The queue itself was deleted: unused for its time (`x-expires`)."""
     QUEUE_UNUSED = 9
-    """The queue itself ended: auto-delete, and its last consumer is gone."""
+    """The queue itself was deleted: auto-delete, and its last consumer left."""
     OWNER_GONE = 10
-    """The queue itself ended: exclusive, and its connection is gone."""
+    """The queue itself was deleted: exclusive, and its connection was closed."""
     DELIVERY_LIMIT = 11
-    """It has come back from consumers more often than its queue's limit."""
+    """The message came back from consumers more often than the queue's limit."""
 
     @property
     def ledger_name(self) -> str:
@@ -111,8 +112,7 @@ DYING = {
     Reason.REJECTED: "rejected", Reason.EXPIRED: "expired", Reason.DROPPED: "maxlen",
     Reason.DELIVERY_LIMIT: "delivery_limit",
 }  # fmt: skip
-"""Reasons for which a dead letter exchange gets the message, if the queue names one; and what `x-death`
-says."""
+"""Reasons for dead-lettering, if the queue has a dead-letter exchange, with their text in `x-death`."""
 
 
 class ExchangeType(enum.Enum):

@@ -1,1 +1,1 @@
-"""Records: what has happened, in order, as octets, and as equal fingerprints of equal state."""
+"""History records: their order, their binary form, and the positions that confirms wait for."""

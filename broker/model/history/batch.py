@@ -1,4 +1,4 @@
-"""One tick's records: what `History` hands to each sink, all or nothing."""
+"""The records of one tick. `History` hands them to each sink, all or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.model.values import Position, Scope
 
 
 class Batch:
-    """Encoded lazily, once per record, for whoever wants the bytes."""
+    """Records are encoded once, when a sink first asks for the bytes."""
 
     __slots__ = ("_encoded", "position", "records", "wall_ms")
 
@@ -21,13 +21,13 @@ class Batch:
         self._encoded: list[bytes] | None = None
 
     def payload(self, scope: Scope) -> list[bytes]:
-        """The encoded records that `scope` sees, in order. Shared between sinks: each is encoded once."""
+        """The encoded records that `scope` sees, in order. Sinks share the encoding."""
         if self._encoded is None:
             self._encoded = [encode_record(r) if r.scope else b"" for r in self.records]
         return [e for e, r in zip(self._encoded, self.records, strict=True) if r.scope & scope]
 
 
 class BatchSink(Protocol):
-    """Somebody who receives each tick's history: the store, the link, the ledger. Before any confirm."""
+    """Receives each tick's history before any confirm: the store, the link, the ledger."""
 
     def batch(self, batch: Batch) -> None: ...

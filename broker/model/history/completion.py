@@ -1,6 +1,6 @@
-"""Delayed completion as a watermark: has everybody whom confirms wait for reached a position?
+"""Delayed completion by watermarks: has every gate reached a position?
 
-Owner: the engine, one per broker. Channels ask at the end of each tick; the store and the high-availability
+Owner: the engine, one per broker. Channels ask at the end of each tick. The store and the high-availability
 adapter add and remove gates. Nothing here counts messages.
 """
 
@@ -12,19 +12,19 @@ from broker.model.values import FOREVER, Position
 
 
 class Gate(Protocol):
-    """Somebody whom confirms wait for. Watermarks never go back."""
+    """A component that confirms wait for. Watermarks never go back."""
 
     @property
     def applied(self) -> Position:
-        """Everything up to here is in the memory of all whom this gate stands for."""
+        """The components behind this gate hold everything up to here in memory."""
 
     @property
     def durable(self) -> Position:
-        """Everything up to here is on the disks of all whom this gate stands for."""
+        """The components behind this gate hold everything up to here on disk."""
 
 
 class Completion:
-    """The lowest watermark over a list of gates, read anew on each question: gates come and go."""
+    """The lowest watermark of a list of gates, computed on each call because gates come and go."""
 
     __slots__ = ("gates",)
 
@@ -33,20 +33,21 @@ class Completion:
 
     @property
     def applied(self) -> Position:
-        """All gates have applied everything up to here; FOREVER without any gate."""
+        """All gates have applied everything up to here; FOREVER without a gate."""
         return min((g.applied for g in self.gates), default=FOREVER)
 
     @property
     def durable(self) -> Position:
-        """All gates have everything up to here on disk; FOREVER without any gate."""
+        """All gates have everything up to here on disk; FOREVER without a gate."""
         return min((g.durable for g in self.gates), default=FOREVER)
 
     def reached(self, position: Position, durable: bool) -> bool:
-        """May what waits for `position` go out? `durable`: it waits for disks, not only for memories.
+        """Whether output that waits for `position` may leave. `durable`: it waits for disks, not only for
+        memory.
 
-        (epoch, 0) is before the first batch of a serving epoch: what was there then was recovered or
-        promoted. The owner of a store tells it of that position when it begins to serve, so that it is
-        reached once all of that is on disk.
+        (epoch, 0) is the position before the first batch of a serving epoch, so it stands for recovered or
+        promoted contents. The owner of a store reports this position to it when it begins to serve. The
+        position is reached once those contents are on disk.
         """
         if durable:
             return all(g.durable >= position for g in self.gates)

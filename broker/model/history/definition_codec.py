@@ -1,4 +1,4 @@
-"""Records of definitions and of the directory as bytes: see `record_codec`, whose table names these."""
+"""Binary form of definition and directory records. The table in `record_codec` uses these functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.model.values import ROOT, Scope
 
 
 def _of(vhost: str) -> bytes:
-    """The end of a record of something in that virtual host: nothing for `/`, as when there was no other."""
+    """The virtual host at the end of a record. Empty for `/`, as in records from before virtual hosts."""
     return b"" if vhost == ROOT else text_bytes(vhost)
 
 

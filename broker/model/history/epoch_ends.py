@@ -1,8 +1,9 @@
-"""How far history got: of each queue and epoch, which ids it ever had. What a node that returns holds beyond
-that is divergent; what lies within, and is gone, history has dequeued (invariant 15).
+"""The ids that history ever had, for each queue and epoch.
 
-Kept by queues, and for a while by `Graves` for queues that were deleted. Written to the store and told to
-joiners as `QueueEnds`. Two milestones after nobody can hold a message of it any more an end is forgotten.
+A returning node's messages outside these ids are divergent. Ids inside that are gone were dequeued by history
+(invariant 15). Queues keep their ends, and `Graves` keeps those of deleted queues for a while. `QueueEnds`
+records carry them to the store and to joining nodes. An end is forgotten two history checkpoints after no
+node can hold a message of it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from broker.model.history.replication_id_set import Range, ReplicationIdSet
 
 
 class EpochEnd(NamedTuple):
-    """Sequences 1..last were in history but for `lacking`, which a forced promotion lost.
+    """Sequences 1..last were in history, except `lacking`, which a forced promotion lost.
 
-    `settled`: no message of it was held any more at the last milestone.
+    `settled`: no message of this epoch was held at the last history checkpoint.
     """
 
     last: int
@@ -41,9 +42,8 @@ def had(ends: EpochEnds) -> dict[int, ReplicationIdSet]:
 
 
 def after_milestone(ends: EpochEnds, held: Collection[int], epoch: int) -> EpochEnds:
-    """What is left of `ends` where messages of the epochs `held` are held: of those before `epoch`, settled
-    ends go, and ends without messages settle.
-    """
+    """`ends` after a history checkpoint, if messages of the epochs `held` are held. Of the epochs before
+    `epoch`, settled ends go, and ends without messages become settled."""
     left: EpochEnds = {}
     for number, end in ends.items():
         if number >= epoch or number in held:
@@ -54,9 +54,10 @@ def after_milestone(ends: EpochEnds, held: Collection[int], epoch: int) -> Epoch
 
 
 class Graves:
-    """Ends of the replicated queues that history has deleted, by UUID, oldest first; at most `MOST`.
+    """The deleted-queue history: ends of replicated queues that were deleted, by UUID, oldest first; at most
+    `MOST`.
 
-    One that is forgotten too early does no harm: what returns of its queue is exported for no need.
+    Forgetting one too early does no harm: messages of its queue that come back are quarantined needlessly.
     """
 
     MOST = 10_000
@@ -71,11 +72,12 @@ class Graves:
         return iter(list(self._ends.items()))
 
     def get(self, queue: bytes) -> EpochEnds | None:
-        """None if no such queue was deleted, or that is forgotten."""
+        """None if no such queue was deleted, or if its deletion is forgotten."""
         return self._ends.get(queue)
 
     def bury(self, queue: bytes, ends: EpochEnds) -> None:
-        """A queue is deleted, or another's history says so; without `ends` it is as if it had never been."""
+        """Note that a queue is deleted, here or in received history. Without `ends`, as if it had never
+        existed."""
         self._ends.pop(queue, None)
         if ends:
             self._ends[queue] = ends
@@ -83,7 +85,7 @@ class Graves:
             del self._ends[next(iter(self._ends))]
 
     def milestone(self) -> None:
-        """What was settled goes, the rest settles."""
+        """Drop the settled ends, and settle the rest."""
         self._ends = {
             queue: {epoch: end._replace(settled=True) for epoch, end in ends.items()}
             for queue, ends in self._ends.items()

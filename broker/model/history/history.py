@@ -1,16 +1,16 @@
-"""History: what the serving virtual host did, gathered into one batch per tick.
+"""History: the changes that the serving virtual hosts make, collected into one batch per tick.
 
-Owner: the engine, one per broker; the virtual host and its queues append. `flush` is called once at the end
-of each tick, before any confirm is released: sinks (store, link, ledger) get the batch in the order in which
-they were registered.
+Owner: the engine, one per broker. The virtual hosts and their queues append. `flush` runs once at the end of
+each tick, before any confirm is released. Sinks (store, link, ledger) get the batch in the order of their
+registration.
 
-Dequeues are gathered per (queue, epoch, reason) and become ranges: acks arrive in any order, and a range
-costs as much as one id. They are at most `dequeue_lag` late, and every record that is not an enqueue flushes
-them first, so that no sink ever sees a deletion or purge overtake an older dequeue.
+Dequeues are gathered by (queue, epoch, reason) and become ranges: acks arrive in any order, and a range costs
+as much as one id. They are at most `dequeue_lag` late. Every record that is not an enqueue flushes them
+first, so no sink sees a deletion or purge before an older dequeue.
 
-A batch goes to every sink, also when no record in it is in that sink's scope. Positions are dense over
-batches, not over one sink's records; a gate must pass a batch that has nothing for it, or what waits for
-that position (a repeated declare, say) would wait for the next one.
+Every sink gets every batch, even if no record in it is in the sink's scope. Positions count batches, not one
+sink's records. A gate must therefore pass a batch that has nothing for it. Otherwise a reply that waits for
+that position, such as to a repeated declare, would wait for the next batch.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from broker.model.history.replication_id_set import to_ranges
 from broker.model.values import Position, Reason, Scope
 
 DEQUEUE_LAG = 0.01
-"""Seconds that a dequeue may wait for others to make a range with."""
+"""Seconds for which a dequeue may wait to be joined with others into a range."""
 
 _OVERTAKEN = (EnqueueRun, Unrouted)
-"""Records that gathered dequeues need not precede."""
+"""Records that need not wait for earlier dequeues."""
 
 _Gathered = tuple[bytes, int, Reason, Scope]
 
 
 class History:
-    """The journal of one serving epoch.
+    """The history of one serving epoch.
 
-    `position` is what a completion waits for: of the batch being gathered once it has a record, else of
-    the last batch ((epoch, 0) before the first). `ledger_wanted`: a ledger is listening, so that queues
-    without scope make records too.
+    `position`: what a completion waits for. The position of the current batch once it has a record, else of
+    the last batch ((epoch, 0) before the first). `ledger_wanted`: a ledger is attached, so queues without
+    scope make records too.
     """
 
     __slots__ = (
@@ -64,9 +64,9 @@ class History:
         self._deadline: float | None = None
         self._hasty = False
         self.longest_lag = 0.0
-        """Seconds: the longest that a dequeue has waited from its tick's end until it was flushed."""
+        """Seconds: the longest time that a dequeue has waited from the end of its tick to its flush."""
         self.left: dict[Reason, int] = dict.fromkeys(Reason, 0)
-        """Messages that left their queues, by reason, in all epochs of this process."""
+        """Messages removed from queues, by reason, in all epochs of this process."""
         self._records: list[Record] = []
         self.epoch = epoch
         self.n = 0
@@ -75,7 +75,7 @@ class History:
     def begin_epoch(self, epoch: int) -> None:
         """Serve in `epoch` from now on: positions start again at (epoch, 1).
 
-        Raises ValueError if anything is still gathered, or if the epoch does not grow (invariant 9).
+        Raises ValueError if records are not flushed yet, or if the epoch does not grow (invariant 9).
         """
         if self._records or self._gathered:
             raise ValueError("history has unflushed records of the epoch before")
@@ -86,7 +86,8 @@ class History:
         self.position = Position(epoch, 0)
 
     def append(self, record: Record) -> None:
-        """Add one record to this tick's batch; anything but an enqueue flushes gathered dequeues first."""
+        """Add one record to this tick's batch. A record other than an enqueue flushes the gathered dequeues
+        first."""
         if not self._records:
             self.position = Position(self.epoch, self.n + 1)
         if self._gathered and not isinstance(record, _OVERTAKEN):
@@ -103,7 +104,8 @@ class History:
             gathered.extend(seqs)
 
     def gather(self) -> None:
-        """Turn the gathered dequeues into records of this tick, as before a commit, purge or deletion."""
+        """Turn the gathered dequeues into records of this tick; for example before a commit, purge or
+        deletion."""
         self._deadline = None
         if not self._gathered:
             return
@@ -120,14 +122,14 @@ class History:
         return sum(map(len, self._gathered.values()))
 
     def hasten(self) -> None:
-        """The next `flush` leaves no dequeue behind, however young."""
+        """Make the next `flush` include all gathered dequeues, however new."""
         self._hasty = True
 
     def flush(self, now: float, wall_ms: int, *, force: bool = False) -> Batch | None:
         """End the tick: hand the batch, if there is one, to every sink. `now` in seconds of the broker's
         clock.
 
-        Dequeues not yet `dequeue_lag` old stay behind, unless `force`.
+        Dequeues younger than `dequeue_lag` stay behind, unless `force`.
         """
         if self._gathered:
             if self._deadline is None:
@@ -146,6 +148,5 @@ class History:
         return batch
 
     def next_deadline(self) -> float | None:
-        """When `flush` must be called again at the latest, on the clock of its `now`; None if nothing
-        waits."""
+        """When to call `flush` again at the latest, on the clock of its `now`; None if nothing waits."""
         return self._deadline

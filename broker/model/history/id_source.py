@@ -1,4 +1,4 @@
-"""Where the sequences of a queue's messages come from. Owner: Queue."""
+"""Assigns the sequences of a queue's messages. Owner: Queue."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Protocol
 
 
 class Ids(Protocol):
-    """What `queue.ids` may be; a hook may put its own there."""
+    """The type of `queue.ids`; a hook may set its own."""
 
     epoch: int
     next: int
 
     def take(self, count: int) -> int:
-        """Reserve `count` sequences; the first of them."""
+        """Reserve `count` sequences. Returns the first."""
         ...
 
 
 class IdSource:
-    """Gives sequences of one epoch for one queue, from 1 without gaps."""
+    """Assigns the sequences of one queue and epoch, from 1 without gaps."""
 
     __slots__ = ("epoch", "next")
 
@@ -26,7 +26,7 @@ class IdSource:
         self.next = following
 
     def take(self, count: int) -> int:
-        """Reserve `count` sequences; the first of them."""
+        """Reserve `count` sequences. Returns the first."""
         first = self.next
         self.next = first + count
         return first

@@ -1,8 +1,8 @@
-"""History records as bytes: what the store keeps and the link carries.
+"""Binary form of history records, for the store and the link.
 
-A record is `u32 length | u8 kind | u8 scope | body`, little-endian, where length counts kind, scope and body.
-Runs of messages are decoded without cutting them: lengths, and one blob. Kinds are numbered for good; a kind
-that is not known here is corruption, since both ends agree on a version before they exchange records.
+A record is `u32 length | u8 kind | u8 scope | body`, little-endian; length counts kind, scope and body. Runs
+of messages are decoded to lengths and one blob, without splitting the blob. Kind numbers never change. An
+unknown kind is corruption, since both ends agree on a version before they exchange records.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _encode_run(run: EnqueueRun) -> list[bytes | memoryview]:
 
 
 def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
-    """By hand, as a start reads millions: bounds are checked where a slice could hide that it is short."""
+    """Decoded by hand, because a start reads millions. Bounds are checked where a slice could be short
+    unnoticed."""
     data, end = body.data, len(body.data)
     (count,) = U16.unpack_from(data)
     at = 2 + 16 * count
@@ -119,7 +120,7 @@ def _decode_run(body: Reader, scope: Scope) -> EnqueueRun:
     body.at = at + sum(lengths)
     if body.at > end:
         raise CorruptRecord("record is cut short")
-    blob = bytes(data[at : body.at])  # a copy: a view would hold the whole chunk it came in
+    blob = bytes(data[at : body.at])  # a copy, because a view would keep the whole chunk in memory
     envelope = Envelope(
         epoch,
         exchange,
@@ -224,9 +225,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Each record of `buf` as (kind, scope, the whole framed record), not decoded: for a store's filter.
+    """Each record of `buf` as (kind, scope, framed record), not decoded. For filters.
 
-    Raises CorruptRecord if the last one is cut short.
+    Raises CorruptRecord if the last record is cut short.
     """
     view, at = memoryview(buf), 0
     while at < len(view):
@@ -241,7 +242,7 @@ def split_records(buf: bytes | memoryview) -> Iterator[tuple[int, int, memoryvie
 
 
 def decode_records(buf: bytes | memoryview, *, only: int | None = None) -> list[Record]:
-    """All records of `buf`, or those of one kind; it must end where a record ends. Raises CorruptRecord."""
+    """All records of `buf`, or those of one kind. `buf` must end with a record. Raises CorruptRecord."""
     found: list[Record] = []
     for kind, scope, framed in split_records(buf):
         if only is not None and kind != only:

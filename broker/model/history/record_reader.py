@@ -1,4 +1,4 @@
-"""One history record's body: a cursor to read it by, and the pieces that it is written of. Little-endian."""
+"""A cursor over the body of one history record, and helpers for encoding. Little-endian."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SWAP = sys.byteorder == "big"
 
 
 class CorruptRecord(ValueError):
-    """Bytes that are no record, or not all of one."""
+    """Bytes that are not a complete record."""
 
 
 class Reader:
-    """A cursor over one record's body. Raises CorruptRecord at the end of it."""
+    """A cursor over one record's body. Raises CorruptRecord at its end."""
 
     __slots__ = ("at", "data")
 

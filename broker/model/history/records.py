@@ -1,8 +1,8 @@
 """History records: what happened to the model, in the one form that store, link and ledger see.
 
-A record is made by the virtual hosts that serve (`VirtualHosts`), collected by `History` into a `Batch` per
-tick, and applied elsewhere (`VirtualHosts.apply`) by a backup or at recovery. What is known by a name alone
-says of which virtual host it is (`vhost`); whatever else goes by UUID. Binary form: `record_codec`.
+The serving `VirtualHosts` make records. `History` collects them into one `Batch` per tick. A backup or a
+recovering node applies them (`VirtualHosts.apply`). A record that identifies an object by name also names its
+virtual host (`vhost`); all other objects have a UUID. Binary form: `record_codec`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def _deliver_tail(exchange: str, routing_key: str, redelivered: bool) -> bytes:
 
 
 class Envelope:
-    """What all messages of one run share; one object per run, referred to by every queue entry of it.
+    """What all messages of one run share. One object per run; every queue entry of the run refers to it.
 
-    `deliver_tail` is the end of a basic.deliver method frame: redelivered octet, exchange and routing key
-    as short strings, and the frame-end octet. `channel` is the channel number inside the raw frames and
-    `largest_frame` the size in bytes of the largest of them (header and end octet included): a delivery on
-    another channel, or to a peer with a smaller frame_max, must frame the message again. `wall_ms`: when it
-    was enqueued; `expiration`: milliseconds from then, of the message's own, or None; `priority`: 0 to 255.
-    `blind`: the headers have `BCC`, which dead-lettering needs and no consumer may see.
+    `deliver_tail`: the end of a basic.deliver method frame: redelivered octet, exchange and routing key as
+    short strings, frame-end octet. `channel`: the channel number inside the raw frames. `largest_frame`:
+    bytes of the largest frame, header and end octet included. A delivery on another channel, or to a peer
+    with a smaller frame_max, must frame the message again. `wall_ms`: time of the enqueue. `expiration`: the
+    message's own, in milliseconds from then, or None. `priority`: 0 to 255. `blind`: the headers have `BCC`,
+    which dead-lettering needs and no consumer may see.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Envelope:
         self._redelivered: Envelope | None = None
 
     def as_expired(self) -> Envelope:
-        """The same for messages whose time is over as soon as they are enqueued."""
+        """A copy for messages that expire as soon as they are enqueued."""
         return Envelope(
             self.epoch, self.exchange, self.routing_key, persistent=self.persistent, wall_ms=self.wall_ms,
             channel=self.channel, largest_frame=self.largest_frame, redelivered=self.redelivered,
@@ -67,7 +67,7 @@ class Envelope:
         )  # fmt: skip
 
     def as_redelivered(self) -> Envelope:
-        """The same envelope with the redelivered flag set; made once and kept."""
+        """The same envelope with the redelivered flag; made once and cached."""
         if self.redelivered:
             return self
         if self._redelivered is None:
@@ -91,7 +91,7 @@ def id_of(entry: Entry) -> MessageId:
 
 
 class Piece(NamedTuple):
-    """All that a queue holds beyond some id, up to `upto`; None: there is no more."""
+    """All that a queue holds above some id, up to `upto`. None: up to the end."""
 
     entries: list[Entry]
     """Sorted by id."""
@@ -100,13 +100,13 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class RawRun:
-    """Messages of one run as one blob, not yet cut: `lengths[i]` bytes each, in order."""
+    """Messages of one run as one blob: `lengths[i]` bytes each, in order."""
 
     lengths: list[int]
     blob: bytes | memoryview
 
     def split(self) -> list[bytes]:
-        """Cut into messages. Costs a copy of the blob; a backup only does this when it is promoted."""
+        """Split into messages. Copies the blob; a backup does this only when it is promoted."""
         view, at, out = bytes(self.blob), 0, []
         for length in self.lengths:
             out.append(view[at : at + length])
@@ -118,7 +118,7 @@ class RawRun:
 class EnqueueRun:
     """`count` messages of one route, appended to each of `queues` from `firsts[i]` on, in envelope.epoch.
 
-    On the primary `raws` is the list of messages; decoded records carry a `RawRun` instead.
+    On the primary `raws` is the list of messages; decoded records have a `RawRun` instead.
     """
 
     queues: list[bytes]
@@ -146,8 +146,8 @@ class Unrouted:
 
 @dataclass(slots=True)
 class Commit:
-    """Ledger only, and of no binary form: tags first..last of `producer` are one transaction, which is in
-    this batch."""
+    """Ledger only, without a binary form: tags first..last of `producer` are one transaction in this
+    batch."""
 
     producer: str
     first: int
@@ -157,7 +157,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Dequeue:
-    """Messages that left one queue for one reason; `ranges` inclusive, ascending, of sequences in `epoch`."""
+    """Messages left one queue for one reason. `ranges`: inclusive, ascending, of sequences in `epoch`."""
 
     queue: bytes
     epoch: int
@@ -168,7 +168,7 @@ class Dequeue:
 
 @dataclass(slots=True)
 class QueueDeclare:
-    """A queue came to be. `arguments` as declared; `replicate` is the level stamped by the primary."""
+    """A queue was declared. `arguments` as declared; `replicate`: the level that the primary stamped."""
 
     uuid: bytes
     name: str
@@ -186,7 +186,7 @@ class QueueDeclare:
 
     @property
     def content_scope(self) -> Scope:
-        """Which sinks see its messages: of level `configuration`, the link sees only that it exists."""
+        """Which sinks see its messages. At level `configuration`, the link sees only the queue itself."""
         return self.scope & ~Scope.LINK if self.replicate == "configuration" else self.scope
 
 
@@ -219,7 +219,7 @@ class ExchangeDelete:
 
 @dataclass(slots=True)
 class Bind:
-    """`source` exchange to a queue (by UUID, 16 bytes) or, when `queue` is None, to exchange `target`."""
+    """Bind `source` to a queue (by UUID, 16 bytes) or, if `queue` is None, to the exchange `target`."""
 
     source: str
     queue: bytes | None
@@ -243,7 +243,7 @@ class Unbind:
 
 @dataclass(slots=True)
 class ConsumerSeen:
-    """The queue has had a consumer: an auto-delete queue may end from now on."""
+    """The queue has had a consumer: from now on auto-delete may delete it."""
 
     queue: bytes
     scope: Scope = Scope.NONE
@@ -251,8 +251,8 @@ class ConsumerSeen:
 
 @dataclass(slots=True)
 class QueueEnds:
-    """What history ever had of one queue, instead of what was known before. `deleted`: of one that is no
-    more; then no ends means that history never had such a queue."""
+    """Replaces what is known of the ids that history had in one queue. `deleted`: the queue is deleted; then
+    empty `ends` mean that history never had it."""
 
     queue: bytes
     ends: EpochEnds
@@ -262,8 +262,8 @@ class QueueEnds:
 
 @dataclass(slots=True)
 class Milestone:
-    """All known members hold all of history up to the milestone before: ends that had settled by then are
-    forgotten. `epoch`: the one served; ends of it stay."""
+    """A history checkpoint: all known members hold all history up to the previous one. Ends settled by then
+    are forgotten. `epoch`: the one served, whose ends stay."""
 
     epoch: int
     scope: Scope = Scope.NONE
@@ -271,10 +271,10 @@ class Milestone:
 
 @dataclass(slots=True)
 class EntryPut:
-    """An entry of the directory is so from now on: a virtual host, a user, a permission or a policy (`kind`).
+    """Puts a directory entry: a virtual host, user, permission or policy (`kind`).
 
-    `vhost` is empty for a virtual host and a user; `name` of a permission is its user's. What `value` has:
-    `model.directory`.
+    `vhost` is empty for a virtual host and a user. The `name` of a permission is its user's.
+    `model.vhost.directory` describes `value`.
     """
 
     kind: str
@@ -286,7 +286,7 @@ class EntryPut:
 
 @dataclass(slots=True)
 class EntryDelete:
-    """An entry of the directory is no more. A virtual host takes with it whatever is in it."""
+    """Deletes a directory entry. Deleting a virtual host deletes everything in it."""
 
     kind: str
     vhost: str

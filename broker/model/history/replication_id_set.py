@@ -1,6 +1,6 @@
 """Sets of message sequences as inclusive ranges. A queue's contents are one such set per epoch.
 
-Used by the model, the link protocol and the ledger; depends on nothing of the broker.
+The model, the link protocol and the ledger use it; it depends on nothing else of the broker.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Range = tuple[int, int]
 
 
 def to_ranges(seqs: list[int]) -> list[Range]:
-    """Distinct sequences in any order as ascending ranges; sorts `seqs` in place when it must.
+    """Distinct sequences in any order as ascending ranges. May sort `seqs` in place.
 
-    The usual case, one gapless stretch in any order, costs no Python step per sequence.
+    The usual case, one stretch without gaps, costs no Python step per sequence.
     """
     if not seqs:
         return []
@@ -36,7 +36,7 @@ def to_ranges(seqs: list[int]) -> list[Range]:
 
 
 class ReplicationIdSet:
-    """A set of non-negative ints held as disjoint, non-adjacent ranges: first -> last, sorted by first."""
+    """A set of non-negative integers as disjoint, non-adjacent ranges: first -> last, sorted by first."""
 
     __slots__ = ("_ranges",)
 
@@ -47,14 +47,15 @@ class ReplicationIdSet:
 
     @classmethod
     def of(cls, seqs: Iterable[int]) -> ReplicationIdSet:
-        """The set of single sequences, distinct or not, in any order."""
+        """A set of sequences in any order, repeated or not."""
         made = cls()
         made._ranges.update(to_ranges(list(set(seqs))))
         return made
 
     @classmethod
     def from_ranges(cls, ranges: list[Range]) -> ReplicationIdSet:
-        """From ascending, disjoint ranges (adjacent ones are joined). Raises ValueError if they are not."""
+        """A set of ascending, disjoint ranges (adjacent ones are joined). Raises ValueError if they are
+        not."""
         joined: list[Range] = []
         for first, last in ranges:
             if last < first or (joined and first <= joined[-1][1]):
@@ -96,7 +97,7 @@ class ReplicationIdSet:
         self.discard_range(seq, seq)
 
     def discard_range(self, first: int, last: int) -> None:
-        """Remove first..last; what is not there does not matter. Raises ValueError if last < first."""
+        """Remove first..last, present or not. Raises ValueError if last < first."""
         if last < first:
             raise ValueError(f"empty range {first}..{last}")
         ranges = self._ranges
@@ -186,7 +187,7 @@ class ReplicationIdSet:
             yield from range(first, last + 1)
 
     def __len__(self) -> int:
-        """How many ids, not how many ranges."""
+        """The number of ids, not of ranges."""
         return sum(last - first + 1 for first, last in self._ranges.items())
 
     def __bool__(self) -> bool:

@@ -1,7 +1,7 @@
-"""Argument tables (of queues, exchanges, bindings) as bytes: for records, and as a canonical key.
+"""Binary form of argument tables (of queues, exchanges, bindings), for records and as a canonical key.
 
-Not AMQP's field table: independent of the client's choice of integer widths and of the order of keys, so that
-equal tables have equal bytes. Used by `record_codec`, by bindings and by fingerprints.
+Unlike AMQP's field table, it does not depend on the client's integer widths or order of keys, so equal tables
+have equal bytes. Used by `record_codec`, by bindings and by fingerprints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_ARGUMENTS: Final = b"F" + _U32.pack(0)
 
 
 class UnsupportedValue(TypeError):
-    """A value that no AMQP field table can hold, or one nested deeper than MAX_DEPTH."""
+    """A value that no AMQP field table can hold, or that is nested deeper than MAX_DEPTH."""
 
 
 def encode_value(value: object, depth: int = 0) -> bytes:
@@ -27,7 +27,7 @@ def encode_value(value: object, depth: int = 0) -> bytes:
     if depth > MAX_DEPTH:
         raise UnsupportedValue(f"nested deeper than {MAX_DEPTH}")
     if type(value) is dict and not value:
-        return _NO_ARGUMENTS  # of nearly every queue, exchange and binding
+        return _NO_ARGUMENTS  # nearly every queue, exchange and binding
     match value:
         case None:
             return b"V"
@@ -107,5 +107,5 @@ def _decode_sized(tag: bytes, body: bytes, size: int) -> object:
 
 
 def canonical(table: Mapping[str, object]) -> bytes:
-    """Equal tables give equal bytes, and only those (1 and True differ)."""
+    """Only equal tables give equal bytes (1 and True differ)."""
     return encode_value(table) if table else b""

@@ -1,9 +1,8 @@
-"""What the arguments of a queue ask for: checked when a client declares it, read when it is made. Those of a
-consumer are checked. Pure.
+"""The optional arguments (`x-...`) of queues and consumers: checked on declaration, and read as rules. Pure.
 
-Role: the one place that knows the names, types and limits of `x-...` arguments. Which are refused, and the
-texts, are RabbitMQ's (`rabbit_amqqueue:check_declare_arguments`), because clients and people know them.
-Arguments that it does not know are kept and compared, and do nothing.
+The only module that knows their names, types and limits. It refuses what RabbitMQ refuses, with RabbitMQ's
+texts (`rabbit_amqqueue:check_declare_arguments`), because clients and people know them. Unknown arguments are
+kept and compared, and have no effect.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from broker.model.values import LEVELS, REPLICATE, level_of
 Arguments = Mapping[str, object]
 
 LONGEST = 315_360_000_000
-"""Milliseconds that a time to live or an expiry may last: ten years, as in RabbitMQ since 3.12."""
+"""Maximum milliseconds of a TTL or an expiry: ten years, as in RabbitMQ since 3.12."""
 
 MOST_PRIORITIES = 255
 
 
 class OverflowRule(enum.Enum):
-    """What gives way when a queue is full."""
+    """What a full queue does."""
 
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
@@ -33,10 +32,10 @@ class OverflowRule(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class QueueRules:
-    """What one queue does to its messages, and when it ends. None: no such rule."""
+    """The rules of one queue. None: no such rule."""
 
     message_ttl: int | None = None
-    """Milliseconds; 0: a message that cannot be delivered at once expires."""
+    """Milliseconds. 0: a message that cannot be delivered at once expires."""
     expires: int | None = None
     """Milliseconds without use, above 0."""
     max_length: int | None = None
@@ -45,15 +44,15 @@ class QueueRules:
     """Octets of the bodies of ready messages."""
     overflow: OverflowRule = OverflowRule.DROP_HEAD
     dead_letter_exchange: str | None = None
-    """The default exchange is the empty string."""
+    """The empty string is the default exchange."""
     dead_letter_routing_key: str | None = None
-    """None: a message keeps its own."""
+    """None: a message keeps its own routing key."""
     max_priority: int | None = None
-    """1 to 255; None: priorities make no difference."""
+    """1 to 255. None: no priorities."""
     delivery_limit: int | None = None
-    """A message that comes back from consumers more often leaves; None: no limit."""
+    """Maximum number of times that a message may come back from consumers; None: no limit."""
     single_active: bool = False
-    """One consumer gets all messages, the one that has been there longest; the others wait."""
+    """Only the consumer that came first gets messages; the others wait."""
 
     @property
     def limited(self) -> bool:
@@ -77,13 +76,13 @@ _AMQP_NAMES = {
 
 
 def field_type(value: object) -> str:
-    """What RabbitMQ calls the type of a field of a table."""
+    """RabbitMQ's name for the type of a table field."""
     name = type(value).__name__
     return _AMQP_NAMES.get(name, name)
 
 
 def _whole(value: object) -> str | None:
-    """An integer of any width; neither a boolean nor a timestamp is one."""
+    """Accepts an integer of any width, but no boolean or timestamp."""
     return None if type(value) is int else f'"expected integer, got {field_type(value)}"'
 
 
@@ -118,7 +117,7 @@ def _text(value: object) -> str | None:
 
 
 def _name(value: object) -> str | None:
-    """Of an exchange, or a routing key: it goes out as a short string."""
+    """Accepts an exchange name or a routing key, which is sent as a short string."""
     if not isinstance(value, str):
         return _text(value)
     try:
@@ -147,18 +146,17 @@ def _at_least_one(value: object) -> str | None:
 
 
 def _word(fault: str, *known: str) -> Callable[[object], str | None]:
-    """`fault`: what RabbitMQ says of any other word."""
+    """Accepts the `known` words. `fault`: RabbitMQ's text for any other word."""
     return lambda value: _text(value) or (None if value in known else fault)
 
 
 def _level(value: object) -> str | None:
-    """The one argument that RabbitMQ has not."""
+    """Checks `x-replicate`, the only argument that RabbitMQ does not have."""
     return None if level_of(value) is not None else f"{value!r:.60} is not one of {', '.join(LEVELS)}"
 
 
 QUEUE_TYPES = ("classic", "quorum", "rabbit_classic_queue", "rabbit_quorum_queue")
-"""Whoever asks for a quorum queue asks for one that is replicated, which those of a pair are; a stream is
-another thing."""
+"""A quorum queue is accepted because queues of a pair are replicated. Streams are not supported."""
 
 _CHECKS: Mapping[str, Callable[[object], str | None]] = {
     "x-queue-type": _one_of("type", *QUEUE_TYPES),
@@ -188,7 +186,7 @@ WHOLE_NUMBERS = frozenset((
     "x-expires", "x-message-ttl", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-queue-version",
     "x-delivery-limit", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size",
 ))  # fmt: skip
-"""Arguments that are integers."""
+"""Arguments with integer values."""
 
 _OF_A_CONSUMER: Mapping[str, Callable[[object], str | None]] = {
     "x-priority": _whole,
@@ -205,19 +203,19 @@ _FOREIGN = {
     },
     "quorum": _STREAMS | {"x-max-priority", "x-queue-mode", "x-queue-version"},
 }  # fmt: skip
-"""Arguments that a queue of the type cannot have, in RabbitMQ. A delivery limit is good for either here."""
+"""Arguments that RabbitMQ refuses for the queue type. Here a delivery limit is allowed for both types."""
 
 
 # -- a whole table
 
 
 def value_fault(argument: str, value: object) -> str | None:
-    """What is wrong with the value of one known argument, in RabbitMQ's words; None: nothing."""
+    """Why the value of a known argument is refused, in RabbitMQ's words; None if it is valid."""
     return _CHECKS[argument](value)
 
 
 def fault_of(arguments: Arguments) -> tuple[str, str] | None:
-    """The first argument that a queue cannot have, and what comes after its name and the queue's."""
+    """The first refused argument, and the end of the error text; None if all are valid."""
     for key, check in _CHECKS.items():
         if key in arguments and (fault := check(arguments[key])) is not None:
             return key, f": {fault}"
@@ -230,21 +228,22 @@ def fault_of(arguments: Arguments) -> tuple[str, str] | None:
 
 
 def check_queue_arguments(arguments: Arguments, where: str) -> None:
-    """Raises PreconditionFailed for what a client may not ask for; `where`: `queue 'q' in vhost '/'`."""
+    """Raises PreconditionFailed for an invalid argument. `where`: for example `queue 'q' in vhost '/'`."""
     fault = fault_of(arguments) if arguments else None
     if fault is not None:
         raise PreconditionFailed(f"invalid arg '{fault[0]}' for {where}{fault[1]}")
 
 
 def check_consumer_arguments(arguments: Arguments, where: str) -> None:
-    """The same for those of a consumer (`rabbit_amqqueue:check_consume_arguments`); here they do nothing."""
+    """Raises PreconditionFailed for an invalid consumer argument (`rabbit_amqqueue:check_consume_arguments`).
+    Consumer arguments have no effect here."""
     for key, check in _OF_A_CONSUMER.items():
         if key in arguments and (fault := check(arguments[key])) is not None:
             raise PreconditionFailed(f"invalid arg '{key}' for {where}: {fault}")
 
 
 def rules_of(arguments: Arguments) -> QueueRules:
-    """What is not valid counts as not given: earlier versions stored whatever a client sent."""
+    """Rules from arguments. Invalid values are ignored, because earlier versions stored them unchecked."""
     if not arguments:
         return NO_RULES
     exchange = _text_of(arguments, "x-dead-letter-exchange")

@@ -15,17 +15,17 @@ from typing import NamedTuple, Protocol
 from broker.model.history.records import Entry, id_of
 
 PIECE = 2048
-"""Steps of one tick: a message takes two, one to be sorted by queue and one to become ready. The engine may
+"""Steps in one tick. A message takes two: one to sort it by queue and one to make it ready. The engine may
 set another number."""
 _SHORT = PIECE // 8
-"""A run of so few is joined with the next one."""
+"""A run this short is joined with the next one."""
 _QUEUE = 8
-"""Steps that a queue takes, about, besides its messages."""
+"""Approximate steps for a queue besides its messages."""
 
 
 class Returning:
-    """Messages on their way back to one queue. `sources`: lists of which some may be for this queue, and are
-    not sorted yet. `afters`: called once all are ready, or the queue is gone."""
+    """Messages on their way back to one queue. `sources`: the unsorted lists that may hold messages for this
+    queue. `afters`: callbacks for the time when all are ready or the queue is deleted."""
 
     __slots__ = ("_runs", "afters", "sources")
 
@@ -33,13 +33,13 @@ class Returning:
         self.sources = 0
         self.afters: list[Callable[[], None]] = []
         self._runs: list[tuple[list[Entry], bool]] = []
-        """Each sorted by id; and `failed`, as `Queue.requeue` has it."""
+        """Each run is sorted by id, with its `failed` flag of `Queue.requeue`."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
     def add(self, entries: list[Entry], *, failed: bool) -> None:
-        """The list is no longer the caller's."""
+        """Add messages. Takes over the list."""
         if self._runs:
             last, others = self._runs[-1]
             if others is failed and len(last) < _SHORT:
@@ -49,7 +49,7 @@ class Returning:
         self._runs.append((entries, failed))
 
     def take(self, most: int) -> list[tuple[list[Entry], bool]]:
-        """The newest, `most` or fewer, which are not the same by `failed`; in any order."""
+        """Remove the newest messages, at most `most`, as (entries, failed), each in any order."""
         taken: tuple[list[Entry], list[Entry]] = [], []
         left, runs = most, self._runs
         while runs and left > 0:
@@ -73,7 +73,7 @@ class Returning:
 
 
 class Home(Protocol):
-    """The queue that messages come back to. Compared by identity."""
+    """A queue to which messages come back. Compared by identity."""
 
     returning: Returning | None
 
@@ -94,7 +94,7 @@ class Delivered(Protocol):
 
 
 class DeliveredBatch:
-    """The plainest form of `Delivered`."""
+    """The simplest implementation of `Delivered`."""
 
     __slots__ = ("entries", "queue")
 
@@ -104,7 +104,7 @@ class DeliveredBatch:
 
 
 class _Source(NamedTuple):
-    """What came back at once, and how each queue had it when it came."""
+    """Messages that came back at once, and the `Returning` of each queue at that time."""
 
     runs: list[Delivered]
     queues: dict[Home, Returning]
@@ -112,8 +112,8 @@ class _Source(NamedTuple):
 
 
 class Requeueing:
-    """True while something is left to do. `piece`: steps of one tick. `left`: those that may still be done in
-    this one. `stirred`: some of them have been used, or something has come."""
+    """Work on returned messages; true while some is left. `piece`: steps in one tick. `left`: steps left in
+    this tick. `stirred`: steps were used or messages came in this tick."""
 
     __slots__ = ("_afters", "_queues", "_sources", "left", "piece", "stirred")
 
@@ -128,8 +128,8 @@ class Requeueing:
         return bool(self._sources or self._queues or self._afters)
 
     def give_back(self, runs: list[Delivered], queues: Iterable[Home], *, failed: bool = True) -> None:
-        """Unacked messages are to be ready again, by `work` and in the next ticks. `runs` is no longer the
-        caller's. `queues`: all that have any in it. `failed`: as `Queue.requeue` has it."""
+        """Make unacknowledged messages ready again, in this tick's `work` and in later ticks. Takes over
+        `runs`. `queues`: all queues that have messages in `runs`. `failed`: see `Queue.requeue`."""
         held: dict[Home, Returning] = {}
         for queue in queues:
             if queue.serves:
@@ -141,7 +141,7 @@ class Requeueing:
         self.stirred = True
 
     def step(self) -> None:
-        """A tick's worth."""
+        """Do one tick's work."""
         self.left = self.piece
         afters, self._afters = self._afters, []
         for after in afters:
@@ -150,7 +150,7 @@ class Requeueing:
         self.stirred = self.left < self.piece or bool(self)
 
     def work(self) -> None:
-        """As much as this tick's steps allow."""
+        """Work while this tick has steps left."""
         while self.left > 0:
             if self._sources:
                 self._sort()
@@ -160,7 +160,7 @@ class Requeueing:
                 break
 
     def _sort(self) -> None:
-        """Some messages of the oldest source, by queue."""
+        """Sort some messages of the oldest source by queue."""
         runs, queues, failed = self._sources[0]
         found: dict[Home, list[Entry]] = {}
         while runs and self.left > 0:
@@ -184,7 +184,7 @@ class Requeueing:
                     self._queues[queue] = None
 
     def _make_ready(self) -> None:
-        """Some messages of one queue."""
+        """Make some messages of one queue ready."""
         queue = next(iter(self._queues))
         returning = queue.returning
         assert returning is not None
@@ -205,7 +205,7 @@ class Requeueing:
             after()
 
     def forget(self, queue: Home) -> None:
-        """It is gone."""
+        """Drop a deleted queue."""
         returning, queue.returning = queue.returning, None
         self._queues.pop(queue, None)
         if returning is not None:
@@ -213,7 +213,7 @@ class Requeueing:
             self.stirred = True
 
     def clear(self) -> None:
-        """It serves no more."""
+        """Drop everything, as this node no longer serves."""
         self._sources.clear()
         self._queues.clear()
         self._afters.clear()

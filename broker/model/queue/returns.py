@@ -1,7 +1,7 @@
-"""How often each message of a queue with a delivery limit has come back undone.
+"""Counts how often each message of a queue with a delivery limit has come back unprocessed.
 
-Owner: a serving queue whose rules have a `delivery_limit`; what follows from a count is the queue's doing.
-The counts are this node's, since it began to serve: after a failover or a restart they begin anew.
+Owner: a serving queue whose rules have a `delivery_limit`; the queue acts on the counts. Counts are local to
+this node and begin at zero when it begins to serve, so after every failover or restart.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from broker.model.history.records import Entry, MessageId, id_of
 
 
 class Returns:
-    """Only messages that have come back at least once are in it."""
+    """Counts for the messages that have come back at least once."""
 
     __slots__ = ("_counts",)
 
@@ -23,11 +23,11 @@ class Returns:
         return bool(self._counts)
 
     def count(self, entry: Entry) -> int:
-        """How often it has come back."""
+        """How often the message has come back."""
         return self._counts.get(id_of(entry), 0)
 
     def note(self, entries: Iterable[Entry], limit: int | None) -> list[Entry]:
-        """They have come back once more; those that have done so more often than `limit`."""
+        """Count another return of each message. Returns those with more than `limit` returns."""
         over: list[Entry] = []
         for entry in entries:
             times = self._counts[id_of(entry)] = self.count(entry) + 1
@@ -36,7 +36,7 @@ class Returns:
         return over
 
     def forget(self, entries: Iterable[Entry]) -> None:
-        """They have left the queue."""
+        """Drop the counts of messages that have left the queue."""
         for entry in entries:
             self._counts.pop(id_of(entry), None)
 

@@ -1,8 +1,8 @@
-"""A queue that follows one of another broker, in a virtual host that serves: its messages come and go as the
-other broker says, and each change is history like any other, so that store and ledger see it.
+"""A queue mirror in a serving virtual host: its messages follow the source queue of another broker.
 
-Called by the high-availability adapter, inside a tick. The queue stays in REPLICA mode: what clients may not
-do with it is refused by `Definitions` and `Topology`, and no rule of this broker removes a message of it.
+Each change is history like any other, so store and ledger see it. The high-availability adapter calls these
+functions inside a tick. The queue stays in REPLICA mode. `Definitions` and `Topology` refuse client
+operations that a mirror does not allow, and no rule of this broker removes its messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def declare_replica(vhost: VirtualHost, source: QueueDeclare, name: str, origin: Origin) -> Queue:
-    """A queue `name`, declared as `source` is there. Its name must be free."""
+    """Create the mirror `name` with the declaration of `source`. Raises InternalError if the name is
+    taken."""
     if name in vhost.queues:
         raise InternalError(f"queue '{name}' exists")
     declared = replace(source, uuid=vhost.new_uuid(), name=name, vhost=vhost.name)
@@ -36,14 +37,14 @@ def declare_replica(vhost: VirtualHost, source: QueueDeclare, name: str, origin:
 
 
 def stamp(vhost: VirtualHost, queue: Queue, replicate: str) -> None:
-    """Another level, in history before whatever comes by it."""
+    """Set another level, and record it in history before the messages that need it."""
     vhost._record(replace(queue.declaration(), replicate=replicate))
     queue.set_scope(queue.scope, replicate)
     vhost._changed()
 
 
 def take(vhost: VirtualHost, queue: Queue, run: EnqueueRun, epoch: int) -> None:
-    """Messages of the source, in `epoch` of here. None of them may be held."""
+    """Add messages of the source, in the local `epoch`. None of them may be held yet."""
     envelope = copy(run.envelope)
     envelope.epoch = epoch
     scope = queue.content_scope if envelope.persistent else queue.content_scope & ~Scope.STORE
@@ -53,7 +54,7 @@ def take(vhost: VirtualHost, queue: Queue, run: EnqueueRun, epoch: int) -> None:
 
 
 def leave(vhost: VirtualHost, queue: Queue, epoch: int, ranges: list[Range], reason: Reason) -> None:
-    """These, all of which are held, have left the queue at the source."""
+    """Messages left the source queue. All of them must be held here."""
     queue.replica.dequeue(epoch, ranges)
     scope = queue.content_scope
     if scope or vhost.history.ledger_wanted:
@@ -61,9 +62,8 @@ def leave(vhost: VirtualHost, queue: Queue, epoch: int, ranges: list[Range], rea
 
 
 def end_replica(vhost: VirtualHost, queue: Queue, *, alone: bool) -> None:
-    """From now on it is an ordinary queue of this broker: what it holds is ready, and redelivered. `alone`:
-    no backup has joined, which would lack what it holds; so it may have the level that a declaration gets.
-    """
+    """Make the mirror an ordinary queue of this broker. Its messages become ready and redelivered. `alone`:
+    no backup has joined that would lack the messages, so the queue may get the usual replication level."""
     if not follows(queue):
         raise InternalError(f"queue '{queue.name}' follows nobody")
     queue.check_may_serve(vhost.history.epoch)

@@ -1,7 +1,7 @@
-"""How a follower (a backup, or a node in recovery) applies history records. Called by `VirtualHosts.apply`.
+"""Applies history records on a backup or on a recovering node. `VirtualHosts.apply` calls `apply_record`.
 
-Nothing is decided here: what the records do not say does not happen (invariant 18). Everything is idempotent,
-and what names an unknown queue, exchange or virtual host is ignored: its deletion may have been seen already.
+Nothing is decided here: only what the records say happens (invariant 18). Everything is idempotent. A record
+for an unknown queue, exchange or virtual host is ignored, because its deletion may have been applied already.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from broker.model.values import Reason, Scope
 from broker.model.vhost.vhost import VirtualHost
 
 _Named = QueueDeclare | ExchangeDeclare | ExchangeDelete | Bind | Unbind
-"""Known by its name in its virtual host."""
+"""Records that name an object inside a virtual host."""
 _Seldom = QueueDelete | ConsumerSeen | QueueEnds | Milestone | EntryPut | EntryDelete | _Named
-"""Of queues and of the whole, not of messages."""
+"""Records about definitions, not about messages."""
 
 
 class Follower(Protocol):
-    """All virtual hosts of a node that follows."""
+    """All virtual hosts of a backup or recovering node."""
 
     @property
     def queues_by_uuid(self) -> dict[bytes, Queue]: ...
@@ -53,7 +53,7 @@ class Follower(Protocol):
 
 
 def apply_record(vhosts: Follower, record: Record) -> None:
-    """Change the follower's state as `record` says."""
+    """Change the state as `record` says."""
     queues = vhosts.queues_by_uuid
     match record:
         case EnqueueRun():
@@ -113,7 +113,7 @@ def _define(vhost: VirtualHost, record: _Named) -> None:
                     vhost.remove_exchange(found)
                 vhost.add_exchange(Exchange(record))
             elif found is not None:
-                found.bound = bool(found.bindings)  # as with `consumer_seen`
+                found.bound = bool(found.bindings)  # see `consumer_seen` in `_declare_queue`
         case ExchangeDelete():
             found = vhost.exchanges.get(record.name)
             if found is not None and not found.built_in:
@@ -132,9 +132,9 @@ def _define(vhost: VirtualHost, record: _Named) -> None:
 
 
 def _declare_queue(vhost: VirtualHost, record: QueueDeclare) -> None:
-    """A queue of the same name but another UUID is another queue: it goes, with its messages (invariant
-    17). One that is known has had a consumer only if a ConsumerSeen follows: another history may have said
-    so."""
+    """A queue with the same name and another UUID is another queue: the old one is deleted with its messages
+    (invariant 17). A known queue loses its `consumer_seen` until a ConsumerSeen follows, since another
+    history may have set it."""
     known = vhost.whole.queues_by_uuid.get(record.uuid)
     if known is not None:
         if (known.scope, known.replicate) != (record.scope, record.replicate):

@@ -1,8 +1,8 @@
-"""What clients may do to queues, exchanges and bindings: checks, changes, and their history.
+"""Client operations on queues, exchanges and bindings: checks, changes, and their history.
 
-Owner: `VirtualHost`, whose base this is. Error codes follow AMQP 0-9-1 and, where it is silent, RabbitMQ,
-whose texts are used because clients know them. Every method that changes something visible to a sink appends
-its record; the reply waits for `need(scope)` at `history.position`.
+Owner: `VirtualHost`, of which this is a base. Error codes follow AMQP 0-9-1 and, where it is silent,
+RabbitMQ. The texts are RabbitMQ's, because clients know them. Every method appends a record if a sink must
+see its change; the reply waits for `need(scope)` at `history.position`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ from broker.model.vhost.topology import Topology
 Arguments = Mapping[str, object]
 _NOTHING: Arguments = {}
 _ALL = Scope.STORE | Scope.LINK
-"""Of what is not there: who deleted it may still be waiting, and so must whoever is told that it is gone."""
+"""The scope for a missing object. Its deletion may still wait for confirms, so a reply that it is gone must
+wait too."""
 
 
 class Removed(NamedTuple):
-    """What a purge or deletion did: how many ready messages went, and the scope touched (for `need`)."""
+    """The result of a purge or deletion: ready messages removed, and the scope touched (for `need`)."""
 
     messages: int
     scope: Scope
 
 
 class Definitions(Topology):
-    """Declares and deletes. `owner` is the connection on whose behalf, compared by identity."""
+    """Declares and deletes. `owner`: the connection that asks, compared by identity."""
 
     def __init__(self, name: str, whole: Shared) -> None:
         super().__init__(name, whole)
@@ -71,7 +72,7 @@ class Definitions(Topology):
         return self.whole.serving
 
     def need(self, scope: Scope) -> Need:
-        """What the reply to a change of definitions in `scope` waits for, at `history.position`."""
+        """What the reply to a change in `scope` must wait for, at `history.position`."""
         return need_of(scope)
 
     def _record(self, record: Record) -> None:
@@ -151,7 +152,7 @@ class Definitions(Topology):
         )
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Scope:
-        """exchange.delete; of one that does not exist too. Raises AccessRefused, PreconditionFailed."""
+        """exchange.delete, also of a missing exchange. Raises AccessRefused, PreconditionFailed."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
@@ -169,8 +170,8 @@ class Definitions(Topology):
         self._end_unbound(self.remove_exchange(exchange))
 
     def _end_unbound(self, sources: list[Exchange], spared: Container[Exchange] = ()) -> None:
-        """Auto-delete exchanges end with their last binding, and so may those bound to them, however long
-        the chain."""
+        """Delete auto-delete exchanges that lost their last binding, and then, in turn, those bound to
+        them."""
         while sources:
             source = sources.pop()
             alive = self.exchanges.get(source.name) is source
@@ -182,7 +183,7 @@ class Definitions(Topology):
     # -- queues
 
     def _present(self, name: str) -> Queue | None:
-        """The queue of this name. If its clients have left it and it only waits for its turn to end, it ends
+        """The queue of this name. If its clients have left it and it waits for its deletion, it is deleted
         first. Raises LettersDue."""
         found = self.queues.get(name)
         reason = None if found is None else self.whole.leaving.reason(found)
@@ -193,15 +194,15 @@ class Definitions(Topology):
         return None
 
     def _demand_letters(self, queue: Queue) -> None:
-        """Before a queue ends, what its clients have refused becomes dead letters: in pieces, if it is much.
-        Raises LettersDue."""
+        """Before a queue is deleted: make dead letters of the messages that its clients refused. Raises
+        LettersDue if this needs more ticks."""
         queue.bury()
         if queue.dying:
             what = f"queue '{queue.name}' in vhost '{self.name}' is about to end"
             raise LettersDue(f"{what}: messages that it held are being dead-lettered", queue.after_dying)
 
     def queue(self, name: str, *, owner: object) -> Queue:
-        """For get, consume and the like. Raises NotFound, ResourceLocked."""
+        """The queue for get, consume and similar methods. Raises NotFound, ResourceLocked."""
         found = self._present(name)
         if found is None:
             self._no_queue(name)
@@ -209,7 +210,8 @@ class Definitions(Topology):
         return found
 
     def check_published(self, exchange: str, routing_key: str) -> None:
-        """Nothing was found there. Raises ResourceLocked if it is by name a queue that follows another."""
+        """Called when a publish found no queue. Raises ResourceLocked if the routing key names a queue
+        mirror."""
         found = self.queues.get(routing_key) if not exchange else None
         if found is not None and follows(found):
             self._following(found)
@@ -245,11 +247,11 @@ class Definitions(Topology):
         arguments: Arguments | None = None,
         permit: Callable[[str], None] = lambda name: None,
     ) -> Queue:
-        """queue.declare; name "" makes `amq.gen-...`. The reply waits for `need(queue.scope)`.
+        """queue.declare. An empty name makes `amq.gen-...`. The reply waits for `need(queue.scope)`.
 
-        `permit` is asked once, with its name, unless passive; it raises AccessRefused.
-        An exclusive queue that a promotion left without owner goes to the first connection that declares it.
-        Raises NotFound (passive), ResourceLocked, PreconditionFailed, AccessRefused.
+        `permit` is called once with the queue's name, unless passive; it raises AccessRefused. An abandoned
+        exclusive queue goes to the first connection that declares it. Raises NotFound (passive),
+        ResourceLocked, PreconditionFailed, AccessRefused.
         """
         if passive and name in self.queues and follows(self.queues[name]):
             return self.queues[name]
@@ -317,8 +319,7 @@ class Definitions(Topology):
     def delete_queue(
         self, name: str, *, owner: object, if_unused: bool = False, if_empty: bool = False
     ) -> Removed:
-        """queue.delete; of one that does not exist too. Raises ResourceLocked, PreconditionFailed,
-        LettersDue."""
+        """queue.delete, also of a missing queue. Raises ResourceLocked, PreconditionFailed, LettersDue."""
         found = self._present(name)
         if found is None:
             return Removed(0, _ALL)
@@ -334,8 +335,8 @@ class Definitions(Topology):
     def _end_queue(
         self, queue: Queue, reason: Reason = Reason.DELETED, spared: Container[Exchange] = ()
     ) -> int:
-        """Delete for good: messages leave for `reason`, the record is made, consumers are told. How many were
-        ready. `spared`: exchanges that stay without a binding."""
+        """Delete a queue for good: remove its messages for `reason`, make the record, notify consumers.
+        Returns how many messages were ready. `spared`: exchanges that stay even without a binding."""
         queue.settle()
         count = queue.end(reason)
         self._record(QueueDelete(queue.uuid, queue.name, queue.scope))
@@ -363,7 +364,7 @@ class Definitions(Topology):
             self._end_unbound(sources, spared)
 
     def purge_queue(self, name: str, *, owner: object) -> Removed:
-        """queue.purge: ready messages leave. Raises NotFound, ResourceLocked."""
+        """queue.purge: remove ready messages. Raises NotFound, ResourceLocked."""
         found = self.queue(name, owner=owner)
         found.settle()
         count = found.purge()
@@ -394,8 +395,8 @@ class Definitions(Topology):
         *,
         owner: object,
     ) -> Scope:
-        """queue.unbind; of a binding, a queue or an exchange that does not exist too, as in RabbitMQ. Raises
-        ResourceLocked, AccessRefused."""
+        """queue.unbind, also of a missing binding, queue or exchange, as in RabbitMQ. Raises ResourceLocked,
+        AccessRefused."""
         source = self._unbound(exchange)
         if source is None or self._present(queue) is None:
             return _ALL
@@ -411,8 +412,7 @@ class Definitions(Topology):
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: Arguments | None = None
     ) -> Scope:
-        """exchange.unbind; of a binding, or an exchange at either end, that does not exist too, as in
-        RabbitMQ. Raises AccessRefused."""
+        """exchange.unbind, also of a missing binding or exchange, as in RabbitMQ. Raises AccessRefused."""
         ends = self._unbound(source), self._unbound(destination)
         if ends[0] is None or ends[1] is None:
             return _ALL
@@ -422,7 +422,7 @@ class Definitions(Topology):
         return self._unbound(name) or self._no_exchange(name)
 
     def _unbound(self, name: str) -> Exchange | None:
-        """An exchange whose bindings clients may change. Raises AccessRefused."""
+        """An exchange whose bindings clients may change, or None. Raises AccessRefused."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         return self.exchanges.get(name)
@@ -456,7 +456,7 @@ class Definitions(Topology):
 
 
 def _checked(arguments: Arguments | None) -> Arguments:
-    """Arguments that history can carry. Raises PreconditionFailed for what no field table holds."""
+    """Arguments that history can store. Raises PreconditionFailed for values that no field table holds."""
     try:
         canonical(arguments or _NOTHING)
     except UnsupportedValue as error:

@@ -1,10 +1,9 @@
-"""Who may do what, where, and by which rules: virtual hosts, users, their permissions, policies. Values and
-their checks.
+"""The directory: virtual hosts, users, permissions and policies, with the checks of their values.
 
-Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies those of others.
-An entry is known by its kind, its virtual host and its name; what it says is a table, so that the store and
-the link carry all kinds alike. What nobody may ask for is refused by `check_change`, before it is history;
-what is history is taken as it is.
+Owner: `VirtualHosts`, which records every change (`EntryPut`, `EntryDelete`) and applies changes from
+history. Kind, virtual host and name identify an entry. Its value is a table, so store and link carry all
+kinds alike. `check_change` refuses invalid entries before they become history; history itself is applied
+unchecked.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from broker.security.password_hashes import is_stored_hash
 
 VHOST, USER, PERMISSION, POLICY = "vhost", "user", "permission", "policy"
 KINDS = (VHOST, USER, PERMISSION, POLICY)
-"""In an order in which they can be put."""
+"""In an order in which entries can be put."""
 PERMISSIONS = ("configure", "write", "read")
 SCOPE = Scope.STORE | Scope.LINK
-"""Of every entry: whatever is replicated besides, who may log in is the same on every node."""
+"""The scope of every entry. Logins are the same on every node, whatever else is replicated."""
 LONGEST_NAME = 255
 LONGEST_PATTERN = 4096
 LONGEST_DESCRIPTION = 4096
 MOST_TAGS = 64
 LARGEST = 16384
-"""Octets of what one entry says: it fits a frame, in JSON too, whatever it is made of."""
+"""Maximum octets of one entry's value. It then fits a frame, in JSON too."""
 
 Key = tuple[str, str, str]
-"""Kind, virtual host ("" for a user, and for a virtual host itself), name."""
+"""Kind, virtual host ("" for users and for virtual hosts), name."""
 Value = Mapping[str, object]
 
 
 class EntryFault(ValueError):
-    """What is wrong with an entry that somebody asks for; one line."""
+    """Why a requested entry is refused, in one line."""
 
 
 @dataclass(slots=True, frozen=True)
 class Permission:
-    """Regular expressions: of the names of queues and exchanges that a user may configure, write, read.
+    """Regular expressions for the names of queues and exchanges that a user may configure, write and read.
 
-    As in RabbitMQ, one matches anywhere in a name, the default exchange is `amq.default`, and an empty
-    expression matches nothing but an empty name.
+    As in RabbitMQ, an expression matches anywhere in a name, the default exchange is `amq.default`, and an
+    empty expression matches only an empty name.
     """
 
     configure: str
@@ -66,7 +65,7 @@ class Directory:
     def __init__(self) -> None:
         self.generation = 0
         self.vhosts: dict[str, str] = {ROOT: ""}
-        """Each with its description. `/` is always there, and needs no entry."""
+        """Descriptions by name. `/` always exists and needs no entry."""
         self.users: dict[str, User] = {}
         self.permissions: dict[tuple[str, str], Permission] = {}
         """By virtual host and user."""
@@ -78,14 +77,14 @@ class Directory:
         return self._values.get(key)
 
     def entries(self) -> Iterator[EntryPut]:
-        """All of them as records, in an order that applies."""
+        """All entries as records, in an order that applies."""
         for kind in KINDS:
             for key, value in self._values.items():
                 if key[0] == kind:
                     yield EntryPut(*key, value, SCOPE)
 
     def put(self, kind: str, vhost: str, name: str, value: Value) -> None:
-        """It is so from now on, whatever was before."""
+        """Add or replace an entry."""
         self.generation += 1
         self._values[kind, vhost, name] = value
         match kind:
@@ -108,7 +107,7 @@ class Directory:
                 )  # fmt: skip
 
     def delete(self, kind: str, vhost: str, name: str) -> bool:
-        """Idempotent; was it there?"""
+        """Delete an entry. Idempotent; returns whether it existed."""
         if self._values.pop((kind, vhost, name), None) is None:
             return False
         self.generation += 1
@@ -131,7 +130,8 @@ class Directory:
             self.delete(record.kind, record.vhost, record.name)
 
     def steps(self, change: EntryPut | EntryDelete) -> list[EntryPut | EntryDelete]:
-        """What makes it so, one after the other; nothing if it is so. What belongs to an entry goes first."""
+        """The records that make the change; empty if nothing changes. Entries that depend on a deleted one
+        are deleted first."""
         key = (change.kind, change.vhost, change.name)
         known = self._values.get(key)
         if isinstance(change, EntryPut):
@@ -147,7 +147,7 @@ class Directory:
         return [EntryDelete(*each, SCOPE) for each in (*of_it, key)]
 
     def copy(self) -> Directory:
-        """To try changes on."""
+        """A copy to try changes on."""
         same = Directory()
         same.vhosts, same.users, same.permissions = (
             dict(self.vhosts), dict(self.users), dict(self.permissions)
@@ -156,14 +156,14 @@ class Directory:
         return same
 
     def policy_for(self, vhost: str, name: str, what: str) -> Policy | None:
-        """The one that holds for a queue or exchange: of those that match the one of highest priority.
+        """The policy that applies to a queue or exchange: the matching one of highest priority.
 
-        `what`: "queues" or "exchanges". Of equal ones that of the least name, so that it is always the same.
+        `what`: "queues" or "exchanges". Among equal priorities, the smallest name wins.
         """
         return next((policy for policy in self.ranked(vhost, what) if policy.matches(name)), None)
 
     def ranked(self, vhost: str, what: str) -> list[Policy]:
-        """All for `what`; of those that match a name, the first holds."""
+        """All policies for `what`. The first one that matches a name applies."""
         found = [
             policy for policy in self.policies.values()
             if policy.vhost == vhost and what in APPLY_TO[policy.apply_to]
@@ -175,7 +175,7 @@ class Directory:
 
 
 def check_change(directory: Directory, change: EntryPut | EntryDelete) -> None:
-    """Raises EntryFault for what may not be put here, or deleted."""
+    """Raises EntryFault if an entry may not be put or deleted."""
     if isinstance(change, EntryPut):
         check_entry(directory, change)
     elif (change.kind, change.name) == (VHOST, ROOT):
@@ -183,7 +183,6 @@ def check_change(directory: Directory, change: EntryPut | EntryDelete) -> None:
 
 
 def check_entry(directory: Directory, record: EntryPut) -> None:
-    """Raises EntryFault."""
     where = f"{record.kind} {record.name!r:.300}"
     if record.kind not in KINDS:
         raise EntryFault(f"{record.kind!r:.80} is no kind of entry")
@@ -208,7 +207,7 @@ def check_entry(directory: Directory, record: EntryPut) -> None:
 
 
 def _octets(text: str, where: str) -> int:
-    """How long it is; EntryFault for what no file of definitions could say."""
+    """Length in octets. Raises EntryFault if a definitions file cannot hold the text."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The state of all virtual hosts as records, and as one hash: equal copies have equal hashes (invariants 13,
+"""The state of all virtual hosts as records, and as one hash. Equal copies have equal hashes (invariants 13,
 14)."""
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class State(Protocol):
 
 
 def definitions_of(vhosts: State, scope: Scope | None) -> list[Record]:
-    """Entries of the directory (which make the virtual hosts), exchanges, queues, ConsumerSeen, bindings, in
-    this order. `/` and built-in exchanges go without saying."""
+    """Directory entries (which create the virtual hosts), exchanges, queues, ConsumerSeen and bindings, in
+    this order. Without `/` and the built-in exchanges."""
     frozen = Frozen(vhosts, scope)
     return [*frozen.entries, *frozen.objects()]
 
 
 class Frozen:
-    """The definitions of this moment, to be read later, over many ticks: objects that are declared or deleted
-    meanwhile make no difference. To make it takes a tenth of a microsecond an object.
+    """The definitions of this moment, to be read over many ticks. Later declarations and deletions do not
+    change it. Creating it takes a tenth of a microsecond per object.
 
-    `queues`: those that `scope` sees (all if None); `nexts`: the next sequence of each.
+    `queues`: those that `scope` sees (all if None). `nexts`: the next sequence of each.
     """
 
     def __init__(self, vhosts: State, scope: Scope | None) -> None:
@@ -83,7 +83,7 @@ class Frozen:
 
 
 def fingerprint_of(vhosts: State, scope: Scope | None) -> str:
-    """SHA-256 over the definitions, whatever their order, and the ids of all messages held."""
+    """SHA-256 over the definitions, in any order, and the ids of all messages."""
     parts = sorted(encode_record(record) for record in definitions_of(vhosts, scope))
     for uuid, queue in sorted(vhosts.queues_by_uuid.items()):
         if scope is None or queue.content_scope & scope:

@@ -1,9 +1,9 @@
-"""Policies obeyed: which one holds for a queue or an exchange, and what it makes of their arguments.
+"""Applies policies: selects the policy for a queue or exchange, and combines it with the arguments.
 
-Called by `Definitions` and `VirtualHost`, and only while they serve or are about to: a follower decides
-nothing, so it need not know. What was declared stays as it was declared: comparisons, history and
-fingerprints know no policies. Values that both an argument and a policy give are resolved as in RabbitMQ
-(`rabbit_amqqueue_process:process_args_policy`): of numbers the smaller, else the argument.
+`Definitions` and `VirtualHosts` call this only while they serve or begin to: a backup decides nothing.
+Declarations stay unchanged, so comparisons, history and fingerprints ignore policies. If an argument and a
+policy give the same value, RabbitMQ's rule applies (`rabbit_amqqueue_process:process_args_policy`): the
+smaller number, else the argument.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ QUEUES, EXCHANGES = "queues", "exchanges"
 
 
 def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
-    """Of a queue with these arguments, under a policy that says this. What is not valid counts as not
-    given."""
+    """The rules of a queue with these arguments under this policy definition. Invalid values are ignored."""
     merged = dict(arguments)
     for key, argument in QUEUE_KEYS.items():
         if key not in definition or value_fault(argument, asked := definition[key]) is not None:
@@ -38,13 +37,13 @@ def rules_under(arguments: Arguments, definition: Arguments) -> QueueRules:
         if own is None or value_fault(argument, own) is not None:
             merged[argument] = asked
         elif isinstance(own, int) and isinstance(asked, int):
-            # A delivery limit below zero is none, and the other one holds.
+            # A negative delivery limit means none, so the other value applies.
             merged[argument] = max(own, asked) if min(own, asked) < 0 else min(own, asked)
     return rules_of(merged)
 
 
 def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
-    """The alternate exchange of one with these arguments."""
+    """The alternate exchange under these arguments and this policy definition."""
     for table in (arguments, definition):
         name = table.get(ALTERNATE)
         if isinstance(name, str):
@@ -56,8 +55,8 @@ def alternate_under(arguments: Arguments, definition: Arguments) -> str | None:
 
 
 def obey_all(host: Topology, matching: Matching) -> None:
-    """Queues and exchanges go by the policies as they are now. Cheap for those whose policy is the same.
-    `matching`: the caller's, for all virtual hosts at once."""
+    """Apply the current policies to all queues and exchanges. Cheap where the policy is unchanged.
+    `matching`: shared by the caller for all virtual hosts."""
     plain: dict[str, QueueRules] = {}
     of_queues = host.whole.directory.ranked(host.name, QUEUES)
     changed = False
@@ -79,7 +78,7 @@ def obey_all(host: Topology, matching: Matching) -> None:
 
 
 def obey_as_new(host: Topology, made: Queue | Exchange) -> None:
-    """One that is being made while its virtual host serves; no route leads there yet."""
+    """Apply the policies to a new queue or exchange of a serving virtual host. No route leads to it yet."""
     if isinstance(made, Queue):
         policy = host.whole.directory.policy_for(host.name, made.name, QUEUES)
         if policy is not None:
@@ -89,7 +88,7 @@ def obey_as_new(host: Topology, made: Queue | Exchange) -> None:
 
 
 def names_of_policies(directory: Directory, queues: Sequence[Queue]) -> dict[Queue, str]:
-    """Of the policy that holds for each of these queues; on a follower, that would hold."""
+    """The policy name of each of these queues that has one. On a backup: the policy that would apply."""
     ranked = {name: directory.ranked(name, QUEUES) for name in {queue.vhost for queue in queues}}
     matching = Matching()
     found = {queue: _first(ranked[queue.vhost], queue.name, matching) for queue in queues}
@@ -104,9 +103,10 @@ def _first(ranked: Sequence[Policy], name: str, matching: Matching) -> Policy | 
 
 
 def _rule(host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, QueueRules]) -> bool:
-    """Another policy holds, or none; do other rules? `plain`: those of queues without arguments, by policy.
+    """Set a queue's policy. Returns whether its rules changed. `plain`: rules of queues without arguments, by
+    policy.
 
-    Its time without use begins anew if that has changed (as in RabbitMQ).
+    If the expiry changed, the time without use begins again (as in RabbitMQ).
     """
     queue.ruled_by = policy
     definition = {} if policy is None else policy.definition
@@ -128,7 +128,8 @@ def _rule(host: Topology, queue: Queue, policy: Policy | None, plain: dict[str, 
 
 
 def _lead(exchange: Exchange, policy: Policy | None) -> bool:
-    """Does it have another alternate exchange? The default exchange, to which nobody binds, never has one."""
+    """Set an exchange's policy. Returns whether its alternate exchange changed. The default exchange never
+    has one."""
     exchange.ruled_by = policy
     if not exchange.name:
         return False

@@ -1,8 +1,8 @@
-"""What a policy may ask of queues and exchanges: names, types and limits of its keys. Pure.
+"""The keys that a policy may have for queues and exchanges: names, types and limits. Pure.
 
-The keys are RabbitMQ's (`rabbit_policies`); each that does something here is an argument of a queue or an
-exchange without its `x-`, and is checked as that is. Others that RabbitMQ knows are kept and do
-nothing, and the commands that set them say so.
+The keys are RabbitMQ's (`rabbit_policies`). A key that has an effect here is a queue or exchange argument
+without its `x-`, and is checked like that argument. Other RabbitMQ keys are kept without effect, and the
+commands that set them say so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APPLY_TO = {
     "quorum_queues": frozenset(("queues",)),
     "exchanges": frozenset(("exchanges",)),
 }
-"""What a policy is for. Every queue here is one of a pair: whether a client calls it classic or quorum."""
+"""What each `apply-to` covers. Every queue of a pair is both, whether a client calls it classic or quorum."""
 QUEUE_KEYS = {
     "expires": "x-expires",
     "message-ttl": "x-message-ttl",
@@ -30,25 +30,25 @@ QUEUE_KEYS = {
     "dead-letter-routing-key": "x-dead-letter-routing-key",
     "delivery-limit": "x-delivery-limit",
 }
-"""Of those that work on queues, the argument that says the same."""
+"""Keys for queues, with the equivalent argument."""
 ALTERNATE = "alternate-exchange"
-"""The one that works on exchanges."""
+"""The key for exchanges."""
 WITHOUT_EFFECT = frozenset((
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
     "ha-promote-on-failure", "queue-mode", "queue-version", "queue-master-locator", "queue-leader-locator",
     "consumer-timeout", "max-in-memory-length", "max-in-memory-bytes",
     "dead-letter-strategy", "target-group-size", "federation-upstream", "federation-upstream-set",
 ))  # fmt: skip
-"""Of RabbitMQ's, what does nothing here: a pair replicates every queue, or has nothing like it."""
+"""RabbitMQ keys without effect here: a pair replicates every queue, or has no such feature."""
 
 
 DEEPEST = 32
-"""Levels of tables and arrays in a definition: as many as a definitions file may have."""
+"""Maximum nesting of tables and arrays in a definition, as in a definitions file."""
 LONGEST_KEY = 255
 
 
 def policy_fault(definition: Mapping[str, object]) -> str | None:
-    """What is wrong with the first key that has a fault; None: it may be asked for."""
+    """The first fault of a definition; None if it is valid."""
     for key, value in definition.items():
         known = key in QUEUE_KEYS or key == ALTERNATE or key in WITHOUT_EFFECT
         fault = _value_fault(key, value) if known else "no policy has such a key"
@@ -59,7 +59,7 @@ def policy_fault(definition: Mapping[str, object]) -> str | None:
 
 
 def wrong_value(definition: Mapping[str, object]) -> tuple[str, str] | None:
-    """The first key that does something here and has a value that means nothing, and why."""
+    """The first effective key with an invalid value, and the fault."""
     for key, value in definition.items():
         if (fault := _value_fault(key, value)) is not None:
             return key, fault
@@ -73,7 +73,7 @@ def _value_fault(key: str, value: object) -> str | None:
 
 
 def _unportable(value: object) -> str | None:
-    """What no definitions file can say, so that an export with it could be read by nobody."""
+    """Why a definitions file could not hold the value, so that an export would be unreadable."""
     level: list[object] = [value]
     for _ in range(DEEPEST):
         inside: list[object] = []
@@ -98,5 +98,5 @@ def _unportable(value: object) -> str | None:
 
 
 def without_effect(definition: Mapping[str, object]) -> list[str]:
-    """Keys that are kept and do nothing."""
+    """Keys of the definition that have no effect."""
     return sorted(WITHOUT_EFFECT.intersection(definition))

@@ -1,9 +1,9 @@
-"""Whose clients have come back: queues and exchanges used since this node began to serve.
+"""Queues and exchanges whose clients have come back since this node began to serve.
 
-Owner: `VirtualHosts`; told by definitions, routing and channels of each use. After a start of serving,
-auto-delete queues and exchanges wait for their clients for a time (`ha.reconnect_grace`). Whoever declares,
-binds, gets from or publishes to one by its name within that time has come back: it got an answer that says
-that the queue is there, so the queue stays. Afterwards the usual rules hold.
+Owner: `VirtualHosts`. Definitions, routing and channels report each use. After a node begins to serve,
+auto-delete queues and exchanges wait for their clients for a time (`ha.reconnect_grace`). A client that
+declares, binds, gets from or publishes to one by its name in that time has come back: the reply said that the
+queue exists, so the queue stays. Afterwards the usual rules apply.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Reconnecting:
-    """`__contains__`: used since `begin`. Nothing is noted before `begin` and after `end`."""
+    """`in`: used since `begin`. Nothing is noted before `begin` and after `end`."""
 
     __slots__ = ("_back", "waiting")
 
     def __init__(self) -> None:
         self._back: set[Queue | Exchange] = set()
         self.waiting = False
-        """Clients of before may still come back."""
+        """Clients from before may still come back."""
 
     def begin(self) -> None:
         self.waiting = True
@@ -33,7 +33,7 @@ class Reconnecting:
         self._back.clear()
 
     def used(self, thing: Queue | Exchange) -> None:
-        """It was declared, bound, got from, or published to by name."""
+        """A client declared it, bound it, got from it, or published to it by name."""
         if self.waiting:
             self._back.add(thing)
 

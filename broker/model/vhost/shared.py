@@ -1,6 +1,6 @@
-"""What all virtual hosts of a broker share: one history, one set of queues, one side of a link.
+"""What all virtual hosts of a broker share: history, queues by UUID, directory, timers.
 
-Base of `VirtualHosts`, which owns the virtual hosts; each of them sees this much of the others.
+Base of `VirtualHosts`, which owns the virtual hosts. Each virtual host sees only this part.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from broker.model.vhost.reconnecting import Reconnecting
 
 
 class Shared:
-    """`pending`: queues that asked for dispatch in this tick. `generation` grows with every change of any
-    virtual host, and of the directory."""
+    """`pending`: queues that asked for dispatch in this tick. `generation` grows with every change of a
+    virtual host or of the directory."""
 
     def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
         self.hooks = hooks
@@ -29,32 +29,32 @@ class Shared:
         self.new_uuid = new_uuid
         self.serving = False
         self.deciding = True
-        """No queue ends because its clients are gone while this is False: another node may serve, to which
-        they went."""
+        """While False, no queue is deleted because its clients left: they may have gone to another node that
+        serves."""
         self.left: list[Queue] = []
-        """Those that would have ended meanwhile."""
+        """Queues whose deletion was put off meanwhile."""
         self.leaving = Leaving()
         self.consumer_max = 10_000
-        """Most consumers of one queue."""
+        """Maximum consumers of one queue."""
         self.window = WINDOW
-        """Of each queue: messages at its front that stay in memory."""
+        """Messages at the front of each queue that stay in memory."""
         self.generation = 0
         self.directory = Directory()
         self.graves = Graves()
         self.queues_by_uuid: dict[bytes, Queue] = {}
-        """All queues of all of them."""
+        """All queues of all virtual hosts."""
         self.pending: list[Queue] = []
         self.expiries = Expiries()
         self.reconnecting = Reconnecting()
         self.removals = Removals()
         self.warn: Callable[[str], None] = lambda sentence: None
-        """For the log."""
+        """Writes a line to the log."""
 
     def changed(self) -> None:
         self.generation += 1
 
     def used(self, queue: Queue) -> None:
-        """A client declared it, got from it or began to consume from it."""
+        """A client declared the queue, got from it or began to consume from it."""
         self.expiries.used(queue)
         self.reconnecting.used(queue)
         if self.left and queue in self.left:

@@ -1,9 +1,10 @@
-"""What was declared while the broker was in no pair gets its level of replication when it serves one.
+"""Sets the replication level of objects that were declared on a standalone broker, when a pair begins to
+serve them.
 
-Called by `VirtualHosts.activate`, before anything serves: so no route remembers the scope of before, no
-backup has joined, and each one gets the level with the definitions that its stream begins with. All that
-there is is told anew in the first batch of the epoch: to whoever applies it, an exchange of another level is
-another exchange, without bindings, and a queue has had a consumer only if that follows.
+`VirtualHosts.activate` calls this before anything serves. So no route has cached the old scope, and no backup
+has joined: each backup gets the level with the definitions at the start of its stream. The first batch of the
+epoch repeats all definitions. A node that applies them treats an exchange with another level as another
+exchange, without bindings, and expects a ConsumerSeen for each queue that had a consumer.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from broker.model.vhost.topology import Topology
 
 
 def stamp_unset(vhosts: Iterable[Topology], hooks: Hooks) -> int:
-    """Give each queue and exchange of level `unset` what the hooks would give it, were it declared now; how
-    many got one. Bindings follow their ends."""
+    """Set each object of level `unset` to the level that the hooks give it now. Returns how many changed.
+    Bindings follow their ends."""
     stamped = 0
     for vhost in vhosts:
         holders: list[Queue | Exchange] = [*vhost.exchanges.values(), *vhost.queues.values()]
@@ -32,7 +33,7 @@ def stamp_unset(vhosts: Iterable[Topology], hooks: Hooks) -> int:
 
 
 def _stamp(holder: Queue | Exchange, hooks: Hooks) -> bool:
-    """False: it is `unset` still, the broker being in no pair."""
+    """False if the object is still `unset`, because the broker is standalone."""
     declared = holder.declaration()
     if isinstance(declared, QueueDeclare):
         declared.scope = hooks.queue_scope(declared)

@@ -1,12 +1,11 @@
-"""The graph of exchanges, bindings and queues of one virtual host, and the ways through it. No checks, no
-history.
+"""The graph of exchanges, bindings and queues of one virtual host, and its routes. No checks, no history.
 
-Routes are looked up in pieces (`find`), since one look-up may pass tens of thousands of bindings. What is
-bound, unbound or deleted between two pieces is seen, or not; a route that was found while the graph changed
-holds for the messages that it was looked up for, and for no others.
+`find` looks up a route in pieces, since one look-up may pass tens of thousands of bindings. Changes between
+two pieces may be seen or not. A route found while the graph changed is only valid for the messages that it
+was looked up for.
 
-Owner: `Definitions`, which checks what clients ask and records it; `applying` changes the graph here
-directly. Every change forgets the memo of routes and raises `generation`.
+Owner: `Definitions`, which checks and records client operations. `applying` changes the graph directly. Every
+change clears the memo of routes and raises `generation`.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from broker.model.values import ExchangeType
 from broker.model.vhost.shared import Shared
 
 ROUTE_MEMO = 16384
-"""Routes remembered; the memo starts anew when it is full."""
+"""Maximum routes in the memo; a full memo is cleared."""
 
 
 class Topology:
-    """`queues` by name, `exchanges` by name; and `route`. `whole`: what all virtual hosts share.
-    `bindings`: how many there are. `octets`: what all of it takes, about, without messages and consumers."""
+    """`queues` and `exchanges` by name. `whole`: the state that all virtual hosts share. `bindings`: their
+    number. `octets`: approximate memory of all this, without messages and consumers."""
 
     def __init__(self, name: str, whole: Shared) -> None:
         self.name = name
@@ -46,7 +45,7 @@ class Topology:
         self.queues: dict[str, Queue] = {}
         self.bindings = 0
         self.looked = 0
-        """Steps that finding routes has taken, ever."""
+        """Steps spent on finding routes since the start."""
         self.octets = sum(exchange.octets for exchange in self.exchanges.values())
         self._incoming: dict[bytes, dict[tuple[str, BindingKey], Binding]] = {}
         self._routes: dict[tuple[str, str], PublishRoute] = {}
@@ -58,7 +57,7 @@ class Topology:
 
     @property
     def reach(self) -> int:
-        """To how many queues one message goes, at most, and at least 1."""
+        """Maximum number of queues that one message reaches; at least 1."""
         return len(self.queues) or 1
 
     def add_queue(self, queue: Queue) -> None:
@@ -68,7 +67,7 @@ class Topology:
         self._changed()
 
     def remove_queue(self, queue: Queue) -> list[Exchange]:
-        """Take a queue out with its bindings; the exchanges that were bound to it."""
+        """Remove a queue and its bindings. Returns the exchanges that were bound to it."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         if self.whole.queues_by_uuid.pop(queue.uuid, None) is not None:
@@ -82,7 +81,7 @@ class Topology:
         self._changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
-        """Take an exchange out with all its bindings; the exchanges that were bound to it."""
+        """Remove an exchange and all its bindings. Returns the exchanges that were bound to it."""
         if self.exchanges.pop(exchange.name, None) is not None:
             self.octets -= exchange.octets
         for binding in list(exchange.bindings.values()):
@@ -98,7 +97,7 @@ class Topology:
         return list(sources.values())
 
     def add_binding(self, binding: Binding) -> bool:
-        """False if the very same binding exists."""
+        """Add a binding. Returns False if the same binding exists."""
         if binding.key in binding.source.bindings:
             return False
         of_target = self._incoming.setdefault(binding.key[0], {})
@@ -120,22 +119,23 @@ class Topology:
     # -- ways through
 
     def known(self, exchange: str, routing_key: str) -> PublishRoute | None:
-        """Where a publish goes, if that is remembered."""
+        """The route from the memo, or None."""
         return self._routes.get((exchange, routing_key))
 
     def find(self, exchange: str, routing_key: str) -> Steps[PublishRoute]:
-        """The same, looked up in pieces if it is not. Raises NotFound, or AccessRefused if the exchange is
-        internal."""
+        """The route of a publish, from the memo or looked up in pieces. Raises NotFound, or AccessRefused if
+        the exchange is internal."""
         found = self._routes.get((exchange, routing_key))
         return found or (yield from self._remember(self._publishable(exchange), routing_key))
 
     def route(self, exchange: str, routing_key: str) -> PublishRoute:
-        """The same, at once."""
+        """Like `find`, at once."""
         return finish(self.find(exchange, routing_key))
 
     def find_inner(self, exchange: str, routing_key: str) -> Steps[PublishRoute]:
-        """The same for what the broker publishes itself (dead letters): internal exchanges take it. Raises
-        NotFound. While clients may come back it is no use by one, and is not memoised as such."""
+        """Like `find`, for the broker's own publishes (dead letters), which internal exchanges accept. Raises
+        NotFound. While clients may reconnect, it does not count as a client's use, and is not put into the
+        memo."""
         found = self._routes.get((exchange, routing_key))
         if found is None and self.whole.reconnecting.waiting:
             return (yield from self._look_up(self._existing(exchange), routing_key))
@@ -160,8 +160,8 @@ class Topology:
     def find_by_headers(
         self, exchange: str, routing_key: str, headers: Mapping[str, object], *, inner: bool = False
     ) -> Steps[PublishRoute]:
-        """The same for one message whose headers matter, because of a headers exchange or of keys in `CC` and
-        `BCC`; not memoised. `inner`: as in `find_inner`."""
+        """The route of one message by its headers, needed for a headers exchange or for keys in `CC` and
+        `BCC`. Not put into the memo. `inner`: as in `find_inner`."""
         source = self._existing(exchange) if inner else self._publishable(exchange)
         copies = copy_keys(headers)
         if not inner:
@@ -176,7 +176,8 @@ class Topology:
         return PublishRoute(exchange, routing_key, alive, needs_headers, self.generation, one_off=True)
 
     def _named(self, source: Exchange, keys: Sequence[str]) -> None:
-        """Somebody publishes to these by name. Routes are looked up anew when a node begins to serve."""
+        """Note that a client publishes to these by name. The memo is empty when a node begins to serve, so
+        every name comes here once."""
         self.whole.reconnecting.used(source)
         if source.name == "":
             for key in keys:
@@ -184,7 +185,7 @@ class Topology:
                     self.whole.reconnecting.used(self.queues[key])
 
     def renewed(self, route: PublishRoute) -> PublishRoute:
-        """A stale route looked up again; a one-off keeps those of its queues that still exist."""
+        """Look up a stale route again. A one-off route keeps its queues that still exist."""
         if not route.one_off:
             return self.route(route.exchange, route.routing_key)
         return self._one_off(route.exchange, route.routing_key, route.queues)
@@ -208,11 +209,12 @@ class Topology:
         headers: Mapping[str, object] | None,
         copies: Sequence[str] = (),
     ) -> Steps[tuple[tuple[Queue, ...], bool]]:
-        """Queues reached from `source`, each once, over any cycle of exchanges; and whether headers decide.
+        """The queues reached from `source`, each once, across cycles of exchanges; and whether headers
+        decide.
 
-        Without `headers`, a headers exchange on the way matches nothing and is reported. Where nothing
-        matches, neither the routing key nor `copies`, an exchange hands over to its alternate, if it names
-        one that is there (as in RabbitMQ).
+        Without `headers`, a headers exchange on the way matches nothing, and the second result is True. If
+        neither the routing key nor `copies` match anything, an exchange forwards to its alternate exchange,
+        if that exists (as in RabbitMQ).
         """
         keys = (routing_key, *copies)
         queues: dict[Queue, None] = {}

@@ -1,10 +1,11 @@
-"""A run of messages into very many queues, in pieces: what one publish sets off must not stop the others.
+"""Publishes a run of messages to very many queues in pieces, so that one publish does not block other
+clients.
 
-A few of the messages go to all of their queues, then the next few. One message that goes to more queues than
-a piece may reach goes to some of them at a time. So each queue has the messages in their order, and a confirm
-is due when its message has come into its last queue. A queue that is deleted meanwhile gets none of the rest;
-one that is bound meanwhile gets none. A client that goes before the end has published to some of the queues,
-and had no confirm.
+Some of the messages go to all their queues, then the next ones. A message for more queues than a piece covers
+goes to some of them at a time. So each queue gets the messages in order, and a confirm is due when its
+message is in its last queue. A queue that is deleted meanwhile gets none of the rest; a queue that is bound
+meanwhile gets none. A client that disconnects before the end has published to some of the queues, and got no
+confirm.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from broker.model.values import Need
 from broker.model.vhost.enqueueing import Published
 
 PER_RUN = 16
-"""What a run costs besides its messages in each of its queues, as if it had so many more."""
+"""Fixed cost of a run in each of its queues, counted as messages."""
 
 
 def steps_of(queues: int, messages: int) -> int:
-    """What it takes to put so many messages into so many queues: one is some 0.3 us."""
+    """Steps for putting so many messages into so many queues; a step is some 0.3 us."""
     return (queues or 1) * (messages + PER_RUN)
 
 
@@ -32,10 +33,9 @@ def publish_in_turns(
     publish: Callable[[PublishRoute, list[bytes], int], Published],
     told: Callable[[Published, int, int], None],
 ) -> Steps[None]:
-    """`publish` some of `raws` to some of the queues, the first of them being number so and so; each piece
-    takes about `share` steps, or what one message takes in one queue. `told` what became of messages that
-    have come into all queues, the number of the first one, and how many they are.
-    """
+    """Call `publish` with some of `raws` and some of the queues; its last argument is the number of the first
+    message. Each piece takes about `share` steps, or what one message takes in one queue. When messages are
+    in all queues, `told` gets the result, the number of the first message, and their count."""
     queues = len(route.queues) or 1
     most = max(1, share // queues - PER_RUN)
     for at in range(0, len(raws), most):
@@ -46,7 +46,7 @@ def publish_in_turns(
         for begin in range(0, queues, width):
             if steps:
                 yield steps
-            part = route.part(begin, begin + width)  # as things are after the others' turns
+            part = route.part(begin, begin + width)  # without the queues deleted during other clients' turns
             steps = steps_of(len(part.queues), len(some))
             if part.queues:
                 done, reached = publish(part, some, at), True

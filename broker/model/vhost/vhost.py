@@ -1,8 +1,7 @@
-"""A virtual host: one name space of queues and exchanges, as its clients see it. The model's front door.
+"""A virtual host: one name space of queues and exchanges, as its clients see it.
 
-Owner: `VirtualHosts`, which has what all of them share, and is told of what they do. Channels call everything
-here. Definitions are in `Definitions`, routing in `Topology`; both are its bases, so that a channel sees one
-object.
+Owner: `VirtualHosts`, which holds what all of them share. Channels make all their calls on this class. Its
+bases are `Enqueueing`, `Definitions` and `Topology`, so a channel sees one object.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ __all__ = ["PublishRoute", "Published", "Removed", "VirtualHost"]
 class VirtualHost(Enqueueing):
     """See the module. `generation` (of `Topology`) grows with every change of queues, exchanges or bindings.
 
-    While `serving` is False, contents are replicas and only history may change anything.
+    While `serving` is False, contents are replicas, and only history may change anything.
     """
 
     # -- consumers
 
     def consume(self, queue: Queue, consumer: Consumer) -> Scope:
-        """Register a consumer and schedule its queue. Returns the scope touched, NONE mostly.
+        """Register a consumer and schedule its queue. Returns the scope touched, mostly NONE.
 
-        Raises AccessRefused if somebody's exclusive use forbids it, PreconditionFailed if the queue has as
-        many as it may have. With a single active consumer nobody uses a queue exclusively, as in RabbitMQ.
+        Raises AccessRefused if exclusive use forbids it, PreconditionFailed if the queue has its maximum of
+        consumers. With a single active consumer, exclusive use is refused, as in RabbitMQ.
         """
         if len(queue.consumers) >= self.whole.consumer_max:
             raise PreconditionFailed(
@@ -54,9 +53,9 @@ class VirtualHost(Enqueueing):
         return queue.scope
 
     def cancel(self, queue: Queue, consumer: Consumer) -> None:
-        """basic.cancel, or the channel closed. May end an auto-delete queue. Idempotent.
+        """For basic.cancel or a closed channel. May delete an auto-delete queue. Idempotent.
 
-        Unacked messages stay the channel's: it requeues them when it closes, before the cancel.
+        Unacknowledged messages stay with the channel, which requeues them when it closes, before the cancel.
         """
         if consumer not in queue.consumers:
             return
@@ -66,15 +65,15 @@ class VirtualHost(Enqueueing):
             self.end_left(queue, Reason.QUEUE_UNUSED)
 
     def connection_closed(self, owner: object) -> None:
-        """End the exclusive queues of `owner`. Call it after its channels requeued and cancelled."""
+        """Delete the exclusive queues of `owner`. Call it after its channels have requeued and cancelled."""
         owned = self._owned.pop(owner, ())
         if self.serving:
             for queue in owned:
                 self.end_left(queue, Reason.OWNER_GONE)
 
     def end_left(self, queue: Queue, reason: Reason) -> None:
-        """Its clients have left it: it ends, now, in its turn, or when this node may decide again. What they
-        have refused becomes dead letters first."""
+        """The queue's clients have left: delete it now, in its turn, or when this node may decide again. Its
+        refused messages become dead letters first."""
         whole = self.whole
         if not whole.deciding:
             queue.owner = None
@@ -86,11 +85,11 @@ class VirtualHost(Enqueueing):
             self._changed()
 
     def forget_owners(self) -> None:
-        """It serves no more, so nothing ends with a connection."""
+        """This node no longer serves: no queue is deleted with a connection any more."""
         self._owned.clear()
 
     def end(self) -> None:
-        """The virtual host is about to be no more: its queues end, one after the other, each with its own
+        """The virtual host is about to be deleted: delete its queues one by one, each with its own
         history."""
         for queue in list(self.queues.values()):
             self._end_queue(queue)

@@ -1,8 +1,8 @@
-"""All virtual hosts of a broker, which are one replicated whole: one history, one state, one side of a link.
+"""All virtual hosts of a broker, which are replicated as one: one history, one state.
 
-Owner: the engine (one today). The engine, recovery and the high-availability adapter call it; channels call
-the virtual host that they are in. Deterministic: ids of new queues come from `new_uuid`, time from `wall_ms`,
-which the engine sets at the start of each tick.
+Owner: the engine. The engine, recovery and the high-availability adapter call it; channels call their own
+virtual host. Deterministic: `new_uuid` gives the ids of new queues, and the engine sets `wall_ms` at the
+start of each tick.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from broker.model.vhost.vhost import VirtualHost
 
 
 class QueueInfo(NamedTuple):
-    """One line of the management's queue list. `active`: with a single active consumer, the one that is, if
-    any; `single_active` says whether it is so."""
+    """One line of the management's queue list. `single_active`: the queue has a single active consumer;
+    `active`: that consumer, if any."""
 
     name: str
     uuid: bytes
@@ -51,19 +51,19 @@ class QueueInfo(NamedTuple):
 
 
 class VirtualHosts(Shared):
-    """See the module. `serving` is False at first: contents are replicas and only `apply` may change
+    """See the module. Initially `serving` is False: contents are replicas, and only `apply` may change
     anything.
 
-    `root`: the virtual host `/`, which is always there. `ending`: told of one that is about to be deleted, by
-    the serving node, before its queues end.
+    `root`: the virtual host `/`, which always exists. `ending`: called on the serving node with a virtual
+    host that is about to be deleted, before its queues are.
     """
 
     def __init__(self, hooks: Hooks, history: History, new_uuid: Callable[[], bytes]) -> None:
         super().__init__(hooks, history, new_uuid)
         self.steps = STEPS
-        """Of deliveries in one tick."""
+        """Steps for deliveries in one tick."""
         self._paging: set[Queue] = set()
-        """Queues of which messages have been set aside."""
+        """Queues that had messages paged out."""
         self.removals.move = self._dead_letter
         self.ending: Callable[[VirtualHost], None] = lambda vhost: None
         self._by_name: dict[str, VirtualHost] = {}
@@ -85,14 +85,14 @@ class VirtualHosts(Shared):
         return self._by_name.get(name)
 
     def add(self, name: str) -> None:
-        """A virtual host with nothing but the built-in exchanges, unless it is there. Makes no history."""
+        """Add a virtual host with only the built-in exchanges, unless it exists. Makes no history."""
         if name not in self._by_name:
             self._by_name[name] = VirtualHost(name, self)
             self.changed()
 
     def remove(self, name: str) -> None:
-        """It is no more, nor is what it still has: queues that history does not tell of, since they are of
-        this node alone. Makes no history; `/` stays."""
+        """Remove a virtual host and its remaining queues, which are local to this node and not in history.
+        Makes no history. `/` stays."""
         if name == ROOT or name not in self._by_name:
             return
         vhost = self._by_name[name]
@@ -122,7 +122,7 @@ class VirtualHosts(Shared):
     # -- queues that end by themselves
 
     def decide_again(self) -> None:
-        """End what was left by its clients, and is so still."""
+        """Decide again: delete the queues whose clients left meanwhile and have not come back."""
         self.deciding = True
         self._give_time()
         left, self.left = self.left, []
@@ -131,8 +131,8 @@ class VirtualHosts(Shared):
                 self._end_queue(queue, _left_by(queue))
 
     def expire(self, now: float) -> int:
-        """End the queues that nobody has used for their time (`x-expires`), and some of those that their
-        clients have left, once a tick; how many. One whose dead letters wait for their turn outlives them."""
+        """Once a tick: delete queues unused for their time (`x-expires`), and some of those whose clients
+        have left. Returns how many. A queue with pending dead letters is deleted later."""
         ended = 0
         for queue, reason in self.leaving.take_turn() if self.deciding and self.leaving.stirred else ():
             if queue.dying:
@@ -150,23 +150,23 @@ class VirtualHosts(Shared):
         return ended
 
     def _give_time(self) -> None:
-        """Whoever uses a queue that would expire may not have been able to: its time begins anew."""
+        """Restart the expiry of all queues, since clients may have been unable to use them."""
         for queue in self.queues_by_uuid.values():
             if not follows(queue):
                 self.expiries.used(queue)
 
     def await_clients(self) -> bool:
-        """This node begins to serve: is there any queue or exchange that waits for its clients? If so,
-        `end_orphans` is due when they had their time."""
+        """This node begins to serve. Returns whether a queue or exchange waits for its clients; then call
+        `end_orphans` when their time is over."""
         waiting = bool(self.orphans() or self.unbound())
         if waiting:
             self.reconnecting.begin()
             for vhost in self:
-                vhost._changed()  # each name that is published to is looked up once more
+                vhost._changed()  # so that each name that is published to is looked up once more
         return waiting
 
     def orphans(self) -> list[Queue]:
-        """Auto-delete queues that had a consumer, and exclusive ones, whose clients have not come back."""
+        """Auto-delete queues that had a consumer, and exclusive queues, whose clients have not come back."""
         back = self.reconnecting
         return [
             queue
@@ -176,13 +176,13 @@ class VirtualHosts(Shared):
         ]
 
     def unbound(self) -> list[Exchange]:
-        """Auto-delete exchanges that were bound, to queues that have not come along."""
+        """Auto-delete exchanges that were bound, to queues that are not here."""
         exchanges = [exchange for vhost in self for exchange in vhost.exchanges.values()]
         back = self.reconnecting
         return [x for x in exchanges if x.auto_delete and x.bound and not x.bindings and x not in back]
 
     def end_orphans(self) -> int:
-        """Delete them, once, by the serving node, when its clients had their time to return; how many
+        """On the serving node, once: delete the orphans after their clients' time to return. Returns how many
         queues."""
         ended = self.orphans()
         for queue in ended:
@@ -195,9 +195,9 @@ class VirtualHosts(Shared):
     # -- the tick
 
     def dispatch(self) -> int:
-        """Serve the pending queues, once, at the end of a tick and before `history.flush`; messages
-        delivered. What nobody took leaves if its time is over or its queue too long; dead letters of dead
-        letters, however many they become, do so in the ticks that follow."""
+        """Serve the pending queues once, at the end of a tick and before `history.flush`. Returns the
+        messages delivered. Expired and excess messages that no consumer took are removed. Further dead
+        letters of dead letters are made in later ticks."""
         sent = 0
         pending, removals = self.pending, self.removals
         removals.expire_due()
@@ -217,7 +217,8 @@ class VirtualHosts(Shared):
         return sent
 
     def set_aside(self, overflow: Overflow, most: int) -> int:
-        """About `most` bytes of messages leave memory, of the deepest queues first; how many did."""
+        """Page out about `most` bytes of messages, from the deepest queues first. Returns the bytes that left
+        memory."""
         done = 0
         deep = [queue for queue in self.queues_by_uuid.values() if queue.total_count > queue.window]
         for queue in sorted(deep, key=lambda queue: -queue.total_count):
@@ -229,21 +230,21 @@ class VirtualHosts(Shared):
 
     @property
     def paged(self) -> int:
-        """Messages of serving queues that are set aside."""
+        """Paged-out messages of serving queues."""
         self._paging = {queue for queue in self._paging if not queue.deleted}
         return sum(queue.backlog.aside for queue in self._paging)
 
     @property
     def octets(self) -> int:
-        """What queues, exchanges and bindings take, about, besides messages and consumers."""
+        """Approximate memory of queues, exchanges and bindings, without messages and consumers."""
         return sum([vhost.octets for vhost in self])
 
     # -- virtual hosts, users, permissions, policies
 
     def change_directory(self, changes: Sequence[EntryPut | EntryDelete]) -> Scope:
-        """All of them in one batch, or none; the scope touched, NONE if all was so before.
+        """Apply all changes in one batch, or none. Returns the scope touched; NONE if nothing changed.
 
-        Whoever deletes a user or a virtual host deletes its permissions, and what is in the virtual host.
+        Deleting a user or a virtual host also deletes its permissions and the contents of the virtual host.
         Raises EntryFault, with nothing changed.
         """
         directory = self.directory
@@ -273,7 +274,7 @@ class VirtualHosts(Shared):
         self.apply_entry(record)
 
     def apply_entry(self, record: EntryPut | EntryDelete) -> None:
-        """It is so from now on. Makes no history."""
+        """Apply an entry to the directory and the virtual hosts. Makes no history."""
         self.directory.apply(record)
         if record.kind == VHOST:
             (self.add if isinstance(record, EntryPut) else self.remove)(record.name)
@@ -291,9 +292,9 @@ class VirtualHosts(Shared):
         apply_record(self, record)
 
     def activate(self, epoch: int) -> int:
-        """Begin to serve in `epoch`: positions and ids start anew, contents become ready, older ones
-        redelivered. Queues that follow another broker's go on doing so. How many queues and exchanges of
-        level `unset` got one.
+        """Begin to serve in `epoch`: positions and ids start again, contents become ready, older messages are
+        redelivered. Queue mirrors stay mirrors. Returns how many queues and exchanges of level `unset` got a
+        level.
 
         Raises InternalError, with nothing changed, if a queue's copy is incomplete or of a later epoch.
         """
@@ -317,8 +318,7 @@ class VirtualHosts(Shared):
         return stamped
 
     def deactivate(self) -> None:
-        """Stop serving: every queue is a replica again. History must be flushed before, consumers are not
-        told."""
+        """Stop serving: every queue becomes a replica. Flush history before. Consumers are not notified."""
         for queue in self.queues_by_uuid.values():
             if queue.mode is Mode.ACTIVE:
                 queue.deactivate()
@@ -334,13 +334,14 @@ class VirtualHosts(Shared):
         self.serving = False
 
     def milestone(self, epoch: int) -> None:
-        """All known members hold what settled at the last one: forget it, and settle what may be."""
+        """A history checkpoint: all known members hold what was settled at the last one. Forget that, and
+        settle what can be."""
         self.graves.milestone()
         for queue in self.queues_by_uuid.values():
             queue.milestone(epoch)
 
     def make_milestone(self) -> bool:
-        """As the one that serves: make it history, if there is anything to settle or to forget."""
+        """On the serving node: record a history checkpoint if there is anything to settle or forget."""
         if not self.serving:
             raise InternalError("a milestone was made while not serving")
         epoch = self.history.epoch
@@ -353,12 +354,12 @@ class VirtualHosts(Shared):
     # -- looking
 
     def definitions(self, scope: Scope | None = None) -> list[Record]:
-        """Entries, declares, ConsumerSeen and binds that rebuild what `scope` sees (all if None), in an order
-        that applies."""
+        """Entries, declarations, ConsumerSeen and bindings that rebuild what `scope` sees (all if None), in
+        an order that applies."""
         return definitions_of(self, scope)
 
     def ends(self, scope: Scope) -> list[QueueEnds]:
-        """What history ever had in the queues that `scope` sees, and in those that it has deleted."""
+        """What history ever had in the queues that `scope` sees, and in deleted queues."""
         found = [
             QueueEnds(q.uuid, q.ends() if q.content_scope & scope else {}, False, q.scope)
             for q in self.queues_by_uuid.values()
@@ -367,12 +368,12 @@ class VirtualHosts(Shared):
         return found + [QueueEnds(uuid, ends, True, Scope.STORE | Scope.LINK) for uuid, ends in self.graves]
 
     def fingerprint(self, scope: Scope | None = None) -> str:
-        """Hex hash of entries, queues, exchanges, bindings and message ids: those that `scope` sees, or
-        all."""
+        """Hex hash of entries, queues, exchanges, bindings and message ids that `scope` sees (all if
+        None)."""
         return fingerprint_of(self, scope)
 
     def list_queues(self, begin: int = 0, most: int | None = None) -> list[QueueInfo]:
-        """`most` of them (None: all), from number `begin` on."""
+        """At most `most` queues (None: all), from number `begin` on."""
         every = chain.from_iterable(vhost.queues.values() for vhost in self)
         return _lines(self, list(islice(every, begin, None if most is None else begin + most)))
 
