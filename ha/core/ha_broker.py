@@ -115,8 +115,9 @@ class HaBroker:
         )
         self.proof = ProofSeeker(tuning, self.keeper, self.neighbours, self)
         self.switchover = Switchover(
-            me, tuning, self._membership, self._clocks, self._out, primary_model, self.keeper, position, self
-        )
+            me, tuning, self._membership, self._clocks, self._out, primary_model, self.keeper, position,
+            self.promotion, lambda: self.primary, self.known_primary, self.step_down,
+        )  # fmt: skip
         self._next_poll = 0.0
 
     def _as_backup(self) -> Backup:

@@ -14,6 +14,7 @@ from ha.core.connection_observer import Admission, AdmissionAnswer
 from ha.core.election.attempt import Attempt
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.peer_methods import PeerMethods
+from ha.core.election.promotion import Promotion
 from ha.core.record.authority import FORCED, Evidence, Verdict
 from ha.core.record.link_end import LinkEnd
 from tests.simulation.mutants.mutant import Mutant, Patch, never
@@ -74,11 +75,11 @@ def _however_long_ago(proves_the_end: Any) -> Any:
     return lambda self, ack_timeout: proves_the_end(replace(self, last_ack=self.closed_at), ack_timeout)
 
 
-def _as_if_unforced(serve: Any) -> Any:
-    def broken(self: ha_broker.HaBroker, attempt: Attempt, now: float) -> Any:
+def _as_if_unforced(serve_by: Any) -> Any:
+    def broken(self: Promotion, attempt: Attempt, now: float) -> None:
         if attempt.how == FORCED:
             attempt = replace(attempt, how="unforced")
-        return serve(self, attempt, now)
+        serve_by(self, attempt, now)
 
     return broken
 
@@ -175,6 +176,6 @@ MUTANTS = (
         "call a forced promotion unforced",
         "Neither the log nor the ledger says that an operator takes the blame: the audit looks for no loss.",
         (11,),
-        (Patch(ha_broker.HaBroker, "serve", _as_if_unforced),),
+        (Patch(Promotion, "_serve_by", _as_if_unforced),),
     ),
 )

@@ -9,7 +9,8 @@ from ha.adapter.node import Node
 from ha.core.effects import SendMethod, TakeInput
 from ha.core.election.manual import ManualAuthority
 from ha.core.election.neighbours import Neighbours
-from ha.core.election.switchover import Switchover, SwitchoverStep
+from ha.core.election.plan import SwitchoverStep
+from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
 from ha.core.record.authority import Evidence, PeerAnswer, Verdict
 from ha.core.wire.link import Method

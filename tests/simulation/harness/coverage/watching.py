@@ -24,6 +24,7 @@ from ha.core.backup import backup
 from ha.core.backup.backup import Backup
 from ha.core.effects import Answer, Effect, Note, SendMethod, SendStream
 from ha.core.election import attempt, manual, peer_methods, register, switchover
+from ha.core.election import plan as plans
 from ha.core.election.promotion import Promotion
 from ha.core.election.switchover import Switchover
 from ha.core.ha_broker import HaBroker
@@ -76,12 +77,12 @@ REFUSALS = (
     + arguments_of([ha_broker], frozenset({"give_up"}), 0)
     + arguments_of([ha_broker], frozenset({"refused"}), 1)
     + returns_of(attempt, "waits_for")
-    + arguments_of([switchover], frozenset({"_answer", "_end"}), 1, coded=True)
-    + arguments_of([ha_broker, switchover], frozenset({"with_next"}), 0)
+    + arguments_of([switchover, plans], frozenset({"_reply", "_over", "Reply", "End"}), 1, coded=True)
+    + arguments_of([ha_broker, switchover, plans], frozenset({"with_next"}), 0)
 )
 GRANTS = arguments_of([manual, register], frozenset({"Verdict"}), 2)
 JOIN_REFUSALS = returns_of(hello, "refusal")
-HINDRANCES = arguments_of([switchover], frozenset({"_resume"}), 2) + returns_of(switchover, "_left")
+HINDRANCES = arguments_of([plans], frozenset({"_taken_back"}), 1) + returns_of(switchover, "_missing")
 LOSSES = (
     arguments_of([primary], frozenset({"_lose"}), 1)
     + arguments_of([peer_methods], frozenset({"drop_peer"}), 1)
@@ -95,7 +96,7 @@ CIB_ANSWERS = (
     + arguments_of([procedure], frozenset({"CibAnswer"}), 2)
     + arguments_of([procedure], frozenset({"Standing"}), 1)
 )
-STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down"}), 0)
+STEPS_DOWN = arguments_of([ha_broker, peer_methods, switchover], frozenset({"step_down", "_step_down"}), 0)
 
 SENTENCES = {
     GRANTED: GRANTS,
@@ -306,12 +307,12 @@ def _step_down(original: Callable[..., None]) -> Callable[..., None]:
     return step_down
 
 
-def _resume(original: Callable[..., None]) -> Callable[..., None]:
-    def resume(self: Switchover, primary: Primary, plan: Any, why: str) -> None:
+def _serve_on(original: Callable[..., None]) -> Callable[..., None]:
+    def serve_on(self: Switchover, primary: Primary, plan: Any, why: str) -> None:
         _count(HINDERED, HINDRANCES.kind_of(why))
         original(self, primary, plan, why)
 
-    return resume
+    return serve_on
 
 
 def _end(original: Callable[..., None]) -> Callable[..., None]:
@@ -360,7 +361,7 @@ WRAPPERS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (Membership, "become", _become),
     (HaBroker, "take_effects", _take_effects),
     (HaBroker, "step_down", _step_down),
-    (Switchover, "_resume", _resume),
+    (Switchover, "_serve_on", _serve_on),
     (Switchover, "_end", _end),
     (RecordKeeper, "answered", _answered),
     (PacemakerAuthority, "_settle", _cib_answer),
