@@ -1,8 +1,8 @@
-"""Which connections an identity may open, and at which listener. Called by the handshake; values only.
+"""Which kinds of connection a user may open, and at which listener. Called by the handshake; values only.
 
-Three kinds of connection: an application's, an operator's (management methods only), a peer's (the link of a
-pair). The tag `ha` is for peers: whoever has it publishes and consumes nothing. A listener may be for peers
-alone, or for all others.
+There are three kinds: application, operator (management methods only) and peer (the link of a pair). The tag
+`ha` is for peers: a user with it cannot publish or consume. A listener may accept only peers, or everything
+but peers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from broker.security.identity import ADMINISTRATOR, HA
 
 
 class Door(enum.Enum):
-    """Whom a listener is for."""
+    """The kind of connections that a listener accepts."""
 
     ANY = "any"
     CLIENTS = "clients"
-    """Applications and operators; the link has a listener of its own."""
+    """Applications and operators; the link has its own listener."""
     PEERS = "peers"
-    """The link of a pair, and nobody else."""
+    """Only the link of a pair."""
 
 
 class Claim(enum.Enum):
-    """What a connection says that it is, by the capabilities of its start-ok."""
+    """The kind of a connection, claimed by the capabilities of its start-ok."""
 
     APPLICATION = "an application"
     OPERATOR = "an operator"
@@ -32,7 +32,7 @@ class Claim(enum.Enum):
 
 
 def refusal(user: str, tags: frozenset[str], claim: Claim, door: Door) -> AmqpError | None:
-    """Why `user` may not open this connection here; None: it may. Who it is counts before where it is."""
+    """Why `user` may not open this connection here; None if it may. Checks the user before the listener."""
     if claim is Claim.PEER and HA not in tags:
         return LoginRefused(f"user '{user}' may not be a peer of this broker")
     if claim is Claim.OPERATOR and not tags & {ADMINISTRATOR, HA}:

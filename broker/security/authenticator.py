@@ -1,16 +1,14 @@
-"""Decides whether a name and a password are a user, in two steps. Owner: `Broker`; called by `Logins`.
+"""Checks names and passwords, in two steps. Owner: `Broker`; called by `Logins`.
 
-Users are those of the configuration and, behind them, those that are stored (`vhost.directory`): a
-name that is in both is the configured one's, so that nobody who may store users can become the pair's own, or
-lock its operators out.
+Configured users come first, then stored users (`vhost.directory`). A name that is in both is the configured
+user. So a client that may store users cannot become the pair's own user or lock its operators out.
 
-Hashes are argon2id; those of stored users may be RabbitMQ's. An argon2id check costs 20 ms, so `begin` only
-says which check is to be made; another thread makes it (`Check.verify`), and `remember` takes the outcome.
-Right passwords are remembered apart from wrong ones: no number of wrong ones makes a known client wait. Both
-are kept under a keyed digest of hash and password, so a password that was changed is of no use.
+Hashes are argon2id; those of stored users may be RabbitMQ's. An argon2id check costs 20 ms. So `begin` only
+returns the check to make, another thread makes it (`Check.verify`), and `remember` takes the result. Right
+and wrong passwords are remembered separately: no number of wrong ones makes a known client wait. Both are
+stored under a keyed digest of hash and password, so a changed password invalidates them.
 
-Every wrong login costs one argon2id check, whatever was wrong, so that its time does not tell which names
-exist.
+Every wrong login costs one argon2id check, whatever is wrong, so its time does not reveal which names exist.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ from broker.security.identity import HA, Identity, User, default_users
 from broker.security.password_hashes import dummy_hash, is_argon2, matches_rabbit
 
 _RIGHT = 4096
-"""Right logins that are remembered, the last used ones."""
+"""Right logins remembered, the most recently used ones."""
 _WRONG = 1024
-"""Wrong ones: a client that tries the same wrong password again costs microseconds."""
+"""Wrong logins remembered: repeating the same wrong password costs microseconds."""
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 
 
@@ -42,7 +40,7 @@ def hash_password(password: str) -> str:
 
 
 def is_password_hash(text: str) -> bool:
-    """Whether `text` is a whole argon2id hash, one that some password can match."""
+    """Whether `text` is a complete argon2id hash."""
     try:
         return text.startswith("$argon2id$") and _HASHER.verify(text, "")
     except VerifyMismatchError:
@@ -53,8 +51,8 @@ def is_password_hash(text: str) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class Login:
-    """Who somebody claims to be, and where the claim comes from. `loopback`: the peer's own address is one.
-    `mechanism`: the SASL mechanism, for the refusal; each of them carries the password in the clear."""
+    """A claimed identity, and where the claim comes from. `loopback`: the peer's own address is one.
+    `mechanism`: the SASL mechanism, for the refusal text; all of them send the password in the clear."""
 
     name: str
     password: str = field(repr=False)
@@ -66,14 +64,14 @@ class Login:
 
 @dataclass(slots=True, frozen=True)
 class Check:
-    """One argon2id check. `digest`: what it is remembered under."""
+    """One argon2id check. `digest`: the key under which the result is remembered."""
 
     digest: bytes
     password_hash: str = field(repr=False)
     password: str = field(repr=False)
 
     def verify(self) -> bool | None:
-        """Does the password match? None: there was no memory to find out. Takes 20 ms; any thread."""
+        """Whether the password matches. None: not enough memory to check. Takes 20 ms; any thread."""
         try:
             return _HASHER.verify(self.password_hash, self.password)
         except VerifyMismatchError:
@@ -85,8 +83,8 @@ class Check:
 
 
 class Authenticator:
-    """The users of one broker. Its refusals never say which part was wrong. `stored` finds a user of the
-    directory by its name."""
+    """The users of one broker. Refusals never say which part was wrong. `stored` finds a user of the
+    directory by name."""
 
     def __init__(
         self,
@@ -107,7 +105,7 @@ class Authenticator:
     def authenticate(
         self, name: str, password: str, *, loopback: bool, tls: bool = False, mechanism: str = "PLAIN"
     ) -> Identity:
-        """The identity of `name`, with its check made here and now. Raises LoginRefused."""
+        """The identity of `name`, checked synchronously. Raises LoginRefused."""
         login = Login(name, password, loopback=loopback, tls=tls, mechanism=mechanism)
         while isinstance(found := self.begin(login), Check):
             self.remember(found, bool(found.verify()))
@@ -116,8 +114,8 @@ class Authenticator:
         return found
 
     def begin(self, login: Login) -> Identity | LoginRefused | Check:
-        """The answer if it is known at once; else the check to make: `remember` it, and ask again, for the
-        user may have changed meanwhile."""
+        """The answer if it is known at once, else the check to make. After `remember`, call `begin` again,
+        because the user may have changed meanwhile."""
         refused = LoginRefused(
             f"Login was refused using authentication mechanism {login.mechanism}."
             " For details see the broker logfile."
@@ -141,17 +139,17 @@ class Authenticator:
         return Check(digest, target, login.password)
 
     def remember(self, check: Check, matched: bool) -> None:
-        """The outcome of a check."""
+        """Store the result of a check."""
         kept, most = (self._right, _RIGHT) if matched else (self._wrong, _WRONG)
         kept[check.digest] = None
         if len(kept) > most:
             kept.popitem(last=False)
 
     def _user(self, login: Login) -> User | None:
-        """Whose password counts here; None: nobody of that name may log in from there, by any password."""
+        """The user whose password counts. None: no user of that name may log in from there."""
         user = self._users.get(login.name)
         if user is None:
-            # no empty password for a stored one, as in RabbitMQ, whatever the hash says
+            # as in RabbitMQ, a stored user never has an empty password, whatever the hash says
             return self.stored(login.name) if login.password else None
         return None if user.loopback_only and not login.loopback else user
 
@@ -165,14 +163,14 @@ class Authenticator:
 
 
 def _matches_at_once(user: User, password: str) -> bool:
-    """By a word of the configuration, or a hash that takes microseconds."""
+    """Compare with a configured plain password, or with a hash that takes microseconds."""
     if user.password is not None:
         return hmac.compare_digest(user.password.encode(), password.encode())
     return bool(user.password_hash) and matches_rabbit(user.password_hash or "", password)
 
 
 def _dummy_of(users: Iterable[User]) -> str:
-    """A hash of no password, as costly to check as most of the configured ones."""
+    """A hash that no password matches, as costly to check as most configured ones."""
     hashes = [user.password_hash for user in users if user.password_hash and is_argon2(user.password_hash)]
     costs = Counter(
         (found.memory_cost, found.time_cost, found.parallelism) for found in map(extract_parameters, hashes)

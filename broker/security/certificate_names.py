@@ -1,7 +1,7 @@
-"""Whom a certificate is for: hosts and addresses, and whether one that was named is among them.
+"""The hosts and addresses that a certificate names, and whether they include a given one.
 
-As OpenSSL judges at the end that dials, so that both ends of a link take and refuse the same certificates.
-Values only; who trusts the certificate at all is another's question.
+Uses OpenSSL's rules for a dialling client, so that both ends of a link accept the same certificates. Values
+only; whether the certificate is trusted is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _LABEL = re.compile("[0-9a-z-]+")
 
 @dataclass(slots=True, frozen=True)
 class CertificateNames:
-    """`str()`: the first few, else the subject, on one line."""
+    """`str()`: the first few names, else the subject, in one line."""
 
     hosts: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     common_names: tuple[str, ...] = ()
-    """Of the subject: they count as hosts where `hosts` is empty, and never as addresses."""
+    """From the subject. They count as hosts if `hosts` is empty, and never as addresses."""
     subject: str = ""
 
     def cover(self, host: str) -> bool:
-        """Is it for `host`, a name or an address?"""
+        """Whether the certificate names `host`, a host name or an address."""
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -43,7 +43,7 @@ class CertificateNames:
 
 
 def names_of(certificate: x509.Certificate) -> CertificateNames:
-    """Empty where they cannot be read."""
+    """The names of a certificate; empty if they cannot be read."""
     try:
         subject = certificate.subject
         common = tuple(str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME))
@@ -61,7 +61,7 @@ def names_of(certificate: x509.Certificate) -> CertificateNames:
 
 
 def names_shown(der: bytes) -> CertificateNames:
-    """Of one that came in a handshake. Empty where it cannot be read."""
+    """The names of a certificate from a handshake; empty if they cannot be read."""
     try:
         return names_of(x509.load_der_x509_certificate(der))
     except ValueError:
@@ -69,7 +69,7 @@ def names_shown(der: bytes) -> CertificateNames:
 
 
 def _ascii(host: str) -> str:
-    """As it goes over the wire."""
+    """The form used in certificates."""
     try:
         return host.encode("idna").decode()
     except UnicodeError:
@@ -77,7 +77,8 @@ def _ascii(host: str) -> str:
 
 
 def _same(name: str, host: str) -> bool:
-    """A star is the whole first label or nothing, stands for one label, and two more follow it at least."""
+    """Compare a name, which may have a wildcard. A star must be the whole first label, stands for one label,
+    and at least two labels follow it."""
     name, host = name.lower(), host.lower()
     first, _, rest = name.partition(".")
     if first != "*" or "." not in rest:

@@ -1,8 +1,8 @@
-"""Password checks that wait for a thread: a short queue in which no address and no name keeps the others out.
+"""Password checks that wait for a thread: a short queue in which no address or name can block the others.
 
-Owner: `Logins`. Addresses take turns, the least troublesome first, and so do the names of one address.
-When there is no room, the newest check of whoever waits with most makes room; a newcomer that would
-wait with as many is not taken. Pure.
+Owner: `Logins`. Addresses take turns, the one with the fewest failures first, and so do the names of one
+address. When the queue is full, the newest check of the address with the most checks is dropped. A new check
+that would wait with as many is not taken. Pure.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from broker.security.pauses import FREE, Pauses
 from broker.security.tickets import Work
 
 MOST = 128
-"""Checks that wait: within the limit of the handshake, one thread makes them all."""
+"""Maximum number of waiting checks: one thread makes them all within the handshake limit."""
 MOST_OF_FAILING = 16
-"""Of an address that has failed more often than `FREE`."""
+"""Maximum of an address that failed more often than `FREE`."""
 BY_TURN = 4
-"""Each fourth check is of the address whose turn it is, whatever trouble it makes."""
+"""Every fourth check goes to the next address in turn, whatever its failures."""
 
 _Names = OrderedDict[str, deque[Work]]
 
 
 class CheckQueue:
-    """Of two addresses that wait with as many checks, the one that makes more trouble makes room."""
+    """Of two addresses with equally many checks, the one with more failures loses one."""
 
     def __init__(self, pauses: Pauses) -> None:
         self._pauses = pauses
         self._lanes: OrderedDict[str, _Names] = OrderedDict()
-        """By address, then by name; what is to be taken next comes first."""
+        """By address, then by name, in the order of their turns."""
         self._sizes: dict[str, int] = {}
         self._taken = 0
 
@@ -38,11 +38,12 @@ class CheckQueue:
 
     @property
     def addresses(self) -> list[str]:
-        """Those that wait, in the order of their turns."""
+        """The waiting addresses, in the order of their turns."""
         return list(self._lanes)
 
     def add(self, work: Work) -> Work | None:
-        """Have it wait. Who is not to wait any more, `work` itself perhaps; None: there was room."""
+        """Add a check. Returns the check that was dropped for it, perhaps `work` itself; None if there was
+        room."""
         size = self._sizes.get(work.address, 0)
         dropped = None
         if size >= (MOST_OF_FAILING if self._pauses.failures(work.address) > FREE else MOST):
@@ -60,7 +61,7 @@ class CheckQueue:
         return dropped
 
     def remove(self, work: Work) -> None:
-        """It waits no more. Idempotent."""
+        """Remove a check. Idempotent."""
         names = self._lanes.get(work.address)
         lane = None if names is None else names.get(work.name)
         if lane is None or work not in lane:
@@ -69,7 +70,7 @@ class CheckQueue:
         self._shrunk(work)
 
     def take(self, free: Callable[[str], bool]) -> Work | None:
-        """Whose turn it is, of the addresses that are `free`."""
+        """Remove and return the next check of an address that is `free`."""
         able = [each for each in self._lanes if free(each)]
         if not able:
             return None
@@ -100,11 +101,11 @@ class CheckQueue:
         return self._sizes[address], self._pauses.trouble(address)
 
     def _newest(self, address: str) -> Work:
-        """Of the name that waits with most checks."""
+        """The newest check of the name with the most checks."""
         return max(self._lanes[address].values(), key=len)[-1]
 
     def _crowded_out(self, address: str, name: str) -> Work | None:
-        """For one more check of `name`: another name's that waits with more."""
+        """A check of another name with more checks, to be dropped for one of `name`; or None."""
         names = self._lanes[address]
         newest = self._newest(address)
         return newest if len(names[newest.name]) > len(names.get(name, ())) + 1 else None

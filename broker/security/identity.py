@@ -1,4 +1,4 @@
-"""Who a connection is: names, tags, and how a user proves to be one. Values only; no secrets in any repr."""
+"""The identity of a connection, and how a user proves it. Values only; no secrets in any repr."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ADMINISTRATOR = "administrator"
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """A user who has proved who it is."""
+    """An authenticated user."""
 
     name: str
     tags: frozenset[str] = frozenset()
     stored: bool = False
-    """It is a user of the directory, and may do what its permissions say; others may do everything."""
+    """A user of the directory, limited by its permissions. Configured users may do everything."""
 
     @property
     def is_administrator(self) -> bool:
@@ -26,14 +26,14 @@ class Identity:
 
 @dataclass(slots=True, frozen=True)
 class User:
-    """One user, as configured or as stored: either a word that the configuration holds anyway, or a hash."""
+    """A configured or stored user, with a plain password from the configuration or a hash."""
 
     name: str
     tags: frozenset[str] = frozenset()
     password: str | None = field(default=None, repr=False)
     password_hash: str | None = field(default=None, repr=False)
     loopback_only: bool = False
-    """True for the well-known default words: good only where the peer's own address is loopback."""
+    """True for the well-known default passwords: only valid if the peer's address is loopback."""
 
 
 def default_users() -> tuple[User, ...]:

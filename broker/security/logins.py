@@ -1,12 +1,12 @@
-"""Logins in the making: what is known is answered at once, what needs an argon2id check waits for a thread.
+"""Pending logins: known answers come at once; an argon2id check waits for a thread.
 
-Owner: `Broker`; asked by the handshakes and by HTTP, on the broker's one thread. Pure: a driver (the shell's
-`LoginThreads`, or a test) takes checks with `take`, makes them anywhere, and hands the outcomes to `checked`.
-Without a driver checks are made here and now.
+Owner: `Broker`. Handshakes and HTTP call it on the broker's one thread. Pure: a driver (the shell's
+`LoginThreads`, or a test) takes checks with `take`, makes them anywhere, and returns the results to
+`checked`. Without a driver, checks are made synchronously.
 
-The words of the configuration (`ha.password` among them) and remembered right passwords never wait, whatever
-flood there is. Equal checks are made once, whoever asks. An address that keeps failing waits for its next
-check (`Pauses`); beyond the room of the queue a login is refused at once, with 320, for it may be right.
+Configured plain passwords (`ha.password` among them) and remembered right passwords never wait, whatever the
+load. Equal checks are made once for all callers. An address that keeps failing waits longer for its next
+check (`Pauses`). If the queue is full, a login is refused at once with 320, since it may be right.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ UNCHECKED = "no memory to check a password; try again in a second"
 
 
 class Logins:
-    """`wanted`: of the driver, called when there may be something to `take`; None: there is no driver. `say`:
-    kind, sentence and time of what is told once a second, with a count."""
+    """`wanted`: set by the driver; called when `take` may have work. None: there is no driver. `say`: takes
+    kind, sentence and time of a log line, which is logged once a second with a count."""
 
     def __init__(
         self, authenticator: Authenticator, say: Callable[[Hashable, str, float], None] = lambda *told: None
@@ -36,17 +36,18 @@ class Logins:
         self.pauses = Pauses()
         self._queue = CheckQueue(self.pauses)
         self._works: dict[bytes, Work] = {}
-        """By digest: those that wait, and those that are being checked."""
+        """Waiting and running checks, by digest."""
 
     @property
     def waiting(self) -> int:
-        """Checks that nobody has taken yet."""
+        """Checks not taken yet."""
         return len(self._queue)
 
-    # -- for who asks
+    # -- for callers
 
     def ask(self, login: Login, answer: Callable[[Answer, float], None], now: float) -> Answer | Ticket:
-        """The answer, or a ticket: then `answer` is called later, unless the ticket is withdrawn."""
+        """The answer, or a ticket. With a ticket, `answer` is called later, unless the ticket is
+        withdrawn."""
         found = self.authenticator.begin(login)
         if not isinstance(found, Check):
             return found
@@ -59,7 +60,7 @@ class Logins:
         return ticket
 
     def withdraw(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any more. Idempotent."""
+        """Cancel a ticket. Idempotent."""
         work, ticket.work = ticket.work, None
         if work is None:
             return
@@ -71,18 +72,18 @@ class Logins:
     # -- for the driver
 
     def take(self, now: float) -> Work | None:
-        """The next check to make; None: none, or not before `next_deadline`."""
+        """The next check to make. None: there is none, or none before `next_deadline`."""
         work = self._queue.take(lambda address: self.pauses.until(address) <= now)
         if work is not None:
             work.running = True
         return work
 
     def next_deadline(self) -> float | None:
-        """When an address that waits has its pause behind it; None: nothing waits."""
+        """When the pause of a waiting address ends; None if nothing waits."""
         return min(map(self.pauses.until, self._queue.addresses), default=None)
 
     def checked(self, work: Work, matched: bool | None, now: float) -> None:
-        """The outcome of a check that was taken; None: it could not be made."""
+        """Take the result of a check. None: the check could not be made."""
         del self._works[work.check.digest]
         tickets = list(work.tickets)
         if matched is not None:
@@ -92,7 +93,7 @@ class Logins:
             for address in sorted(addresses):
                 self.pauses.failed(address, now)
         for ticket in tickets:
-            if ticket.work is not None:  # an answer may withdraw others
+            if ticket.work is not None:  # an answer may withdraw other tickets
                 ticket.work = None
                 self._settle(ticket, matched, now)
 
@@ -109,7 +110,7 @@ class Logins:
         return found
 
     def _enter(self, ticket: Ticket, check: Check, now: float) -> bool:
-        """Have it wait, with others for the same check if there are any. Is there room?"""
+        """Add the ticket to the queue, or to an equal check. Returns False if there is no room."""
         address = address_of(ticket.login.host)
         work = self._works.get(check.digest)
         if work is not None:
@@ -132,7 +133,8 @@ class Logins:
             self._move(work, address, now)
 
     def _move(self, work: Work, address: str, now: float) -> None:
-        """It waited for the failures of one address, which are not those of another that wants it too."""
+        """Move a check to another address that wants it too, because the first one is paused for its
+        failures."""
         self._queue.remove(work)
         before, work.address = work.address, address
         dropped = self._queue.add(work)
@@ -155,7 +157,7 @@ class Logins:
         found = self.authenticator.begin(ticket.login)
         if not isinstance(found, Check):
             ticket.answer(found, now)
-        elif not self._enter(ticket, found, now):  # the user has a new password since
+        elif not self._enter(ticket, found, now):  # the user's password has changed
             ticket.answer(self._busy(ticket.login, now), now)
 
     def _busy(self, login: Login, now: float) -> ConnectionForced:

@@ -1,4 +1,4 @@
-"""Which addresses are this very machine's. Values only: no name is looked up."""
+"""Recognizes addresses of this machine. Values only: no name is looked up."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Password hashes of stored users, by what they begin with: argon2id of our own making, and RabbitMQ's.
+"""Password hashes of stored users: argon2id, made here, and RabbitMQ's.
 
-A hash that comes in RabbitMQ's definitions is kept as it is, behind a word that says its algorithm, so that
-people log in with the passwords that they have: `$rabbit_password_hashing_sha256$BASE64`, where the octets
-are a salt of 4 and the digest of salt and password
-(https://www.rabbitmq.com/docs/passwords#computing-password-hash). MD5, of before RabbitMQ 3.6, is not taken.
+A hash from RabbitMQ's definitions is kept unchanged behind the name of its algorithm, so users keep their
+passwords: `$rabbit_password_hashing_sha256$BASE64`. The octets are a salt of 4 and the digest of salt and
+password (https://www.rabbitmq.com/docs/passwords#computing-password-hash). MD5, from before RabbitMQ 3.6, is
+not accepted.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ RABBIT = {
     "rabbit_password_hashing_sha256": ("sha256", 32),
     "rabbit_password_hashing_sha512": ("sha512", 64),
 }
-"""RabbitMQ's name of an algorithm, ours, and the digest's octets."""
+"""RabbitMQ's name of an algorithm -> hashlib's name and the digest's octets."""
 _SALT = 4
 _ARGON2 = "$argon2id$"
 _MOST_MEMORY = 1 << 17
-"""KiB that the check of one argon2id hash may take."""
+"""Maximum KiB for the check of one argon2id hash."""
 _MOST_WORK = 1 << 18
-"""KiB times passes: some tenths of a second."""
+"""Maximum KiB times passes: some tenths of a second."""
 
 
 def rabbit_hash(algorithm: str, password_hash: str) -> str:
-    """How a hash of RabbitMQ's is kept. Raises ValueError: not one of `RABBIT`, or no hash of it."""
+    """The stored form of a RabbitMQ hash. Raises ValueError if the algorithm is not in `RABBIT`, or the hash
+    is malformed."""
     text = f"${algorithm}${password_hash}"
     if _rabbit(text) is None:
         raise ValueError(
@@ -41,18 +42,18 @@ def rabbit_hash(algorithm: str, password_hash: str) -> str:
 
 
 def rabbit_parts(text: str) -> tuple[str, str] | None:
-    """RabbitMQ's name of the algorithm, and the hash as RabbitMQ writes it; None: it is not one of its."""
+    """RabbitMQ's algorithm name and hash text; None if this is not a RabbitMQ hash."""
     _, algorithm, encoded = (*text.split("$", 2), "", "")[:3]
     return (algorithm, encoded) if algorithm in RABBIT else None
 
 
 def is_stored_hash(text: str) -> bool:
-    """Whether a user may be stored with it."""
+    """Whether a user may be stored with this hash."""
     return is_argon2(text) or _rabbit(text) is not None
 
 
 def is_argon2(text: str) -> bool:
-    """One that does not take more memory or time to check than this broker's thread can spare."""
+    """An argon2id hash whose check does not cost too much memory or time."""
     if not text.startswith(_ARGON2):
         return False
     try:
@@ -63,13 +64,13 @@ def is_argon2(text: str) -> bool:
 
 
 def dummy_hash(memory_cost: int, time_cost: int, parallelism: int) -> str:
-    """An argon2id hash that no password is known for, with these costs: checked where there is no user."""
+    """An argon2id hash without a known password, at these costs. Checked when there is no such user."""
     salt, digest = b64encode(bytes(16)).rstrip(b"="), b64encode(bytes(32)).rstrip(b"=")
     return f"$argon2id$v=19$m={memory_cost},t={time_cost},p={parallelism}${salt.decode()}${digest.decode()}"
 
 
 def matches_rabbit(text: str, password: str) -> bool:
-    """Is it the hash of `password`? False for what is no hash of RabbitMQ's."""
+    """Whether this is the RabbitMQ hash of `password`. False for other kinds of hash."""
     found = _rabbit(text)
     if found is None:
         return False

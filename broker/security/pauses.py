@@ -1,8 +1,8 @@
-"""How long the next password check of an address waits, after its failures. Owner: `Logins`. Pure: time is
-passed in.
+"""How long an address waits for its next password check after failures. Owner: `Logins`. Pure: time is passed
+in.
 
-Only checks that were made and failed count: a client that tries one wrong password again and again is refused
-from memory, and makes nobody behind the same address wait.
+Only checks that were made and failed count. A client that repeats one wrong password is refused from memory,
+and does not slow down others behind the same address.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ FREE = 3
 FIRST = 0.1
 """Seconds of the first pause; each further one is twice as long."""
 LONGEST = 2.0
-"""Seconds. An address may be that of a proxy, so that a right login that is not remembered waits as well: it
-has to come to its check within the limit of the handshake."""
+"""Seconds. The address may belong to a proxy, so a right login that is not remembered waits too. It must get
+its check within the handshake limit."""
 FORGOTTEN = 300.0
 """Seconds after the last failure of an address."""
 _MOST = 4096
-"""Addresses with failures; the one that failed last longest ago makes room."""
+"""Maximum addresses with failures. The one whose last failure is oldest is dropped."""
 
 
 class _Failures:
@@ -40,7 +40,7 @@ class Pauses:
         return len(self._failing)
 
     def failed(self, address: str, now: float) -> None:
-        """A check that `address` asked for has failed."""
+        """A check for `address` failed."""
         found = self._found(address, now)
         found.count += 1
         if found.count > FREE:
@@ -52,17 +52,17 @@ class Pauses:
         self._found(address, now).refused += 1
 
     def trouble(self, address: str) -> int:
-        """What it asked for in vain: checks that failed, and those there was no room for."""
+        """Checks that failed, plus checks without room."""
         found = self._failing.get(address)
         return 0 if found is None else found.count + found.refused
 
     def failures(self, address: str) -> int:
-        """How many are not forgotten."""
+        """Failed checks that are not forgotten."""
         found = self._failing.get(address)
         return 0 if found is None else found.count
 
     def until(self, address: str) -> float:
-        """When the pause of `address` is over; 0: it has none."""
+        """When the pause of `address` ends; 0 if it has none."""
         found = self._failing.get(address)
         return 0.0 if found is None else found.until
 
@@ -84,7 +84,7 @@ class Pauses:
 
 
 def address_of(host: str) -> str:
-    """What is one address here: of IPv6 a whole /64, which anybody has for himself alone."""
+    """What counts as one address. For IPv6 a whole /64, because one host can use all of it."""
     try:
         parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,6 +1,6 @@
-"""A login that waits: who asked, and the password check that its answer needs.
+"""A pending login: its caller, and the password check that it needs.
 
-Owner: `Logins`, which makes them; `CheckQueue` keeps the checks in the order of their turns.
+Owner: `Logins`, which creates them. `CheckQueue` keeps the checks in the order of their turns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from broker.security.authenticator import Check, Login
 from broker.security.identity import Identity
 
 Answer = Identity | AmqpError
-"""Who it is, or why not: `LoginRefused`, or `ConnectionForced` if the password was not looked at."""
+"""The identity, or why not: `LoginRefused`, or `ConnectionForced` if the password was not checked."""
 
 
 class Ticket:
-    """A login whose answer comes later: `answer` is called once, on the broker's thread, with it and the
+    """A login that is answered later. `answer` is called once on the broker's thread, with the answer and the
     time."""
 
     __slots__ = ("answer", "login", "work")
@@ -29,7 +29,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One check, and who waits for it. `address` and `name`: for whose turn it counts."""
+    """One check and the tickets that wait for it. `address` and `name`: whose turn it uses."""
 
     check: Check
     address: str

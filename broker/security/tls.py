@@ -1,9 +1,9 @@
-"""TLS of one node: its certificate, whom it trusts, the contexts made of them.
+"""TLS of one node: its certificate, the authorities it trusts, and the contexts made from them.
 
-Owner: whoever opens listeners and dials; it asks for the context of each new connection, so that files that
-were read again count from then on, and for no connection before. `Tls.read` gives all of the new files or
-none of them, and none that others would refuse, while those in use are taken. No sockets here, and no clock
-but OpenSSL's own: `look` is called every second or so. `now`: seconds since 1970.
+Owner: the code that opens listeners and dials. It asks for a context for each new connection, so reloaded
+files apply to new connections only. `Tls.read` takes all of the new files or none. While the certificate in
+use is valid, it takes none that others would refuse. No sockets, and no clock but OpenSSL's own: `look` is
+called every second or so. `now`: seconds since 1970.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from understudy.shared.tls_faults import fault_of, words
 _BEGIN_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _BEGIN_KEY = "PRIVATE KEY-----"
 _FLIGHTS = 3
-"""What either end says in a handshake, at most."""
+"""Maximum flights that each end sends in a handshake."""
 _KEY_REASONS = {"KEY_VALUES_MISMATCH": "is not the key of the certificate"}
 
 
 class TlsFault(Exception):
-    """A file that is of no use. `str()` is one line: the setting, the file, and why."""
+    """A file cannot be used. `str()` is one line: the setting, the file, and why."""
 
     def __init__(self, setting: str, path: str, why: str) -> None:
         super().__init__(f"{setting}: {path}: {why}")
@@ -38,14 +38,14 @@ class TlsFault(Exception):
 
 @dataclass(slots=True, frozen=True)
 class TlsFiles:
-    """Paths of PEM files. The certificate's file may go on with those of its issuers."""
+    """Paths of PEM files. The certificate's file may also hold its issuers' certificates."""
 
     certificate: str
     key: str
     ca: str | None = None
-    """Who signs the certificates of the nodes: of peers nothing else is taken, at either end."""
+    """The authority for the nodes' certificates. Both ends of a link accept only its certificates."""
     client_ca: str | None = None
-    """Who signs those of clients. None: clients need none."""
+    """The authority for clients' certificates. None: clients need none."""
 
     def all(self) -> list[str]:
         return [path for path in (self.certificate, self.key, self.ca, self.client_ca) if path is not None]
@@ -53,77 +53,77 @@ class TlsFiles:
 
 @dataclass(slots=True, frozen=True)
 class _Read:
-    """What came of one reading of the files."""
+    """The result of reading the files once."""
 
     clients: ssl.SSLContext
     peers: ssl.SSLContext | None
     dials: ssl.SSLContext | None
     trial: ssl.SSLContext | None
-    """As `dials`, for whatever host."""
+    """Like `dials`, for any host."""
     starts_at: float
     expires_at: float
     names: CertificateNames
 
 
 class Tls:
-    """The contexts of one node, read anew when its files change."""
+    """The contexts of one node, reloaded when its files change."""
 
     def __init__(
         self, files: TlsFiles, log: Callable[[Coded], None] = lambda said: None, hosts: Sequence[str] = ()
     ) -> None:
-        """`hosts`: where peers find the nodes of the pair, this one among them. Raises TlsFault; not for what
-        others would refuse, see `flaw`."""
+        """`hosts`: where peers find the nodes of the pair, this one included. Raises TlsFault, but not for a
+        certificate that others would refuse; see `flaw`."""
         self._files = files
         self._log = log
         self._hosts = hosts
         self._again_at: float | None = None
         self.refused = False
-        """The files as they are now were not taken."""
+        """The files in their present state were not taken."""
         self._stamp = self._seen = _stamp(files)
         self._now = _read(files)
 
     @property
     def clients(self) -> ssl.SSLContext:
-        """For a connection that a client opens."""
+        """For connections that clients open."""
         return self._now.clients
 
     @property
     def peers(self) -> ssl.SSLContext:
-        """For one that a peer opens, which shows a certificate of `ca`, or is refused."""
+        """For connections that peers open. The peer must show a certificate of `ca`."""
         return _needed(self._now.peers)
 
     @property
     def dials(self) -> ssl.SSLContext:
-        """For one that this node opens to a peer: it shows its own, and takes one of `ca` for that host."""
+        """For connections that this node opens to a peer. It shows its own certificate, and accepts only one
+        of `ca` for that host."""
         return _needed(self._now.dials)
 
     @property
     def expires_at(self) -> float:
-        """When the node's own certificate is good no more, in seconds since 1970."""
+        """When the node's own certificate expires, in seconds since 1970."""
         return self._now.expires_at
 
     def described(self) -> str:
-        """Whose certificate it is, and until when."""
+        """The certificate's names and expiry date."""
         whose = f"the certificate of {self._now.names} ({self._files.certificate})"
         return f"{whose}, good until {_date(self.expires_at)}"
 
     def flaw(self, now: float) -> TlsFault | None:
-        """Why others refuse the certificate in use: dates, authority or hosts. None: they do not."""
+        """Why others refuse the certificate in use: dates, authority or hosts. None: they accept it."""
         return self._flaw(self._now, now)
 
     def look(self, now: float) -> bool:
-        """Read the files again if they have changed and then not for the time between two looks: they are
-        rarely changed all at once; also if what was refused as too early is so no more. True: there is a new
-        certificate.
-        """
+        """Reload the files if they have changed, and then stayed unchanged between two calls, since they are
+        rarely changed all at once. Also reload when a certificate refused as too early becomes valid. Returns
+        True if there is a new certificate."""
         seen, self._seen = self._seen, _stamp(self._files)
         changed = self._seen == seen and seen != self._stamp
         due = self._again_at is not None and now >= self._again_at
         return (changed or due) and self.read(now)
 
     def read(self, now: float) -> bool:
-        """Read the files now. What is no use, or has a flaw while what is in use has none, is told to `log`,
-        and all stays as it was: False."""
+        """Reload the files now. If they cannot be used, or have a flaw that the current ones do not have, the
+        fault is logged, the current ones stay in use, and False is returned."""
         self._stamp = self._seen = _stamp(self._files)
         self._again_at = None
         try:
@@ -163,7 +163,7 @@ def _needed(context: ssl.SSLContext | None) -> ssl.SSLContext:
 
 
 def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
-    """Changes whenever one of the files does, or what a symbolic link points to."""
+    """Changes whenever one of the files, or the target of a symbolic link, changes."""
     return tuple(_stamp_of(path) for path in files.all())
 
 
@@ -215,7 +215,7 @@ def _own_certificate(files: TlsFiles) -> x509.Certificate:
 
 
 def _text(setting: str, path: str) -> str:
-    """A running broker reads them again: it must not wait for whoever holds the other end of a pipe."""
+    """A regular file's text. Opened without blocking, because a running broker must not wait for a pipe."""
     try:
         with open(path, encoding="latin-1", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -237,7 +237,7 @@ def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
     try:
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
     except ssl.SSLError as error:
-        reason = words(error.reason)  # none of a key that is damaged or cut short
+        reason = words(error.reason)  # no reason for a damaged or truncated key
         unfit = f"cannot be used with the certificate ({reason})" if reason else "cannot be read"
         raise TlsFault("tls.key", files.key, _KEY_REASONS.get(error.reason or "", unfit)) from None
     except OSError as error:
@@ -246,21 +246,21 @@ def _context(protocol: ssl._SSLMethod, files: TlsFiles) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, setting: str, path: str) -> None:
-    """From now on the other end shows a certificate of that authority."""
+    """From now on require a certificate of that authority from the other end."""
     if _BEGIN_CERTIFICATE not in _text(setting, path):
         raise TlsFault(setting, path, "holds no certificate in PEM form")
     try:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
         reason = words(error.reason) if isinstance(error, ssl.SSLError) else error.strerror
-        why = f" ({reason})" if reason else ""  # as above
+        why = f" ({reason})" if reason else ""  # no reason for a damaged or truncated file
         raise TlsFault(setting, path, f"holds no certificate that can be read{why}") from None
     context.verify_mode = ssl.CERT_REQUIRED
 
 
 def _tried(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
-    """A handshake of a node with itself: either end shows the certificate, and judges it as the other node of
-    the pair would. Why it fails, or nothing."""
+    """A handshake of a node with itself. Each end checks the certificate as the other node of the pair would.
+    Returns why it fails, or an empty text."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)]
     for end in ends * _FLIGHTS:

@@ -1,10 +1,10 @@
-"""The base of a log segment as bytes: what a start needs of all segments before it.
+"""Binary form of the base of a log segment: what a start needs of all earlier segments.
 
     u32 count of segments | each: u64 number, u64 stored, u64 size
     u32 count of ranges   | each: 16s queue, u64 epoch, u64 first, u64 last, u64 segment
     definitions and ends, as history records
 
-Little endian, as all of the store. Pure functions.
+Little endian, as the whole store. Pure functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RANGE = struct.Struct("<16sQQQQ")
 
 
 def encode_base(index: LiveIndex, records: Iterable[bytes]) -> bytes:
-    """`records`: encoded ones that rebuild all but the messages."""
+    """`records`: encoded records that rebuild everything except the messages."""
     live = index.live_segments()
     segments = [
         _SEGMENT.pack(number, use.stored, use.size)
@@ -34,7 +34,7 @@ def encode_base(index: LiveIndex, records: Iterable[bytes]) -> bytes:
 
 
 def decode_base(raw: bytes) -> tuple[LiveIndex, Sequence[Record]]:
-    """Raises CorruptRecord if it is not one."""
+    """Raises CorruptRecord if the bytes are not a base."""
     index = LiveIndex()
     ever: dict[int, int] = {}
     try:

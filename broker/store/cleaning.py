@@ -1,9 +1,9 @@
-"""Giving space back: what is still live of segments that are mostly dead is copied into one, piece by piece.
+"""Frees disk space: copies the live messages of mostly dead segments into one new segment, piece by piece.
 
-Role: one `Cleaning` is one such copy. Planned on the broker's thread (`choose`, from the index), worked off
-by the store's sync thread between two groups (`step`), and over when the broker's thread has told the index
-(`LiveIndex.moved`). The segments that it copies from stay until a base counts without them, so that a crash
-at any point leaves what was there.
+A `Cleaning` is one such copy. The broker's thread plans it from the index (`choose`). The store's sync thread
+works on it between two groups (`step`). It is over when the broker's thread has updated the index
+(`LiveIndex.moved`). The source segments stay until a base no longer counts them, so a crash at any point
+loses nothing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _PIECE = 1 << 20
 """Bytes copied between two groups of batches."""
 
 _SMALL = 8
-"""A segment is small below this part of the usual size; more small ones than this are made one."""
+"""A segment is small below 1/_SMALL of the usual size. More than _SMALL small segments are merged."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def choose(index: LiveIndex, current: int, segment_bytes: int) -> list[int]:
-    """Segments worth copying from, fullest of dead messages first: none while no more is dead than live.
+    """The segments worth copying, those with the fewest live bytes first. Empty while no more is dead than
+    live.
 
-    At most one segment's worth is copied at a time.
+    A copy takes at most one segment's worth of live bytes.
     """
     uses = {n: use for n, use in index.segments.items() if n != current and use.live}
     dead = sum(use.size - use.live_bytes for use in uses.values())
@@ -55,11 +56,11 @@ def choose(index: LiveIndex, current: int, segment_bytes: int) -> list[int]:
 
 
 class Cleaning:
-    """One copy. `done`: the file is there, whole and durable, `size` is its length; `given_up`: for lack of
-    space it is not."""
+    """One copy. `done`: the new file is complete and durable, with `size` bytes. `given_up`: the disk had no
+    space for it."""
 
     def __init__(self, log: SegmentLog, number: int, position: Position, live: dict[int, LiveRanges]) -> None:
-        """`live`: what was live in each segment that is copied from when this was planned."""
+        """`live`: the live ranges of each source segment at the time of planning."""
         self.number = number
         self.segments = frozenset(live)
         self.done = self.given_up = False
@@ -74,7 +75,7 @@ class Cleaning:
         return self.done or self.given_up
 
     def step(self) -> bool:
-        """Copy one piece; False when there is no more to do. Raises StoreCorrupt, OSError: both are final."""
+        """Copy one piece. Returns False when nothing is left. Raises StoreCorrupt or OSError, both final."""
         try:
             next(self._work)
         except StopIteration:

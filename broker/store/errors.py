@@ -1,7 +1,7 @@
-"""What can go wrong with a node's own disk. All of it is fatal to the node; each text says what to do.
+"""Errors of a node's own disk. All are fatal to the node; each text says what to do.
 
-Raised by `broker.store` at start (`StoreUnusable`, `StoreLocked`, `StoreCorrupt`) to whoever starts the node,
-which prints the one line and ends. While the node runs nothing is raised: `Store.failed` carries the
+At startup, `broker.store` raises them (`StoreUnusable`, `StoreLocked`, `StoreCorrupt`) to the starter of the
+node, which prints the one line and exits. A running node raises none of them: `Store.failed` holds the
 sentence.
 """
 
@@ -16,11 +16,11 @@ OR_ANEW = (
     "if another node of its pair has everything, move the data directory away and let this node join that "
     "one as a new one; else restore it from a backup"
 )
-"""What is left for one that cannot be used: of a broker on its own it is the only copy."""
+"""What to do about a data directory that cannot be used. On a standalone broker it is the only copy."""
 
 
 class StoreError(Exception):
-    """Base: the data directory cannot be used. `str()` is one line, meant for a person."""
+    """The data directory cannot be used. `str()` is one line for people."""
 
     entry: ClassVar[Code] = codes.STORE_UNUSABLE
 
@@ -40,7 +40,7 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Bytes that had been synced are not what was written. Names the file and the offset in bytes."""
+    """Synced bytes are not what was written. Names the file and the offset in bytes."""
 
     entry = codes.STORE_DAMAGED
 
@@ -51,4 +51,4 @@ class StoreCorrupt(StoreError):
 
 
 class StoreMisuse(StoreError):
-    """The caller broke the order that the store demands: a defect of the program, never of the disk."""
+    """A caller broke the store's call order: a bug in the program, never a fault of the disk."""

@@ -1,8 +1,8 @@
-"""The file operations that the store and the node files are made of, and nothing else of the system.
+"""The file operations that the store and the node files use.
 
-`FileLayer` is the door to the disk: `RealFiles` is the kernel's, a simulation brings a virtual disk that
-loses what was not synced. Called by the segment log, the store's sync thread and the node files; holds no
-state. Every method may raise OSError; the callers turn it into a sentence.
+All disk access goes through `FileLayer`. `RealFiles` uses the kernel; a simulation uses a virtual disk that
+loses unsynced data. Called by the segment log, the store's sync thread and the node files; holds no state.
+Every method may raise OSError, which the callers turn into a sentence.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class AppendFile(Protocol):
     """A file open for appending. Not thread safe: one owner at a time."""
 
     def write(self, data: bytes) -> None:
-        """Append all of `data`, or raise OSError with an unknown part of it in the file."""
+        """Append all of `data`. On OSError an unknown part of it may be in the file."""
 
     def sync(self) -> None:
-        """Return once all that was written is on the medium. After an OSError nothing may be assumed of
-        it."""
+        """Block until all written data is on the medium. After an OSError the state of the file is
+        unknown."""
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes; not durable before `sync`."""
+        """Cut to `size` bytes; durable only after `sync`."""
 
     def size(self) -> int:
-        """Length now, in bytes."""
+        """The current length in bytes."""
 
     def close(self) -> None: ...
 
@@ -41,25 +41,25 @@ class HeldLock(Protocol):
 
 
 class FileLayer(Protocol):
-    """What a disk can do. Paths are plain strings, with `/`."""
+    """The operations of a disk. Paths are strings with `/`."""
 
     def make_directory(self, path: str) -> None:
-        """Create with its parents; durable on return. No error where it exists."""
+        """Create a directory with its parents; durable on return. No error if it exists."""
 
     def list(self, directory: str) -> list[str]:
         """Names (not paths) in `directory`, sorted."""
 
     def size(self, path: str) -> int:
-        """Length in bytes; FileNotFoundError where there is no such file."""
+        """Length in bytes. Raises FileNotFoundError if there is no such file."""
 
     def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
-        """`length` bytes from `offset` (fewer at the end of the file), or all of the rest."""
+        """`length` bytes from `offset` (fewer at the end of the file), or the whole rest."""
 
     def open_append(self, path: str) -> AppendFile:
-        """Open, created empty where missing. The name is durable only after `sync_directory`."""
+        """Open a file, or create it empty. A new name is durable only after `sync_directory`."""
 
     def replace(self, source: str, target: str) -> None:
-        """Rename over `target`, atomically; durable only after `sync_directory`."""
+        """Rename over `target` atomically; durable only after `sync_directory`."""
 
     def unlink(self, path: str) -> None: ...
 
@@ -67,14 +67,14 @@ class FileLayer(Protocol):
         """Make creations, renames and removals in `path` durable."""
 
     def free(self, path: str) -> int:
-        """Octets that may still be written to the disk that `path` is on."""
+        """Octets that may still be written to the disk of `path`."""
 
     def lock(self, path: str, note: str) -> HeldLock | str:
-        """Take the lock file and write `note` into it; if another holds it, return that one's note."""
+        """Lock the file and write `note` into it. If another process holds the lock, return its note."""
 
 
 class RealAppendFile:
-    """An O_APPEND descriptor; writes go straight to the kernel, there is no buffer of our own."""
+    """An O_APPEND descriptor. Writes go straight to the kernel, without a buffer."""
 
     __slots__ = ("_fd",)
 
@@ -102,7 +102,8 @@ class RealAppendFile:
 
 
 class RealLock:
-    """A flock on a file that stays: removing it would let two processes lock two files of one name."""
+    """A flock on a file that is never removed: after a removal two processes could lock two files of one
+    name."""
 
     __slots__ = ("_fd",)
 

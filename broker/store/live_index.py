@@ -1,7 +1,7 @@
-"""Which messages of which segment are still held: what space may be given back, and what a start reads.
+"""The live messages of each segment: which segments can be freed, and what a start must read.
 
-Owner: SegmentStore, on the broker's thread. Told of every record that the store is given; ranges of ids
-cost as much as one. A message that was stored twice is live in the newer segment only.
+Owner: SegmentStore, on the broker's thread. It sees every record that the store gets. A range of ids costs as
+much as one id. A message that was stored twice is live only in the newer segment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.model.history.replication_id_set import Range
 from broker.model.values import Scope
 
 LiveRanges = dict[tuple[bytes, int], list[Range]]
-"""Of one segment: by queue and epoch, the sequences that are live in it, ascending."""
+"""For one segment: the live sequences by queue and epoch, ascending."""
 
 _Runs = SortedDict
 """first -> (last, segment), disjoint."""
@@ -24,18 +24,18 @@ _Runs = SortedDict
 
 @dataclass(slots=True)
 class SegmentUse:
-    """What is known of one segment. A message counts once for each of its queues."""
+    """The use of one segment. A message counts once for each of its queues."""
 
     stored: int = 0
-    """Messages that were ever put into it."""
+    """Messages ever written to it."""
     live: int = 0
-    """Those that are still held."""
+    """Messages still held."""
     size: int = 0
     """Length of the file in bytes."""
 
     @property
     def live_bytes(self) -> int:
-        """About how many of its bytes are of messages still held."""
+        """Approximate bytes of messages still held."""
         return self.size * self.live // self.stored if self.stored else 0
 
 
@@ -45,13 +45,13 @@ class LiveIndex:
     def __init__(self) -> None:
         self.segments: dict[int, SegmentUse] = {}
         self.emptied: set[int] = set()
-        """Segments of which the last message has gone since its owner has cleared this."""
+        """Segments whose last message left since the owner cleared this set."""
         self._live: dict[bytes, dict[int, SortedDict[int, tuple[int, int]]]] = {}
 
     # -- told by the broker
 
     def records(self, segment: int, records: Iterable[Record]) -> None:
-        """These go into `segment`, those of them that the store sees."""
+        """These records go into `segment`; only those in the store's scope count."""
         for record in records:
             if not record.scope & Scope.STORE:
                 continue
@@ -86,7 +86,7 @@ class LiveIndex:
         runs[first] = (last, segment)
 
     def discard(self, queue: bytes, epoch: int, first: int, last: int) -> None:
-        """Messages first..last are held no more; those not known do not matter."""
+        """Messages first..last are no longer held. Unknown ids are ignored."""
         epochs = self._live.get(queue)
         runs = epochs.get(epoch) if epochs is not None else None
         if epochs is None or runs is None:
@@ -98,13 +98,13 @@ class LiveIndex:
                 del self._live[queue]
 
     def forget(self, queue: bytes) -> None:
-        """The queue is no more."""
+        """The queue was deleted."""
         for runs in self._live.pop(queue, {}).values():
             for first, (last, segment) in runs.items():
                 self._gone(segment, last - first + 1)
 
     def forget_all_but(self, queues: Collection[bytes]) -> None:
-        """Other queues are no more, whether their end was told or not."""
+        """Forget all other queues, whether or not their deletion was recorded."""
         for queue in [queue for queue in self._live if queue not in queues]:
             self.forget(queue)
 
@@ -133,11 +133,11 @@ class LiveIndex:
     # -- of whole segments
 
     def live_segments(self) -> set[int]:
-        """Those of which at least one message is held."""
+        """Segments with at least one live message."""
         return {number for number, use in self.segments.items() if use.live}
 
     def moved(self, segments: Collection[int], to: int, size: int) -> None:
-        """What is live of these is in the copy `to` now, which has `size` bytes."""
+        """The live messages of `segments` are now in the copy `to`, which has `size` bytes."""
         use = self.segments[to] = SegmentUse(size=size)
         for epochs in self._live.values():
             for runs in epochs.values():
@@ -150,14 +150,14 @@ class LiveIndex:
             self.segments[segment].live = 0
 
     def ranges(self) -> Iterator[tuple[bytes, int, int, int, int]]:
-        """All that is live: (queue, epoch, first, last, segment)."""
+        """All live messages: (queue, epoch, first, last, segment)."""
         for queue, epochs in self._live.items():
             for epoch, runs in epochs.items():
                 for first, (last, segment) in runs.items():
                     yield queue, epoch, first, last, segment
 
     def by_segment(self, wanted: Collection[int]) -> dict[int, LiveRanges]:
-        """What is live in each of these."""
+        """The live ranges of each of these segments."""
         found: dict[int, LiveRanges] = {segment: {} for segment in wanted}
         for queue, epoch, first, last, segment in self.ranges():
             if segment in found:

@@ -1,4 +1,4 @@
-"""What is live of a run that was read back: for a start, and for the cleaner's copies. Pure functions."""
+"""The live part of a run read from disk, for a start and for the cleaner's copies. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def runs_of(payload: bytes) -> list[EnqueueRun]:
 
 
 def lacks(record: Record) -> bool:
-    """Does it say that history lacks something of a queue? It has to be said again after the runs of before:
-    what is live of these comes with what is not, and whatever comes is not lacking."""
+    """True if the record says that history lacks ids of a queue. It must be repeated after the older runs: a
+    run that is partly live brings dead ids too, and any id that arrives no longer counts as lacking."""
     return isinstance(record, QueueEnds) and any(end.lacking for end in record.ends.values())
 
 
 def live_records(run: EnqueueRun, live: LiveRanges) -> list[Record]:
-    """The run for those of its queues that hold any of it, and dequeues of what they do not hold."""
+    """The run, for its queues that hold any of it, and dequeues of the ids that they do not hold."""
     count = run.count
     if len(run.queues) == 1:  # the usual case, and a start reads millions
         ranges = live.get((run.queues[0], run.envelope.epoch))
@@ -54,7 +54,7 @@ def live_records(run: EnqueueRun, live: LiveRanges) -> list[Record]:
 
 
 def live_copies(run: EnqueueRun, live: LiveRanges) -> list[EnqueueRun]:
-    """Runs of what is live alone. Queues that hold the same of it share one, as they did."""
+    """Runs of only the live messages. Queues that hold the same messages share a run, as before."""
     together: dict[tuple[Range, ...], list[tuple[bytes, int]]] = {}
     for queue, first, ranges in _parts(run, live):
         offsets = tuple((low - first, high - first) for low, high in ranges)
@@ -70,7 +70,7 @@ def live_copies(run: EnqueueRun, live: LiveRanges) -> list[EnqueueRun]:
 
 
 def _parts(run: EnqueueRun, live: LiveRanges) -> list[tuple[bytes, int, list[Range]]]:
-    """(queue, first, what it holds of the run), for queues that hold any of it."""
+    """(queue, first, ranges held of the run) for the queues that hold any of it."""
     count, epoch = run.count, run.envelope.epoch
     found = []
     for queue, first in zip(run.queues, run.firsts, strict=True):
@@ -81,7 +81,7 @@ def _parts(run: EnqueueRun, live: LiveRanges) -> list[tuple[bytes, int, list[Ran
 
 
 def _within(ranges: list[Range], first: int, last: int) -> list[Range]:
-    """The parts of first..last that these ascending ranges have."""
+    """The parts of first..last inside these ascending ranges."""
     found = []
     at = bisect_left(ranges, first, key=_last_of)
     while at < len(ranges) and ranges[at][0] <= last:
@@ -92,7 +92,7 @@ def _within(ranges: list[Range], first: int, last: int) -> list[Range]:
 
 
 def _between(ranges: list[Range], first: int, last: int) -> list[Range]:
-    """The parts of first..last that these, which are within it and ascend, leave out."""
+    """The parts of first..last outside these ranges, which are inside it and ascending."""
     found, low = [], first
     for start, end in ranges:
         if start > low:

@@ -1,11 +1,12 @@
-"""What a node knows of itself across restarts: who it is, how often it was started, which epochs it has seen.
+"""The state of a node that survives restarts: identity, number of starts, highest epoch seen.
 
-Owner: the node. Called at start and at rare turns (promotion, a new in-sync record), on the broker's thread:
-each save blocks for two syncs. Every change is durable on return, so that the caller may act on it at once.
+Owner: the node. It calls this at startup and at rare events (a promotion, a new in-sync set), on the broker's
+thread: each save blocks for two syncs. Every change is durable on return, so the caller may act on it at
+once.
 
     <directory>/lock         held by the running process
     <directory>/node.json    identity, incarnation, epoch high-water
-    <directory>/insync.json  this node's copy of the in-sync record
+    <directory>/insync.json  this node's copy of the in-sync set
     <directory>/store/       the segments
 """
 
@@ -25,9 +26,9 @@ from understudy.shared.file_errors import of_file
 
 FORMAT = 1
 MOST = 2**63 - 1
-"""Of an epoch, and of an incarnation."""
+"""Maximum of an epoch and of an incarnation."""
 MOST_NODES = 65535
-"""Of a node's number: 16 bits of an epoch."""
+"""Maximum number of a node: 16 bits of an epoch."""
 
 _WITHOUT_OWNER = (
     "if the folder is this node's own, remove the file: the next start writes it anew; else put the right "
@@ -37,20 +38,21 @@ _WITHOUT_OWNER = (
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """`number` (1..65535) is fixed for the node's life, for authorities that mint epochs without asking."""
+    """`number` (1..65535) never changes, so that authorities can make epochs without asking."""
 
     node_id: str
     """32 hex digits."""
     name: str
     cluster_id: str | None
     incarnation: int
-    """One process life; raised durably at each start, before anything else is done. 0: not started yet."""
+    """The number of the process life. Raised durably at each start before anything else; 0 before the first
+    start."""
     number: int
 
 
 class RecordFile:
-    """One JSON object in one file, with a checksum, replaced atomically and durably. `remedy`: what may be
-    done when it is damaged."""
+    """One JSON object in one file, with a checksum, replaced atomically and durably. `remedy`: what to do if
+    the file is damaged."""
 
     def __init__(self, files: FileLayer, directory: str, name: str, remedy: str = OR_ANEW) -> None:
         self._remedy = remedy
@@ -60,7 +62,8 @@ class RecordFile:
         self.path = f"{directory}/{name}"
 
     def load(self) -> dict[str, Any] | None:
-        """The object last saved, None if there never was one; StoreCorrupt if it is not what was saved."""
+        """The object saved last; None if there never was one. Raises StoreCorrupt if it is not what was
+        saved."""
         try:
             raw = self._files.read(self.path)
         except FileNotFoundError:
@@ -84,7 +87,7 @@ class RecordFile:
         return body
 
     def _refuse_a_link_to_nothing(self) -> None:
-        """There is a name and no file: not what a node without one has."""
+        """Refuse a name without a file (a dangling link), which is not a node without state."""
         try:
             names = self._files.list(self._directory)
         except FileNotFoundError:
@@ -95,7 +98,7 @@ class RecordFile:
             raise StoreUnusable(f"{self.path} is a link to nothing: put back what it leads to; or, {OR_ANEW}")
 
     def save(self, body: Mapping[str, Any]) -> None:
-        """Durable on return. StoreUnusable on any error: the caller must then stop the node."""
+        """Durable on return. Raises StoreUnusable on any error; the caller must then stop the node."""
         document = {"format": FORMAT, "checksum": _checksum(body), "body": body}
         fresh = f"{self.path}.new"
         try:
@@ -112,7 +115,7 @@ class RecordFile:
             raise StoreUnusable(f"cannot write {self.path}: {error.strerror or error}") from error
 
     def discard(self) -> None:
-        """There is none from now on; durable on return. OSError if the disk refuses."""
+        """Remove the file; durable on return. Raises OSError if the disk fails."""
         try:
             self._files.unlink(self.path)
         except FileNotFoundError:
@@ -120,7 +123,7 @@ class RecordFile:
         self._files.sync_directory(self._directory)
 
     def _discard(self, path: str) -> None:
-        """What a crash in the middle of an earlier save left behind."""
+        """Remove what a crash during an earlier save left behind."""
         try:
             self._files.unlink(path)
         except FileNotFoundError:
@@ -135,7 +138,7 @@ class NodeFiles:
         self.directory = directory
         self.store_directory = f"{directory}/store"
         self.record = RecordFile(files, directory, "insync.json")
-        """For the authority: its copy of the in-sync record. Contents are the authority's own."""
+        """For the authority: its copy of the in-sync set. Only the authority reads the contents."""
         self._node = RecordFile(files, directory, "node.json")
         self._owner = RecordFile(files, self.store_directory, "owner.json", _WITHOUT_OWNER)
         self._lock = lock
@@ -147,10 +150,10 @@ class NodeFiles:
         cls, files: FileLayer, directory: str, name: str, *,
         number: int | None = None, new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> NodeFiles:  # fmt: skip
-        """Create or load, lock, and begin a new incarnation, durably.
+        """Create or load the files, lock them, and begin a new incarnation durably.
 
-        `number` replaces the stored one; by default a new node derives its own from its id. Raises
-        StoreLocked, StoreUnusable or StoreCorrupt, with nothing changed.
+        `number` replaces the stored one; by default a new node derives it from its id. Raises StoreLocked,
+        StoreUnusable or StoreCorrupt, with nothing changed.
         """
         try:
             files.make_directory(directory)
@@ -179,16 +182,16 @@ class NodeFiles:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch this node has seen or used, in any life; 0 if none."""
+        """The highest epoch that this node has seen or used in any incarnation; 0 if none."""
         return self._epoch
 
     def raise_epoch(self, epoch: int) -> None:
-        """Durable on return; to be called before the first use of `epoch`. A lower one changes nothing."""
+        """Durable on return. Call it before the first use of `epoch`. A lower epoch changes nothing."""
         if epoch > self._epoch:
             self._save(self.identity, epoch)
 
     def set_cluster(self, cluster_id: str) -> None:
-        """Found or adopt a cluster; durable on return. StoreMisuse if the node belongs to another."""
+        """Create or join a cluster; durable on return. Raises StoreMisuse if the node belongs to another."""
         if self.identity.cluster_id == cluster_id:
             return
         if self.identity.cluster_id is not None:
@@ -196,7 +199,7 @@ class NodeFiles:
         self._save(replace(self.identity, cluster_id=cluster_id), self._epoch)
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock, so that another process may use the directory."""
         self._lock.release()
 
     def _begin(self, name: str, number: int | None, new_id: Callable[[], str]) -> None:
@@ -209,7 +212,7 @@ class NodeFiles:
             self._own_store(node_id)
             return
         identity, epoch = self._identity_of(stored)
-        self.record.load()  # what cannot be read is refused before anything is changed
+        self.record.load()  # an unreadable file must fail before anything is changed
         owner = self._owner.load()
         if owner is not None and owner.get("node_id") != identity.node_id:
             raise StoreUnusable(
@@ -227,7 +230,8 @@ class NodeFiles:
             self._own_store(identity.node_id)
 
     def _identity_of(self, stored: dict[str, Any]) -> tuple[NodeIdentity, int]:
-        """And the epoch. StoreCorrupt for what no version has written, though its checksum holds."""
+        """The identity and the epoch. Raises StoreCorrupt for values that no version writes, even if the
+        checksum matches."""
         try:
             epoch = stored.pop("epoch")
             identity = NodeIdentity(**stored)
@@ -246,7 +250,7 @@ class NodeFiles:
         return identity, epoch
 
     def _refuse_orphans(self) -> None:
-        """A directory with our data but no identity has lost its epochs: to begin again could repeat one."""
+        """A directory with data but without identity has lost its epochs. A new start could repeat one."""
         names = self.files.list(self.directory)
         orphans = [n for n in ("insync.json", "store") if n in names]
         if orphans:
@@ -256,7 +260,8 @@ class NodeFiles:
             )
 
     def _refuse_lost_store(self) -> None:
-        """A node that was in an epoch had a store. Without it, it would say of nothing that it is all."""
+        """A node that was in an epoch had a store. Without it, the node would claim that its empty state is
+        complete."""
         there = self.files.list(self.store_directory) if "store" in self.files.list(self.directory) else ()
         if not any(name.endswith(".segment") for name in there):
             raise StoreUnusable(
@@ -266,7 +271,7 @@ class NodeFiles:
             )
 
     def _own_store(self, node_id: str) -> None:
-        """So that one which is put into another node's directory shows: it does not fit that one's record."""
+        """Record the owner of the store, so that a store moved into another node's directory is detected."""
         self.files.make_directory(self.store_directory)
         self._owner.save({"node_id": node_id})
 

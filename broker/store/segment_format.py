@@ -6,19 +6,19 @@ A segment is a header, then frames; a frame is one batch (little endian):
     frame   4s magic | u32 head crc | u32 payload crc | u32 payload length | u64 epoch | u64 n | u64 synced
             | payload
 
-The head crc covers all of the frame's head after it. Both are seeded with the header's crc, and that with a
-salt drawn for each process life: a frame is valid in its own segment only, and a message that looks like a
-frame, because somebody published a copy of one, is not.
+The head crc covers the rest of the frame's head after it. Both crcs of a frame are seeded with the header's
+crc, and the header has a salt drawn for each process life. So a frame is valid only in its own segment, and a
+published message that contains a copy of a frame is not mistaken for one.
 
-`synced` is the length in bytes that this segment had been synced to when the frame was written. It tells a
-torn tail from damage: what follows the last sync may be anything after a crash, in any order of pages, and is
-cut; but if a later intact frame says that the bad bytes had been synced, then the disk has lost what was
-promised. A segment that is done ends with a seal, a frame with synced = SEALED, so that a cut at a frame
-boundary shows too.
+`synced` is the length in bytes to which this segment had been synced when the frame was written. It tells a
+torn tail from damage. After a crash, bytes behind the last sync may be anything, in any order of pages, and
+are cut. But if a later intact frame says that the bad bytes had been synced, the disk has lost synced data. A
+finished segment ends with a seal, a frame with synced = SEALED, so that a cut at a frame boundary is detected
+too.
 
-The first frame of a log segment is its base: what `base_codec` makes, and not a batch. A copy has messages
-alone. Version 1 had no bases and no copies, but checkpoints (kind 1), which stood for all segments before
-them; it is still read. Version 2 had no entries of the directory (`EntryPut`, `EntryDelete`) in its records.
+The first frame of a log segment is its base, made by `base_codec`, and not a batch. A copy has only messages.
+Version 1 had no bases and no copies but checkpoints (kind 1), which replaced all earlier segments; it is
+still read. Version 2 had no directory entries (`EntryPut`, `EntryDelete`) in its records.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ FRAME_HEAD_BYTES = len(FRAME_MAGIC) + _CRC.size + _HEAD.size
 
 
 class NotASegment(ValueError):
-    """The header is not whole, or not one of ours."""
+    """The header is incomplete, or not that of a segment."""
 
 
 class WrongVersion(ValueError):
-    """Whole, and written by a later version of this program. `args[0]` is that version."""
+    """A later version of this program wrote the segment. `args[0]` is that version."""
 
 
 class Header(NamedTuple):
@@ -58,7 +58,7 @@ class Header(NamedTuple):
     kind: int
     number: int
     seed: int
-    """Crc of the header: what the frames' checksums begin with."""
+    """Crc of the header: the seed of the frames' checksums."""
 
 
 class FrameHead(NamedTuple):
@@ -96,7 +96,7 @@ def unpack_header(raw: bytes) -> Header:
 
 
 def pack_frame(position: Position, payload: Sequence[bytes], synced: int, seed: int) -> list[bytes]:
-    """One batch as pieces to be joined with others. zlib lets other threads run while it sums long ones."""
+    """One batch as pieces to join with others. zlib lets other threads run while it sums long pieces."""
     crc = seed
     length = 0
     for piece in payload:
@@ -111,7 +111,7 @@ def pack_seal(position: Position, seed: int) -> bytes:
 
 
 def unpack_head(raw: bytes, seed: int) -> FrameHead | None:
-    """The head of the frame that begins at raw[0]; None if it is short or not what was written."""
+    """The head of the frame at raw[0]; None if it is short or not what was written."""
     if len(raw) < FRAME_HEAD_BYTES or not raw.startswith(FRAME_MAGIC):
         return None
     at = len(FRAME_MAGIC)
@@ -124,7 +124,7 @@ def unpack_head(raw: bytes, seed: int) -> FrameHead | None:
 
 
 def candidates(window: bytes) -> Iterator[int]:
-    """Offsets in `window` at which a frame may begin."""
+    """Offsets in `window` where a frame may begin."""
     at = window.find(FRAME_MAGIC)
     while at >= 0:
         yield at

@@ -1,11 +1,11 @@
-"""The numbered segment files of one directory: which of them count, how they are written and removed.
+"""The numbered segment files of one directory: which of them count, and how they are written and removed.
 
-Role: batches to files and back, in the format of `segment_format`; knows nothing of what a payload means, has
-no thread and no clock. Owner and only caller: `SegmentStore` (one thread at a time).
+Converts batches to files and back, in the format of `segment_format`. Does not interpret payloads; has no
+thread and no clock. Owner and only caller: `SegmentStore` (one thread at a time).
 
-Files are `<16 digits>.segment`. A log segment begins with a base, which says, in the owner's words, all that
-came before it, and which older segments still count; so the newest base, those segments and what follows the
-base are the whole store. Whatever else lies in the directory is left alone.
+Files are `<16 digits>.segment`. A log segment begins with a base, which holds the state before it and lists
+the older segments that still count. So the newest base, those segments and the batches after the base are the
+whole store. Other files in the directory are left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from understudy.shared.file_errors import of_file
 from understudy.shared.octets import blocks
 
 SEGMENT_BYTES = 32 * 1024 * 1024
-"""A segment is done when it has grown to this size."""
+"""Size at which a segment is finished."""
 
 _WITHOUT_CLOSED = (
     "if no other file is damaged, remove it: the node starts as after a crash, and does not see whether the "
@@ -43,7 +43,7 @@ _NAME = re.compile(r"(\d{16})\.segment")
 _LEFTOVER = re.compile(r"\d{16}\.segment\.new")
 
 Live = Callable[[StoredBatch], Collection[int]]
-"""Told the newest base; answers which older segments count."""
+"""Called with the newest base; returns the older segments that count."""
 
 
 class SegmentLog:
@@ -59,18 +59,18 @@ class SegmentLog:
         self.segment_bytes = segment_bytes
         self.reader = SegmentReader(files, directory)
         self._closed = RecordFile(files, directory, "closed.json", _WITHOUT_CLOSED)
-        """Of a clean end: the last segment and its length."""
+        """Written at a clean shutdown: the last segment and its length."""
         self._recovered = False
         self._file: AppendFile | None = None
         self._size = self._synced = 0
-        """Of the segment that is written to: its length, and how much of it the last sync has seen."""
+        """The length of the current segment, and how much of it is synced."""
         self._seed = 0
         self.number = 0
-        """The highest number of a segment so far."""
+        """The highest segment number so far."""
         self._current = 0
-        """The log segment that is written to, or was last."""
+        """The current or last log segment."""
         self.last_position = ORIGIN
-        """Of the last batch recovered or written."""
+        """Position of the last batch recovered or written."""
         self.to_read = 0
         """Bytes that recovery reads; known when the first batch comes."""
         self.notices: list[str] = []
@@ -78,17 +78,16 @@ class SegmentLog:
 
     @property
     def current_path(self) -> str:
-        """The file that is written to now, or was last; for messages."""
+        """The current or last segment file, for messages."""
         return self.reader.path(self._current) if self._current else self.directory
 
     # -- recovery ------------------------------------------------------------------------------------------
 
     def recover(self, live: Live) -> Iterator[tuple[int, StoredBatch]]:
-        """All batches that count, each with its segment's number; afterwards `roll` begins a new segment.
+        """All batches that count, each with its segment's number. Afterwards `roll` begins a new segment.
 
         Cuts a torn tail and finishes interrupted changes of segments, each with a notice. Raises StoreCorrupt
-        where synced bytes are not what was written, StoreUnusable where the disk refuses; nothing is changed
-        then.
+        if synced bytes are not what was written, StoreUnusable if the disk fails; nothing is changed then.
         """
         try:
             self.files.make_directory(self.directory)
@@ -131,7 +130,7 @@ class SegmentLog:
         self._recovered = True
 
     def _check_closed(self, last: int) -> None:
-        """After a clean end nothing was being written: what is missing then was there."""
+        """After a clean shutdown, no write was in progress: whatever is missing has been lost."""
         closed = self._closed.load()
         if closed is None:
             return
@@ -140,7 +139,7 @@ class SegmentLog:
             raise StoreCorrupt(path, 0, f"it had {closed['size']} bytes, and was the last, at the node's end")
 
     def _headers(self, numbers: list[int]) -> tuple[dict[int, Header], list[int]]:
-        """Header by number; and the last segment if its header was being written."""
+        """Headers by number; and the last segment if its header was being written."""
         headers: dict[int, Header] = {}
         for number in numbers:
             try:
@@ -150,8 +149,7 @@ class SegmentLog:
         return headers, []
 
     def _newest(self, headers: dict[int, Header]) -> tuple[int, StoredBatch | None, list[int]]:
-        """The log segment that was written to last, its base if it has one, and a later one that was being
-        created."""
+        """The last log segment, its base if it has one, and a later segment that was being created."""
         logs = [n for n, header in headers.items() if header.kind != COPY]
         if not logs or headers[logs[-1]].version == 1:
             return (logs[-1] if logs else 0), None, []
@@ -167,7 +165,7 @@ class SegmentLog:
                 raise StoreCorrupt(self.reader.path(before), 0, "its base is not what was written") from None
 
     def _before_bases(self, headers: dict[int, Header], torn: list[int], last: int) -> list[int]:
-        """Those of a store of version 1 that precede `last` and count."""
+        """In a store of version 1: the segments before `last` that count."""
         logs = [n for n in headers if n <= last]
         start = max((i for i, n in enumerate(logs) if headers[n].kind == CHECKPOINT), default=0)
         logs = logs[start:]
@@ -181,9 +179,9 @@ class SegmentLog:
         return logs[:-1]
 
     def _tail(self, number: int, header: Header, *, closed: bool) -> Iterator[tuple[int, StoredBatch]]:
-        """What follows the base, to where the node stopped; then make sure of it and seal it.
+        """The batches after the base, up to where the node stopped. Then sync and seal the segment.
 
-        After a killed process its tail, its seal or its very name may be in the page cache only.
+        After a killed process, its tail, its seal or even its name may only be in the page cache.
         """
         end = End(0, False)
         open_end = not closed and header.kind != CHECKPOINT
@@ -212,7 +210,7 @@ class SegmentLog:
             file.close()
 
     def _tidy(self, torn: list[int], gone: list[int], leftovers: list[str]) -> None:
-        """Remove what a crash has left between two steps."""
+        """Remove what a crash between two steps has left."""
         for number in torn:
             path = self.reader.path(number)
             self.notices.append(f"removed {path}: it was being created when the node stopped")
@@ -221,14 +219,14 @@ class SegmentLog:
     # -- writing -------------------------------------------------------------------------------------------
 
     def roll(self, number: int, position: Position, base: bytes) -> None:
-        """Seal the current segment and begin `number` with its base; that is durable after the next `sync`.
+        """Seal the current segment and begin `number` with its base, which is durable after the next `sync`.
 
         An OSError is final.
         """
         if not self._recovered or number <= self._current:
             raise StoreMisuse(f"segment {number} cannot follow {self._current} of a log")
         if self._file is not None:
-            if self._synced < self._size:  # a seal says that all before it had been synced
+            if self._synced < self._size:  # a seal says that everything before it was synced
                 self._file.sync()
             self._append(pack_seal(self.last_position, self._seed))
             self._file.sync()
@@ -246,10 +244,10 @@ class SegmentLog:
         self.last_position = max(self.last_position, position)
 
     def write(self, group: Iterable[tuple[Position, list[bytes]]]) -> None:
-        """Hand batches to the kernel. An OSError is final.
+        """Write batches to the kernel. An OSError is final.
 
-        One write(2) for a group of up to 4 MiB. What is larger is not copied, which would take its time from
-        all threads.
+        One write(2) for a group of up to 4 MiB. Larger data is not copied, because a copy would block all
+        threads.
         """
         if self._file is None:
             raise StoreMisuse("no segment is open")
@@ -268,21 +266,21 @@ class SegmentLog:
             self._append(b"".join(pieces))
 
     def sync(self) -> None:
-        """Return once all that was written is on disk."""
+        """Block until everything written is on disk."""
         if self._file is not None:
             self._file.sync()
             self._synced = self._size
 
     def retain(self, numbers: Collection[int]) -> None:
-        """Remove all other segments: the base that is on disk counts on these alone. An OSError is final."""
+        """Remove all segments except `numbers`, those that the base on disk counts. An OSError is final."""
         there = [n for n in self.files.list(self.directory) if _NAME.fullmatch(n)]
         self._remove([f"{self.directory}/{n}" for n in there if int(n[:16]) not in numbers])
 
     def close(self, *, clean: bool) -> None:
-        """Let go of the file. `clean`, after a sync: seal it first, and note that, so that damage to its tail
-        will show, or its absence.
+        """Close the file. `clean`: after a sync, seal the segment and record its length, so that damage to
+        its tail, or a missing tail, is detected.
 
-        Raises OSError or StoreUnusable if that cannot be made durable; the file is closed all the same.
+        Raises OSError or StoreUnusable if that cannot be made durable; the file is closed anyway.
         """
         file, self._file = self._file, None
         self._recovered = False

@@ -1,6 +1,6 @@
-"""How one segment file is read back, and what of it is refused. Owner: SegmentLog and the cleaner.
+"""Reads one segment file and detects damage. Owner: SegmentLog and the cleaner.
 
-Reads only; holds nothing but where the files are. Any OSError goes to the caller.
+Read-only; its only state is the directory. OSErrors go to the caller.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ from broker.store.segment_format import (
 )
 
 WINDOW = 4 * 1024 * 1024
-"""Bytes read at a time in recovery, and written at a time."""
+"""Bytes read at once in recovery, and written at once."""
 
 
 class StoredBatch(NamedTuple):
-    """One batch as it was written; `payload` is its encoded records, joined."""
+    """One batch as it was written. `payload`: its encoded records, joined."""
 
     position: Position
     payload: bytes
 
 
 class End(NamedTuple):
-    """Where what is good of a segment ends."""
+    """Where the valid part of a segment ends."""
 
     offset: int
     sealed: bool
 
 
 class Torn(Exception):
-    """The header of this segment is whole, or begun, and what must follow at once is not: it was being
-    created."""
+    """The segment was being created: its header, or the base that must follow it, is incomplete."""
 
 
 class SegmentReader:
@@ -59,7 +58,8 @@ class SegmentReader:
         return f"{self._directory}/{number:016d}.segment"
 
     def header(self, number: int, *, newest: bool = False) -> Header:
-        """Raises StoreCorrupt, StoreUnusable; of the newest segment Torn, if it is shorter than a header."""
+        """Raises StoreCorrupt or StoreUnusable; for the newest segment, Torn if it is shorter than a
+        header."""
         path = self.path(number)
         try:
             header = unpack_header(self._files.read(path, 0, HEADER_BYTES))
@@ -69,7 +69,7 @@ class SegmentReader:
                 f"wrote it, or a later one; nothing was changed"
             ) from error
         except NotASegment:
-            # The header is synced before anything is confirmed that follows it.
+            # The header is synced before any later data is confirmed.
             if newest and self._files.size(path) <= HEADER_BYTES:
                 raise Torn from None
             raise StoreCorrupt(path, 0, "its header is not what was written") from None
@@ -92,10 +92,10 @@ class SegmentReader:
         raise Torn
 
     def batches(self, number: int, header: Header, *, open_end: bool) -> Iterator[StoredBatch | End]:
-        """The batches of one segment, without its base, and at last its End.
+        """The batches of one segment without its base, and finally its End.
 
-        `open_end`: it may end anywhere after its last sync. Raises StoreCorrupt where synced bytes are not
-        what was written.
+        `open_end`: the segment may end anywhere after its last sync. Raises StoreCorrupt if synced bytes are
+        not what was written.
         """
         path = self.path(number)
         size = self._files.size(path)
@@ -129,7 +129,7 @@ class SegmentReader:
         yield End(offset, False)
 
     def _refuse_damage(self, path: str, size: int, bad: int, seed: int) -> None:
-        """StoreCorrupt if a later frame proves that the bytes at `bad` had been synced."""
+        """Raises StoreCorrupt if a later frame proves that the bytes at `bad` had been synced."""
         base = bad + 1
         while base + FRAME_HEAD_BYTES <= size:
             window = self._files.read(path, base, WINDOW)

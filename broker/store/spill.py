@@ -1,10 +1,10 @@
-"""The overflow on disk: bytes that are not to be in memory, in files that a restart discards.
+"""The overflow on disk: paged-out bytes in files that a restart discards.
 
-Owner: the node. Called on the broker's thread; one thread of its own writes, reads ahead and removes, so that
-the broker waits for the disk only where it asks for what nobody could foresee. Nothing is synced: what must
-survive is in the store. Every block carries a checksum, and comes back as it was put, or not at all.
+Owner: the node. Called on the broker's thread. A thread of its own writes, reads ahead and removes files, so
+the broker waits for the disk only on a read that nobody could foresee. Nothing is synced: data that must
+survive is in the store. Every block has a checksum and comes back as it was put, or not at all.
 
-A write that fails loses nothing: its bytes stay in memory, and no more are asked for.
+A failed write loses nothing: its bytes stay in memory, and no further bytes are paged out.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from understudy.shared.codes import Coded
 from understudy.shared.file_errors import of_file
 
 FILE_BYTES = 64 << 20
-"""A file is done when it has grown to this; it is removed when nothing of it is wanted any more."""
+"""Size at which a file is finished. A file is removed when none of its blocks is needed."""
 _GROUP = 16 << 20
-"""Bytes written at a time: each write costs the thread a wait for the interpreter."""
+"""Bytes written at once: each write makes the thread wait for the interpreter lock."""
 _PENDING = 128 << 20
-"""While so many bytes wait to be written, no more are asked for, and publishers are to wait."""
+"""While more bytes than this wait to be written, `wanted` is 0 and publishers must wait."""
 _AHEAD = 32 << 20
-"""Bytes read ahead at most."""
+"""Maximum bytes read ahead."""
 
 
 class _Place(NamedTuple):
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 
 
 class Spill:
-    """An `Overflow`. `resident`: memory of the process, in bytes; above `limit` messages are to leave it."""
+    """An `Overflow`. `resident`: memory of the process, in bytes. Above `limit`, messages are paged out."""
 
     def __init__(
         self, files: FileLayer, directory: str, limit: int, resident: Callable[[], int],
@@ -55,9 +55,9 @@ class Spill:
         self._flushed = threading.Condition(self._lock)
         self._work = threading.Event()
         self._memory: dict[int, bytes] = {}
-        """Not written yet."""
+        """Blocks not written yet."""
         self._sums: dict[int, int] = {}
-        """Their checksums: made by who puts them, so that the thread need not stop at each block."""
+        """Their checksums. `put` computes them, so that the thread need not stop at each block."""
         self._order: deque[int] = deque()
         self._places: dict[int, _Place] = {}
         self._wanted_ahead: deque[int] = deque()
@@ -76,7 +76,7 @@ class Spill:
     # -- life
 
     def start(self) -> None:
-        """Discard what an earlier life has left, and begin. Raises StoreUnusable."""
+        """Discard the files of an earlier life and start the thread. Raises StoreUnusable."""
         try:
             self._files.make_directory(self._directory)
             for name in self._files.list(self._directory):
@@ -186,7 +186,7 @@ class Spill:
         try:
             data = self._read(place)
         except StoreError:
-            return True  # whoever asks for it is told
+            return True  # the reader of this block gets the error
         with self._lock:
             if number in self._places:
                 self._ahead[number] = data
@@ -194,7 +194,8 @@ class Spill:
         return True
 
     def _write(self) -> bool:
-        """A group of blocks to the file. False if there is nothing to write, or no way to."""
+        """Write a group of blocks to the file. False if there is nothing to write, or writing is
+        impossible."""
         group: list[tuple[int, bytes]] = []
         gathered = 0
         with self._lock:

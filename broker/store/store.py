@@ -1,14 +1,13 @@
-"""The store: where durable history goes, and the gate that says how far it is safely there.
+"""The store: it writes durable history, and its gate says up to where history is on disk.
 
-Role: takes each tick's batch from the broker's thread without ever blocking it, writes and syncs groups of
-batches (one sync outstanding, the next group gathers meanwhile), and moves `durable` when a sync has
-returned; begins a new segment when one is full, and gives back those of which nothing is held any more.
-`SegmentStore` is a `Gate`. Owner: the node. Callers: the node on the broker's thread (`append`, `roll`,
-`durable`, `failed`); a `SyncDriver` on its own thread (`write_group`, `sync_group`, `tidy`); nothing here
-calls back but `on_durable`.
+The broker's thread hands over each tick's batch and never blocks. Groups of batches are written and synced,
+with one sync outstanding while the next group gathers. `durable` moves when a sync returns. A full segment is
+followed by a new one, and segments without live messages are removed. `SegmentStore` is a `Gate`. Owner: the
+node. Callers: the node on the broker's thread (`append`, `roll`, `durable`, `failed`), and a `SyncDriver` on
+its own thread (`write_group`, `sync_group`, `tidy`). The only callback is `on_durable`.
 
-A failed write or sync is final (fsync may have dropped the very pages it could not write): `failed` is set,
-`durable` never moves again, and the node stops.
+A failed write or sync is final, because fsync may have dropped the pages that it could not write. `failed` is
+set, `durable` never moves again, and the node stops.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from broker.store.segment_reader import StoredBatch
 from broker.store.sync import SyncDriver, ThreadSync
 
 _EMPTIED = 4
-"""A new segment is begun early when more than so many hold nothing any more: a purge gives its space back."""
+"""With more empty segments than this, a new segment begins early, so that a purge frees its disk space."""
 
 Payload = list[bytes]
 """The encoded records of one batch, in order."""
 
 
 class Base(NamedTuple):
-    """What there is besides messages, for the beginning of a segment."""
+    """The state besides messages, for the beginning of a segment."""
 
     records: Payload
-    """Encoded; they rebuild definitions and ends."""
+    """Encoded records that rebuild definitions and ends."""
     queues: Collection[bytes]
-    """UUIDs of all queues that there are."""
+    """UUIDs of all existing queues."""
 
 
 class _Write(NamedTuple):
@@ -61,11 +60,11 @@ class _Roll(NamedTuple):
     keep: frozenset[int]
     """Segments that count once the base is on disk."""
     cleaning: Cleaning | None
-    """To be worked on once all before this segment is sealed."""
+    """To be worked on when everything before this segment is sealed."""
 
 
 class Store(Protocol):
-    """What the node asks of a store. It is a `Gate` too."""
+    """What the node needs from a store, which is also a `Gate`."""
 
     @property
     def applied(self) -> Position: ...
@@ -75,19 +74,19 @@ class Store(Protocol):
 
     @property
     def synced(self) -> int:
-        """Highest serial (as `append` returned it) up to which all is on disk."""
+        """The highest serial (as `append` returned it) up to which everything is on disk."""
 
     @property
     def failed(self) -> str | None:
-        """Why the node must stop now, as a sentence that says what to do; None while all is well."""
+        """Why the node must stop now, as a sentence that says what to do; None if the store works."""
 
     @property
     def roll_due(self) -> bool:
-        """The segment is full: give `roll` what the next one begins with."""
+        """The segment is full: call `roll`."""
 
     @property
     def stored_bytes(self) -> int:
-        """About how many bytes of disk it takes."""
+        """Approximate bytes on disk."""
 
     @property
     def notices(self) -> list[str]:
@@ -95,7 +94,7 @@ class Store(Protocol):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """While it recovers: bytes read, and bytes to be read."""
+        """During recovery: bytes read, and bytes to be read."""
 
     def recover(self) -> Iterator[tuple[Position, Sequence[Record]]]: ...
 
@@ -111,9 +110,9 @@ class Store(Protocol):
 
 
 class SegmentStore:
-    """A segment log behind a sync driver, and the index of what is live in it.
+    """A segment log with a sync driver, and the index of its live messages.
 
-    Life: `recover()` to its end, `start(...)`, then `append` for ever, and `roll` when it is due, `close()`.
+    Life cycle: `recover()` to its end, `start(...)`, then `append`, with `roll` when due, and `close()`.
     """
 
     def __init__(self, log: SegmentLog, driver: SyncDriver) -> None:
@@ -132,9 +131,9 @@ class SegmentStore:
         self._started = False
         self._on_durable: Callable[[], None] | None = None
         self.index = LiveIndex()
-        """The broker's thread alone looks at it and changes it."""
+        """Only the broker's thread reads and changes it."""
         self._current = 0
-        """The segment of what is appended now."""
+        """The segment that `append` writes to."""
         self._base_size = 0
         self._read = 0
         self._highest = 0
@@ -144,12 +143,12 @@ class SegmentStore:
 
     @property
     def applied(self) -> Position:
-        """A store holds back nobody who waits for memory only."""
+        """FOREVER: a store does not delay anything that waits only for memory."""
         return FOREVER
 
     @property
     def durable(self) -> Position:
-        """Highest position such that everything appended up to it is synced."""
+        """The highest position up to which everything appended is synced."""
         return self._durable
 
     @property
@@ -175,10 +174,10 @@ class SegmentStore:
     # -- start ---------------------------------------------------------------------------------------------
 
     def recover(self) -> Iterator[tuple[Position, Sequence[Record]]]:
-        """All that is held, as records in an order that applies. A torn tail is cut and noted; damage
-        elsewhere raises StoreCorrupt.
+        """All held state, as records in an order that applies. A torn tail is cut and noted; other damage
+        raises StoreCorrupt.
 
-        To be read to its end before anything else: the cut happens there.
+        Read it to its end before any other call, because the cut happens there.
         """
         base: list[tuple[Position, Sequence[Record]]] = []
         lacking: list[tuple[Position, Sequence[Record]]] = []
@@ -198,7 +197,7 @@ class SegmentStore:
                 base.clear()
                 size = FRAME_HEAD_BYTES + len(batch.payload)
                 self._read += size
-                if number not in older:  # the base says how long those are
+                if number not in older:  # for older segments the base has the sizes
                     self._grown(number, size)
                     yield from lacking
                     lacking.clear()
@@ -210,7 +209,7 @@ class SegmentStore:
         self._highest = self._log.number
 
     def _records(self, number: int, batch: StoredBatch, live: LiveRanges | None) -> Sequence[Record]:
-        """Of an older segment what is live; of the newest, or of a store without bases, all."""
+        """The live records of an older segment; all records of the newest, or of a store without bases."""
         if live is None:
             records = decode_records(batch.payload)
             self.index.records(number, records)
@@ -222,7 +221,7 @@ class SegmentStore:
     ) -> None:
         """Begin to sync, with a new segment. `since` is the restored position; it counts as durable.
 
-        `on_durable` is called, on the driver's thread, after each move of `durable` and after a failure.
+        `on_durable` is called on the driver's thread after each move of `durable` and after a failure.
         """
         self._on_durable = on_durable
         self._durable = self._last = max(since, self._log.last_position)
@@ -233,11 +232,11 @@ class SegmentStore:
     # -- the broker's thread -------------------------------------------------------------------------------
 
     def append(self, position: Position, payload: Payload, records: Iterable[Record] = ()) -> int:
-        """Take one batch; return its serial, for those who wait for `synced` (positions may repeat).
+        """Take one batch. Returns its serial, to compare with `synced` (positions may repeat).
 
-        `records`: what `payload` is of. Never blocks on the disk and never raises for it. A batch without
-        payload makes no write; it is durable as soon as all before it is. After a failure nothing is kept.
-        StoreMisuse if the position goes back.
+        `records`: the records encoded in `payload`. Never blocks on the disk, and never raises because of it.
+        A batch without payload is not written; it is durable as soon as everything before it is. After a
+        failure nothing is kept. Raises StoreMisuse if the position goes back.
         """
         if position < self._last:
             raise StoreMisuse(f"position went back from {self._last} to {position}")
@@ -264,12 +263,12 @@ class SegmentStore:
     def roll_due(self) -> bool:
         if (self._cleaning is not None and self._cleaning.done) or len(self.index.emptied) > _EMPTIED:
             return True
-        # A base that outgrows its segment is not to be written at every batch.
+        # A base larger than its segment must not be written for every batch.
         size = self.index.segments[self._current].size - self._base_size
         return size >= max(self._log.segment_bytes, self._base_size)
 
     def roll(self, base: Base) -> None:
-        """Begin a new segment. `base` is so after all that was appended, and before what will be."""
+        """Begin a new segment. `base`: the state after all batches appended so far."""
         if not self._started:
             raise StoreMisuse("a store that has not started has no segment")
         index, cleaning = self.index, self._cleaning
@@ -299,7 +298,7 @@ class SegmentStore:
         self._driver.wake()
 
     def _plan(self) -> Cleaning | None:
-        """What is worth to be cleaned up now."""
+        """A cleaning worth starting now, or None."""
         chosen = choose(self.index, self._current, self._log.segment_bytes)
         if not chosen:
             return None
@@ -313,7 +312,7 @@ class SegmentStore:
         use.size += size
 
     def close(self) -> None:
-        """Write and sync what is pending, unless failed; blocks for that, then lets go of the files."""
+        """Write and sync pending batches (unless failed), which blocks, and close the files."""
         if self._started:
             self._driver.stop()
             while self._failed is None and self.write_group():
@@ -352,7 +351,7 @@ class SegmentStore:
         return True
 
     def sync_group(self) -> None:
-        """Sync what `write_group` wrote, then move `durable` and tell."""
+        """Sync what `write_group` wrote, then move `durable` and call `on_durable`."""
         try:
             self._log.sync()
         except Exception as error:
@@ -363,14 +362,14 @@ class SegmentStore:
                 raise StoreMisuse("there is no write to sync")
             self._durable, self._synced = self._in_flight
             self._in_flight = None
-            if not self._pending:  # what came meanwhile had no payload
+            if not self._pending:  # batches that arrived meanwhile had no payload
                 self._durable, self._synced = self._last, self._serial
         if self._on_durable is not None:
             self._on_durable()
 
     def tidy(self) -> bool:
-        """Give back, after a sync, what counts no more, and copy a piece of what is scattered. Is there
-        more to do?"""
+        """After a sync: remove segments that no longer count, and copy a piece of the current cleaning.
+        Returns whether work is left."""
         keep, self._keep = self._keep, None
         job = self._job
         if self._failed is not None:
@@ -403,7 +402,7 @@ def open_store(directory: str, *, segment_bytes: int = SEGMENT_BYTES) -> Segment
 
 
 class NullStore:
-    """Keeps nothing and holds nobody: for a node without durability, and for tests."""
+    """Stores nothing and delays nothing. For a node without durability, and for tests."""
 
     applied = FOREVER
     durable = FOREVER
@@ -422,14 +421,14 @@ class NullStore:
     def start(
         self, base: Base, on_durable: Callable[[], None] | None = None, since: Position = ORIGIN
     ) -> None:
-        """Nothing to start."""
+        """Does nothing."""
 
     def append(self, position: Position, payload: Payload, records: Iterable[Record] = ()) -> int:
         self.synced += 1
         return self.synced
 
     def roll(self, base: Base) -> None:
-        """Nothing to begin."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""

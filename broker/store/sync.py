@@ -1,6 +1,6 @@
-"""Who makes the store sync, and when: a thread in a real node, the test's own hand in a simulation.
+"""Drives the store's syncs: a thread in a real node, explicit calls in a simulation.
 
-The driver alone calls `write_group`, `sync_group` and `tidy`, so that at most one sync is outstanding.
+Only the driver calls `write_group`, `sync_group` and `tidy`, so at most one sync is outstanding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SyncWork(Protocol):
 
 
 class SyncDriver(Protocol):
-    """Runs the work. `wake` may be called at any time from the broker's thread and does not block."""
+    """Runs the work. The broker's thread may call `wake` at any time; it does not block."""
 
     def start(self, work: SyncWork) -> None: ...
 
@@ -34,7 +34,7 @@ class SyncDriver(Protocol):
 
 
 class ThreadSync:
-    """One daemon thread: sleeps until woken, then writes, syncs and tidies until there is nothing left."""
+    """One daemon thread: sleeps until woken, then writes, syncs and tidies until nothing is left."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -68,14 +68,14 @@ class ThreadSync:
 
 
 class ManualSync:
-    """The caller syncs: `run()` for a whole round, or `write()` and later `sync()` to crash in between."""
+    """The caller syncs: `run()` for a whole round, or `write()` and later `sync()`, to crash in between."""
 
     def __init__(self) -> None:
         self._work: SyncWork | None = None
         self.wanted = False
         """The store has something to write."""
         self.writing = False
-        """A write was made that is not synced yet."""
+        """A write is not synced yet."""
 
     def start(self, work: SyncWork) -> None:
         self._work = work
@@ -88,7 +88,7 @@ class ManualSync:
             self.sync()
 
     def write(self) -> bool:
-        """Hand what is pending to the (virtual) kernel; False if there is nothing, or a sync is due first."""
+        """Write pending batches to the (virtual) kernel. False if there are none, or a sync is due first."""
         if self._work is None or self.writing or not self.wanted:
             return False
         self.wanted = False
@@ -103,7 +103,7 @@ class ManualSync:
             self._work.tidy()
 
     def run(self) -> bool:
-        """One whole round; False if there was nothing to do."""
+        """Run one whole round. False if there was nothing to do."""
         if not self.writing and not self.write():
             return False
         self.sync()
